@@ -1,0 +1,47 @@
+"""The errors that a user can act on.
+
+Every message is one sentence that says what was found, where, and what to do about it. The command line
+shows it without a traceback and exits with code 2; anything else that escapes is our own fault (code 1).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TagfillError(Exception):
+    """A mistake in what was given to Tagfill: data, options, or the state of a folder."""
+
+
+class DatasetError(TagfillError):
+    """A dataset folder, table or annotation that cannot be read as it stands."""
+
+
+class ImageError(TagfillError):
+    """An image that cannot be decoded; `image` is its identity in the dataset."""
+
+    def __init__(self, image: str, problem: str) -> None:
+        super().__init__(f"Image {image}: {problem}.")
+        self.image = image
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[type[ImageError], tuple[str, str]]:
+        """Worker processes send the error back whole."""
+        return type(self), (self.image, self.problem)
+
+
+class RunError(TagfillError):
+    """A run folder that cannot be created, resumed or read."""
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> TagfillError:
+    """The error for a name that is not in a table, with the nearest one that is.
+
+    >>> str(unknown_name("method", "rol", ["an", "role"]))
+    "There is no method 'rol'; did you mean 'role'? Known: an, role."
+    """
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"; did you mean '{near[0]}'?" if near else "."
+    return TagfillError(f"There is no {what} '{name}'{hint} Known: {', '.join(names)}.")
