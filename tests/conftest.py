@@ -1,0 +1,66 @@
+"""A test may be skipped only for a reason that is written down.
+
+`tests/skips.txt` lists them, one `nodeid-pattern: reason` a line, where `*` stands for any characters. A run
+in which another test was skipped fails, and names it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+SKIPS = Path(__file__).with_name("skips.txt")
+
+
+class SkipGuard:
+    """Watches which tests are skipped, and fails the session for those that are not listed."""
+
+    def __init__(self, listed: list[re.Pattern[str]]) -> None:
+        self.listed = listed
+        self.unlisted: dict[str, str] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if not hasattr(report, "wasxfail"):  # an expected failure is reported as skipped too
+            self.check(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self.check(report)
+
+    def check(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        if report.skipped and not any(pattern.fullmatch(report.nodeid) for pattern in self.listed):
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+            self.unlisted[report.nodeid] = reason.removeprefix("Skipped: ")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.unlisted and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.unlisted:
+            terminalreporter.section("skipped, and not listed in skips.txt", red=True)
+            for test, reason in sorted(self.unlisted.items()):
+                terminalreporter.line(f"{test}: {reason}")
+
+
+def read_skips(path: Path) -> Iterator[re.Pattern[str]]:
+    """The patterns of a list of skips; empty lines and lines that begin with # are left out."""
+    if not path.exists():
+        return
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        pattern, _, reason = f"{line} ".partition(": ")
+        if not reason.strip():
+            raise pytest.UsageError(f"Line {number} of {path.name} gives no reason: {line.strip()}")
+        yield re.compile(".*".join(map(re.escape, pattern.split("*"))))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # workers of xdist send their reports to the process that started them
+        config.pluginmanager.register(SkipGuard(list(read_skips(SKIPS))), "skip-guard")
