@@ -1,0 +1,12 @@
+"""The embedded dataset: rendered pictogram scenes with exact boxes and masks.
+
+Twenty pictograms in five groups, one to eight to a picture, of any size, colour and tilt, partly hidden
+by each other. It needs no download, is the same on every machine, and is fully labelled, so that partial
+labels can be simulated from it and judged against the truth.
+"""
+
+from tagfill.scenes.compose import Instance, Scene
+from tagfill.scenes.make import make, render
+from tagfill.scenes.vocabulary import CLASSES, GROUPS, HIERARCHY
+
+__all__ = ["CLASSES", "GROUPS", "HIERARCHY", "Instance", "Scene", "make", "render"]
