@@ -1,0 +1,27 @@
+"""Stateless losses of (logits, labels, …), one family a file, for anybody's training loop.
+
+Labels are B×L with 1 present, 0 absent, -1 unknown. Every loss takes `reduction` and `eps`, computes in float32
+(float64 for float64 logits) whatever the dtype of the logits, and is finite for logits of ±1e4.
+"""
+
+from tagfill.losses.assume_negative import assume_negative
+from tagfill.losses.binary import binary, ignore_unknown
+from tagfill.losses.consistency import consistency
+from tagfill.losses.expected_negative import expected_negative
+from tagfill.losses.expected_positive import expected_positive, positive_count_penalty
+from tagfill.losses.reduction import Reduction, reduce
+from tagfill.losses.role import role, role_half
+
+__all__ = [
+    "Reduction",
+    "assume_negative",
+    "binary",
+    "consistency",
+    "expected_negative",
+    "expected_positive",
+    "ignore_unknown",
+    "positive_count_penalty",
+    "reduce",
+    "role",
+    "role_half",
+]
