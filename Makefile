@@ -4,7 +4,7 @@ PYTHON ?= python3
 JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 
 # Test workers are processes; a thread of torch's own in each would only make them wait for one another.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(JOBS)
@@ -29,7 +29,7 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 	@$(PIP) --editable ".[docs]"
 	@touch $@
 
-demo: venv ## train on the embedded scenes and compare methods
+demo: venv ## train and evaluate on the embedded scenes
 	$(BIN)/tagfill demo
 
 test: venv ## run the tests, without those of long matrices
