@@ -51,9 +51,9 @@ def consistency(
         >>> consistency(logits, labels, torch.tensor([[1.0, 0.0]]))
         tensor(0.1941)
     """
+    logits = prepare(logits, labels)
     if target.shape != logits.shape:
         raise ValueError(f"The logits are {shape_of(logits)} and the target {shape_of(target)}; they must agree.")
-    logits = prepare(logits, labels)
     target = target.detach().to(logits.dtype)
     if distance == "l1":
         loss = (logits.sigmoid() - target).abs()

@@ -45,12 +45,12 @@ def expected_negative(
         >>> expected_negative(logits, labels, torch.tensor([[True, False, True]]))
         tensor(0.1467)
     """
+    logits = prepare(logits, labels)
     if expected_positives.shape != labels.shape:
         raise ValueError(
             f"The labels are {shape_of(labels)} and the expected positives {shape_of(expected_positives)}; "
             "they must agree."
         )
-    logits = prepare(logits, labels)
     observed = labels == POSITIVE
     expected = expected_positives.bool() & (labels != NEGATIVE)
     rewarded = observed | expected if also_positive else observed

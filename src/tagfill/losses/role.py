@@ -46,9 +46,9 @@ def role_half(
         >>> role_half(logits, labels, torch.tensor([[0.9, 0.4]]), expected=1.5)
         tensor(0.6142)
     """
+    logits = prepare(logits, labels)
     if target.shape != logits.shape:
         raise ValueError(f"The logits are {shape_of(logits)} and the target {shape_of(target)}; they must agree.")
-    logits = prepare(logits, labels)
     taught = cross_entropy(logits, target.detach().to(logits.dtype), eps)
     observed = positive_term(logits, eps).masked_fill(labels != POSITIVE, 0.0)
     penalty = positive_count_penalty(logits.sigmoid(), expected)

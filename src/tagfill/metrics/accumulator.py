@@ -53,7 +53,7 @@ class Predictions:
         Raises:
             ValueError: if the shapes disagree with each other or with earlier batches.
         """
-        batch = Gathered(np.array(index, dtype=np.int64), np.array(scores), np.array(labels))
+        batch = Gathered(np.asarray(index).astype(np.int64), np.asarray(scores).copy(), np.asarray(labels).copy())
         if (
             batch.scores.ndim != 2
             or batch.scores.shape != batch.labels.shape
