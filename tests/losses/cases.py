@@ -1,0 +1,64 @@
+"""The batch of the worked example, random batches, and one line for each loss that must obey the laws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from torch import Tensor
+
+from tagfill import losses
+
+LOGITS = torch.tensor([[2, -1, 0.5, -3], [-0.5, 1.5, -2, 0]], dtype=torch.float64)
+LABELS = torch.tensor([[1, -1, -1, 0], [-1, 1, -1, -1]], dtype=torch.int8)
+
+REDUCTIONS = ("mean", "sum", "batchmean", "known", "none")
+
+modest = settings(max_examples=20, deadline=None)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch, and B×L numbers in ±3 for whatever else a loss takes: estimates, expected positives, targets."""
+
+    logits: Tensor
+    labels: Tensor
+    extra: Tensor
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> Batch:
+    shape = draw(st.tuples(st.integers(1, 5), st.integers(1, 6)))
+    logits = draw(arrays(np.float64, shape, elements=st.floats(-12, 12, width=32)))
+    labels = draw(arrays(np.int8, shape, elements=st.sampled_from([-1, 0, 1])))
+    extra = draw(arrays(np.float64, shape, elements=st.floats(-3, 3, width=32)))
+    return Batch(torch.from_numpy(logits), torch.from_numpy(labels), torch.from_numpy(extra))
+
+
+# Each takes (logits, labels, extra, *, reduction, eps).
+LOSSES: dict[str, Callable[..., Tensor]] = {
+    "binary": lambda g, z, _, **kw: losses.binary(g, z, **kw),
+    "binary-ls": lambda g, z, _, **kw: losses.binary(g, z, smoothing=0.1, **kw),
+    "ignore-unknown": lambda g, z, _, **kw: losses.ignore_unknown(g, z, **kw),
+    "an": lambda g, z, _, **kw: losses.assume_negative(g, z, **kw),
+    "an-ls": lambda g, z, _, **kw: losses.assume_negative(g, z, smoothing=0.1, **kw),
+    "wan": lambda g, z, _, **kw: losses.assume_negative(g, z, negative_weight=0.25, **kw),
+    "epr": lambda g, z, _, **kw: losses.expected_positive(g, z, expected=1.5, **kw),
+    "role": lambda g, z, x, **kw: losses.role(g, z, x, expected=1.5, **kw),
+    "role-half": lambda g, z, x, **kw: losses.role_half(g, z, x.sigmoid(), expected=1.5, **kw),
+    "en": lambda g, z, x, **kw: losses.expected_negative(g, z, x > 0, **kw),
+    "ep": lambda g, z, x, **kw: losses.expected_negative(g, z, x > 0, also_positive=True, **kw),
+    "en-literal": lambda g, z, x, **kw: losses.expected_negative(g, z, x > 0, literal=True, **kw),
+    **{
+        f"consistency-{name}": partial(
+            lambda g, z, x, name, **kw: losses.consistency(g, z, x.sigmoid(), distance=name, **kw), name=name
+        )
+        for name in ("l1", "l2", "jsd")
+    },
+}

@@ -1,0 +1,23 @@
+"""AN, AN-LS and WAN, mean over all B·L entries."""
+
+from __future__ import annotations
+
+from reference.terms import negative_term, positive_term
+
+
+def assume_negative(
+    logits: list[list[float]],
+    labels: list[list[int]],
+    smoothing: float = 0.0,
+    negative_weight: float = 1.0,
+    eps: float = 0.0,
+) -> float:
+    total, entries = 0.0, 0
+    for row, observed in zip(logits, labels, strict=True):
+        for g, z in zip(row, observed, strict=True):
+            entries += 1
+            if z == 1:
+                total += (1 - smoothing) * positive_term(g, eps) + smoothing * negative_term(g, eps)
+            else:
+                total += negative_weight * ((1 - smoothing) * negative_term(g, eps) + smoothing * positive_term(g, eps))
+    return total / entries
