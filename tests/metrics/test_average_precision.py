@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
+from sklearn.metrics import average_precision_score
+
+from reference.average_precision import average_precision as reference
+from tagfill.metrics import average_precision, mean_average_precision
+
+modest = settings(max_examples=30, deadline=None)
+
+SCORES = {
+    "a few distinct": (np.float64, st.sampled_from([-1.5, 0.0, 0.25, 0.5])),
+    "constant": (np.float64, st.just(0.3)),
+    "double": (np.float64, st.floats(-1e6, 1e6)),
+    "single": (np.float32, st.floats(0, 1, width=32)),
+    "half": (np.float16, st.floats(-100, 100, width=16)),
+}
+
+
+def cases(kind: str, states: list[int]) -> st.SearchStrategy[tuple[NDArray[np.floating], NDArray[np.int8]]]:
+    """Scores and labels of up to 40 images and 4 classes."""
+    dtype, elements = SCORES[kind]
+    shapes = st.tuples(st.integers(1, 40), st.integers(1, 4))
+    return shapes.flatmap(
+        lambda shape: st.tuples(
+            arrays(dtype, shape, elements=elements), arrays(np.int8, shape, elements=st.sampled_from(states))
+        )
+    )
+
+
+def judged(scores: NDArray[np.floating], labels: NDArray[np.int8]) -> NDArray[np.float64]:
+    """scikit-learn's value of each class over its known labels, NaN without positives."""
+    values = np.full(scores.shape[1], np.nan)
+    for column in range(scores.shape[1]):
+        known = labels[:, column] != -1
+        if (labels[:, column] == 1).any():
+            values[column] = average_precision_score(labels[known, column], scores[known, column])
+    return values
+
+
+@pytest.mark.parametrize("states", [[0, 1], [-1, 0, 1], [-1, 1]], ids=["complete", "partial", "positives only"])
+@pytest.mark.parametrize("kind", SCORES)
+@modest
+@given(data=st.data())
+def test_equals_scikit_learn(kind, states, data):
+    scores, labels = data.draw(cases(kind, states))
+    np.testing.assert_allclose(average_precision(scores, labels), judged(scores, labels), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", SCORES)
+@modest
+@given(data=st.data())
+def test_equals_the_definition(kind, data):
+    scores, labels = data.draw(cases(kind, [-1, 0, 1]))
+    expected = [reference(scores[:, i].tolist(), labels[:, i].tolist()) for i in range(scores.shape[1])]
+    np.testing.assert_allclose(average_precision(scores, labels), expected, rtol=0, atol=1e-12)
+
+
+@modest
+@given(case=cases("a few distinct", [-1, 0, 1]), random=st.randoms(use_true_random=False))
+def test_order_of_images_does_not_change_a_bit(case, random):
+    scores, labels = case
+    order = random.sample(range(len(scores)), len(scores))
+    np.testing.assert_array_equal(average_precision(scores[order], labels[order]), average_precision(scores, labels))
+
+
+@modest
+@given(case=cases("a few distinct", [-1, 0, 1]))
+def test_only_the_order_of_scores_matters(case):
+    scores, labels = case
+    np.testing.assert_array_equal(average_precision(np.exp(scores), labels), average_precision(scores, labels))
+
+
+def test_ranking_from_the_literature():
+    relevance = np.array([[1, 0, 0, 1, 1, 0, 0, 1]]).T
+    scores = np.arange(8, 0, -1.0)[:, None]
+    assert average_precision(scores, relevance).item() == pytest.approx(0.65, abs=1e-12)
+
+
+def test_tied_images_count_together():
+    assert average_precision([[0.5], [0.5], [0.5], [0.5]], [[1], [0], [0], [0]]).item() == 0.25
+
+
+def test_class_of_positives_only_is_perfect():
+    assert average_precision([[0.1], [0.9]], [[1], [1]]).item() == 1
+
+
+def test_class_without_known_positive_is_nan():
+    assert np.isnan(average_precision([[0.1, 0.2], [0.9, 0.3]], [[0, -1], [-1, -1]])).all()
+
+
+def test_unknown_images_are_left_out():
+    assert average_precision([[0.9], [0.8], [0.7]], [[-1], [1], [0]]).item() == 1
+
+
+def test_infinite_scores_have_their_place():
+    assert average_precision([[np.inf], [0.0], [-np.inf]], [[0], [1], [1]]).item() == pytest.approx((1 / 2 + 2 / 3) / 2)
+
+
+def test_more_classes_than_are_read_at_once():
+    random = np.random.default_rng(0)
+    scores, labels = random.random((30, 150)), random.integers(-1, 2, (30, 150))
+    np.testing.assert_allclose(average_precision(scores, labels), judged(scores, labels), rtol=0, atol=1e-12)
+
+
+def test_nan_score_is_refused_by_its_place():
+    scores = np.zeros((3, 70))
+    scores[2, 65] = np.nan
+    with pytest.raises(ValueError, match="score is NaN in row 2, column 65"):
+        average_precision(scores, np.zeros((3, 70)))
+
+
+def test_other_label_code_is_refused_by_its_place():
+    with pytest.raises(ValueError, match="none of 1, 0, -1 in row 1, column 0"):
+        average_precision([[0.1], [0.2]], [[1], [2]])
+
+
+@pytest.mark.parametrize("labels", [[[1]], [1, 0], [[1, 0], [0, 1]]])
+def test_shapes_must_agree(labels):
+    with pytest.raises(ValueError, match=r"must both be \(images, classes\)"):
+        average_precision([[0.1], [0.2]], labels)
+
+
+def test_mean_skips_classes_without_positives_or_counts_them_zero():
+    scores, labels = np.eye(3), np.array([[1, 0, -1], [0, 0, -1], [0, 0, -1]])
+    assert mean_average_precision(scores, labels) == 1
+    assert mean_average_precision(scores, labels, empty="zero") == 0.5  # nothing is known of the third class
+
+
+@modest
+@given(case=cases("a few distinct", [0, 1]))
+def test_mean_is_that_of_the_classes(case):
+    scores, labels = case
+    values = judged(scores, labels)
+    np.testing.assert_allclose(
+        mean_average_precision(scores, labels, empty="zero"), np.nan_to_num(values).mean(), rtol=0, atol=1e-12
+    )
+
+
+def test_mean_of_no_class_is_nan():
+    assert np.isnan(mean_average_precision([[0.1]], [[-1]], empty="zero"))
+
+
+def test_unknown_rule_is_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match="no rule 'one'"):
+        mean_average_precision([[0.1]], [[1]], empty="one")
