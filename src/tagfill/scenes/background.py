@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 from tagfill.scenes.colours import Colour, against, any_colour
 
 _PATTERNS = ("plain", "stripes", "checks", "dots", "blotches")
-_MOST_CLUTTER = 6
+_MOST_CLUTTER = 4
 
 
 def paint(rng: np.random.Generator, width: int, height: int) -> NDArray[np.uint8]:
@@ -30,19 +30,19 @@ def paint(rng: np.random.Generator, width: int, height: int) -> NDArray[np.uint8
 def _gradient(rng: np.random.Generator, base: Colour, width: int, height: int) -> Image.Image:
     """Four to nine colours near `base`, blended across the picture."""
     cells = rng.integers(2, 4, size=2)
-    corners = np.array(base) + rng.integers(-55, 56, size=(*cells, 3))
+    corners = np.array(base) + rng.integers(-40, 41, size=(*cells, 3))
     small = Image.fromarray(np.clip(corners, 0, 255).astype(np.uint8))
     return small.resize((width, height), Image.Resampling.BICUBIC)
 
 
 def _nearby(rng: np.random.Generator, base: Colour) -> Colour:
-    red, green, blue = np.clip(np.array(base) + rng.integers(-70, 71, size=3), 0, 255).tolist()
+    red, green, blue = np.clip(np.array(base) + rng.integers(-50, 51, size=3), 0, 255).tolist()
     return red, green, blue
 
 
 def _pattern(rng: np.random.Generator, kind: str, width: int, height: int) -> Image.Image:
     """A mask of H×W with a repeated or random texture, at a random strength."""
-    strength = int(rng.integers(60, 180))
+    strength = int(rng.integers(40, 140))
     if kind == "blotches":
         cells = int(rng.integers(5, 14))
         small = rng.integers(0, strength + 1, size=(cells, cells), dtype=np.uint8)
@@ -84,7 +84,7 @@ def _scatter(rng: np.random.Generator, canvas: Image.Image) -> None:
 
 def _grain(rng: np.random.Generator, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Add the same small noise to the three channels."""
-    amount = int(rng.integers(0, 15))
+    amount = int(rng.integers(0, 11))
     noise = rng.integers(-amount, amount + 1, size=(*pixels.shape[:2], 1), dtype=np.int16)
     grained: NDArray[np.int16] = pixels + noise
     return np.clip(grained, 0, 255).astype(np.uint8)

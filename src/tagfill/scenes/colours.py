@@ -20,10 +20,15 @@ def any_colour(rng: np.random.Generator) -> Colour:
 
 def against(rng: np.random.Generator, behind: Colour, contrast: float) -> Colour:
     """A colour whose lightness differs from `behind` by at least `contrast` of 255, or the best of a dozen."""
-    candidates = [any_colour(rng) for _ in range(_CANDIDATES)]
-    distances = [abs(lightness(candidate) - lightness(behind)) for candidate in candidates]
-    enough = [candidate for candidate, distance in zip(candidates, distances, strict=True) if distance >= contrast]
-    return enough[0] if enough else candidates[int(np.argmax(distances))]
+    best, distance = behind, -1.0
+    for _ in range(_CANDIDATES):
+        candidate = any_colour(rng)
+        reached = abs(lightness(candidate) - lightness(behind))
+        if reached > distance:
+            best, distance = candidate, reached
+        if distance >= contrast:
+            break
+    return best
 
 
 def lightness(colour: Colour) -> float:

@@ -84,7 +84,9 @@ def _prepared(character: str) -> list[tuple[Image.Image, Image.Image]]:
 def _filled(ink: Image.Image) -> Image.Image:
     """The mask with its enclosed holes filled."""
     coverage = np.asarray(ink)
-    return Image.fromarray(np.where(_outside(coverage < 128), coverage, np.uint8(255)))
+    free = coverage < 128
+    holes = free & ~_outside(free)
+    return Image.fromarray(np.where(holes, np.uint8(255), coverage))
 
 
 def _outside(free: NDArray[np.bool_]) -> NDArray[np.bool_]:

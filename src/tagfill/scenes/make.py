@@ -39,7 +39,7 @@ def make(
     """Render the scenes, or open them if they were rendered before.
 
     An image depends on `seed`, `size`, its split and its number alone, so more images extend a dataset
-    and change none.
+    and change none. A folder whose rendering was interrupted is rendered again.
 
     Args:
         folder: where to put them; by default a folder of the cache that belongs to these parameters.
@@ -113,16 +113,29 @@ def _claim(folder: Path, recipe: dict[str, Any]) -> bool:
     """Whether the folder is already complete; otherwise it is ours to fill, or an error."""
     path = folder / _RECIPE
     if path.is_file():
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = _read(path)
         if found != recipe:
             raise DatasetError(
                 f"{folder} holds other scenes ({_words(found)}, not {_words(recipe)}); give another folder."
             )
         return (folder / "dataset.yaml").is_file()
-    if folder.is_dir() and any(folder.iterdir()):
+    if folder.exists() and not folder.is_dir():
+        raise DatasetError(f"{folder} is a file; give a folder.")
+    unfinished = f".{_RECIPE}."  # what a killed or a parallel call leaves before its first image
+    if folder.is_dir() and not all(content.name.startswith(unfinished) for content in folder.iterdir()):
         raise DatasetError(f"{folder} is not empty and holds no scenes; give another folder.")
     write_json(path, recipe)
     return False
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise DatasetError(f"{path} cannot be read; delete its folder, or give another one.")
+    return found
 
 
 def _words(recipe: dict[str, Any]) -> str:
@@ -130,8 +143,5 @@ def _words(recipe: dict[str, Any]) -> str:
 
 
 def _write(path: Path, scene: Scene) -> None:
-    """Save the picture unless an earlier, interrupted run did: a file that is there is whole."""
-    if path.is_file():
-        return
     with replacing(path, sync=False) as file:
         Image.fromarray(scene.pixels).save(file, "PNG", compress_level=1)

@@ -10,7 +10,7 @@ MOST_OBJECTS = 8
 _LABELS = (0.08, 0.17, 0.22, 0.22, 0.18, 0.13)  # chance of 1, 2, … 6 classes in a picture
 _CONTEXTS = (0.30, 0.24, 0.19, 0.15, 0.12)  # chance of each group to be the picture's context
 _IN_CONTEXT = 8.0  # how much more often a class appears in its context
-_ANOTHER = 0.22  # chance of one more object of the same class
+_ANOTHER = 0.18  # chance of one more object of the same class
 
 
 def draw_objects(rng: np.random.Generator) -> list[Pictogram]:
