@@ -1,1 +1,60 @@
-"""Tagfill trains multi-label image classifiers from partly labelled images, and fills in the rest."""
+"""Tagfill trains multi-label image classifiers from partly labelled images, and fills in the rest.
+
+    import tagfill
+
+    data = tagfill.scenes.make()
+    part = tagfill.protocols.single_positive(data, seed=1200)
+    run = tagfill.train(part, method="en+scl", head="cam", epochs=10)
+    print(tagfill.evaluate(run, part, split="test").mean)
+
+Importing this package is cheap: torch and the other large libraries are loaded when a name that needs them is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tagfill import losses as losses
+    from tagfill import methods as methods
+    from tagfill import metrics as metrics
+    from tagfill import models as models
+    from tagfill import protocols as protocols
+    from tagfill import scenes as scenes
+    from tagfill.annotations import Dataset as Dataset
+    from tagfill.annotations import LabelMatrix as LabelMatrix
+    from tagfill.errors import TagfillError as TagfillError
+    from tagfill.experiments import features as features
+    from tagfill.loading import FeatureCache as FeatureCache
+    from tagfill.training import Run as Run
+    from tagfill.training import evaluate as evaluate
+    from tagfill.training import resume as resume
+    from tagfill.training import train as train
+
+_MODULES = ("losses", "methods", "metrics", "models", "protocols", "scenes")
+_NAMES = {
+    "Dataset": "annotations",
+    "LabelMatrix": "annotations",
+    "TagfillError": "errors",
+    "FeatureCache": "loading",
+    "features": "experiments",
+    "Run": "training",
+    "evaluate": "training",
+    "resume": "training",
+    "train": "training",
+}
+
+__all__ = [*_MODULES, *_NAMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"tagfill.{name}")
+    if name in _NAMES:
+        return getattr(importlib.import_module(f"tagfill.{_NAMES[name]}"), name)
+    raise AttributeError(f"module 'tagfill' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -20,10 +20,10 @@ _library: torch.library.Library | None = None  # the schemas live as long as thi
 
 def _define_missing_operators() -> None:
     global _library
-    _library = torch.library.Library("torchvision", "DEF")
+    _library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
     for name in ("nms", "qnms"):
         if not hasattr(torch.ops.torchvision, name):
-            _library.define(name + _SCHEMA)
+            _library.define(name + _SCHEMA)  # type: ignore[no-untyped-call]
 
 
 def import_torchvision() -> Any:

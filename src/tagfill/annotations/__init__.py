@@ -5,4 +5,14 @@ from tagfill.annotations.labels import LabelMatrix
 from tagfill.annotations.rows import IMAGES_SCHEMA, SCHEMA, from_records, table
 from tagfill.annotations.states import NEGATIVE, POSITIVE, UNKNOWN
 
-__all__ = ["IMAGES_SCHEMA", "NEGATIVE", "POSITIVE", "SCHEMA", "UNKNOWN", "Dataset", "LabelMatrix", "from_records", "table"]
+__all__ = [
+    "IMAGES_SCHEMA",
+    "NEGATIVE",
+    "POSITIVE",
+    "SCHEMA",
+    "UNKNOWN",
+    "Dataset",
+    "LabelMatrix",
+    "from_records",
+    "table",
+]

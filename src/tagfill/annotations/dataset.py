@@ -25,7 +25,7 @@ from tagfill.annotations.labels import LabelMatrix
 from tagfill.annotations.rows import IMAGES_SCHEMA, SCHEMA
 from tagfill.annotations.states import UNKNOWN
 from tagfill.errors import DatasetError
-from tagfill.files import replacing
+from tagfill.files import replacing, sha256_of_strings
 
 _CODED = ("image", "label", "kind", "source")  # columns of few distinct values, kept as dictionaries
 _BATCH_ROWS = 1 << 18
@@ -82,15 +82,22 @@ class Dataset:
         )
 
     def save(self, folder: str | os.PathLike[str]) -> Dataset:
-        """Write the dataset folder and return it opened; `dataset.yaml` comes last, so a half-written one does not open."""
+        """Write the dataset folder and open it; `dataset.yaml` comes last, so that a half-written one does not open."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(folder / "images.parquet") as file:
             pq.write_table(self.images, file, compression="zstd")
-        with replacing(folder / "annotations.parquet") as file, pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
+        with (
+            replacing(folder / "annotations.parquet") as file,
+            pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer,
+        ):
             for batch in self.scan():
                 writer.write_batch(_plain(batch))
-        description: dict[str, Any] = {"name": self.name, "root": _relative(self.root, folder), "classes": list(self.classes)}
+        description: dict[str, Any] = {
+            "name": self.name,
+            "root": _relative(self.root, folder),
+            "classes": list(self.classes),
+        }
         if self.hierarchy:
             description["hierarchy"] = [list(edge) for edge in self.hierarchy]
         if self.truth is not None:
@@ -106,7 +113,7 @@ class Dataset:
         return replace(self, **changes)
 
     def __len__(self) -> int:
-        return self.images.num_rows
+        return int(self.images.num_rows)
 
     @cached_property
     def splits(self) -> dict[str, NDArray[np.int64]]:
@@ -118,13 +125,16 @@ class Dataset:
     def split(self, name: str) -> NDArray[np.int64]:
         """Rows of the image table that belong to a split."""
         if name not in self.splits:
-            raise DatasetError(f"Dataset {self.name} has no split '{name}'; it has {', '.join(self.splits) or 'no image'}.")
+            raise DatasetError(
+                f"Dataset {self.name} has no split '{name}'; it has {', '.join(self.splits) or 'no image'}."
+            )
         return self.splits[name]
 
     def names(self, rows: NDArray[np.integer] | None = None) -> list[str]:
         """Image names, of all images or of some rows of the image table."""
         column = self.images["image"]
-        return (column if rows is None else column.take(pa.array(rows))).to_pylist()
+        names: list[str] = (column if rows is None else column.take(pa.array(rows))).to_pylist()
+        return names
 
     def scan(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The annotation rows in batches, with text of few distinct values coded as dictionaries."""
@@ -141,14 +151,23 @@ class Dataset:
         return pa.Table.from_batches([_plain(batch) for batch in self.scan()], schema=SCHEMA)
 
     def labels(self, split: str | None = None) -> LabelMatrix:
-        """What is known about the images of a split (or all of them), decided from the rows."""
+        """What is known about the images of a split (or all of them), decided from the rows once and kept."""
+        if split not in self._decided:
+            self._decided[split] = self._decide(split)
+        return self._decided[split]
+
+    @cached_property
+    def _decided(self) -> dict[str | None, LabelMatrix]:
+        return {}
+
+    def _decide(self, split: str | None) -> LabelMatrix:
         chosen = np.arange(len(self)) if split is None else self.split(split)
         position = np.full(len(self) + 1, -1, dtype=np.int64)  # the last one stands for images not in the table
         position[chosen] = np.arange(len(chosen))
         keys, says, times, origin = self._statements(position)
         try:
             keys, values = resolve.decide(keys, says, times)
-        except resolve.Contradiction as clash:
+        except resolve.ContradictionError as clash:
             raise self._contradiction(int(origin[clash.first]), int(origin[clash.second])) from None
         width = max(len(self.classes), 1)
         return LabelMatrix.from_entries(keys // width, keys % width, values, (len(chosen), len(self.classes)))
@@ -161,9 +180,9 @@ class Dataset:
             rows.update(batch)
         labels = [rows.hexdigest(), *(f"{child}\0{parent}" for child, parent in sorted(self.hierarchy))]
         return {
-            "images": identity.of_strings(self.names()),
-            "classes": identity.of_strings(self.classes),
-            "labels": identity.of_strings([*labels, *self.images["split"].to_pylist()]),
+            "images": sha256_of_strings(self.names()),
+            "classes": sha256_of_strings(self.classes),
+            "labels": sha256_of_strings([*labels, *self.images["split"].to_pylist()]),
         }
 
     def _statements(
@@ -197,11 +216,14 @@ class Dataset:
     def _where(self) -> str:
         return str(self.annotations) if isinstance(self.annotations, Path) else f"the annotations of {self.name}"
 
-    def _stray(self, batch: pa.RecordBatch, offset: int, codes: NDArray[np.int64], column: str, table: str) -> DatasetError:
+    def _stray(
+        self, batch: pa.RecordBatch, offset: int, codes: NDArray[np.int64], column: str, table: str
+    ) -> DatasetError:
         row = int(np.flatnonzero(codes < 0)[0])
         value = batch[column][row].as_py()
         return DatasetError(
-            f"{self._where()}, row {offset + row}: {column} '{value}' is not in the {table}; add it there or drop the row."
+            f"{self._where()}, row {offset + row}: {column} '{value}' is not in the {table}; "
+            "add it there or drop the row."
         )
 
     def _contradiction(self, first: int, second: int) -> DatasetError:
@@ -217,7 +239,8 @@ def _codes(column: pa.Array, values: pa.Array) -> NDArray[np.int64]:
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     found = pc.fill_null(pc.index_in(column.dictionary, value_set=values), -1).to_numpy()
-    return found.astype(np.int64)[column.indices.to_numpy(zero_copy_only=False)]
+    codes: NDArray[np.int64] = found.astype(np.int64)[column.indices.to_numpy(zero_copy_only=False)]
+    return codes
 
 
 def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -235,10 +258,12 @@ def _read_description(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise DatasetError(f"{folder} is not a dataset folder: it has no dataset.yaml. Make one with 'tagfill import'.")
     try:
-        description = yaml.safe_load(path.read_text(encoding="utf-8"))
+        description: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise DatasetError(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from None
-    missing = [key for key in ("name", "root", "classes") if not isinstance(description, dict) or key not in description]
+    if not isinstance(description, dict):
+        description = {}
+    missing = [key for key in ("name", "root", "classes") if key not in description]
     if missing:
         raise DatasetError(f"{path} lacks {', '.join(missing)}; see the documentation of dataset folders.")
     classes = description["classes"]
@@ -246,7 +271,8 @@ def _read_description(folder: Path) -> dict[str, Any]:
         raise DatasetError(f"{path}: 'classes' must be a list of names; quote names that look like numbers or dates.")
     if repeated := sorted({name for name in classes if classes.count(name) > 1}):
         raise DatasetError(f"{path}: class '{repeated[0]}' is listed twice; class names must be distinct.")
-    return description
+    checked: dict[str, Any] = description
+    return checked
 
 
 def _read_images(path: Path) -> pa.Table:
@@ -256,4 +282,3 @@ def _read_images(path: Path) -> pa.Table:
         return pq.read_table(path).cast(IMAGES_SCHEMA)
     except (pa.ArrowException, ValueError) as error:
         raise DatasetError(f"{path} cannot be read as a table of images: {str(error).splitlines()[0]}.") from None
-

@@ -9,21 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-
-
-def of_strings(strings: Iterable[str]) -> str:
-    """The hash of an ordered list of strings."""
-    digest = hashlib.sha256()
-    for text in strings:
-        encoded = text.encode()
-        digest.update(len(encoded).to_bytes(8, "little"))
-        digest.update(encoded)
-    return digest.hexdigest()
 
 
 class RowsHash:
@@ -62,7 +51,8 @@ class RowsHash:
             column = column.dictionary_encode()
         if pa.types.is_dictionary(column.type):
             words = np.array([self._of(value) for value in column.dictionary.to_pylist()] + [0], dtype=np.uint64)
-            return words[column.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False)]
+            codes: NDArray[np.int64] = column.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False)
+            return words[codes]
         missing = column.is_null().to_numpy(zero_copy_only=False)
         if pa.types.is_timestamp(column.type):
             column = column.cast(pa.int64())

@@ -48,7 +48,9 @@ class LabelMatrix:
         if len(keys) and (np.diff(keys) == 0).any():
             raise ValueError("an (image, label) pair occurs twice")
         starts = np.searchsorted(keys, np.arange(size + 1, dtype=np.int64) * width)
-        return cls(starts.astype(np.int64), (keys % max(width, 1)).astype(np.int32), value[order].astype(np.int8), width)
+        return cls(
+            starts.astype(np.int64), (keys % max(width, 1)).astype(np.int32), value[order].astype(np.int8), width
+        )
 
     @classmethod
     def from_dense(cls, labels: NDArray[np.integer]) -> LabelMatrix:

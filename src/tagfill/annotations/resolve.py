@@ -18,7 +18,7 @@ NO_TIME = np.iinfo(np.int64).min
 REGION_ONLY = np.int8(-2)
 
 
-class Contradiction(Exception):
+class ContradictionError(Exception):
     """Two rows of the same age say different things about one pair; `first` and `second` are row numbers."""
 
     def __init__(self, first: int, second: int) -> None:
@@ -45,7 +45,7 @@ def decide(
         The distinct keys, ascending, and the label of each.
 
     Raises:
-        Contradiction: with positions in the arrays given.
+        ContradictionError: with positions in the arrays given.
     """
     order = np.lexsort((time, keys))
     sorted_keys, sorted_says, sorted_time = keys[order], says[order], time[order]
@@ -71,5 +71,4 @@ def _raise_if_newest(
     live = clashes[time[clashes] == newest_time]
     if len(live):
         pair = sorted((int(order[live[0]]), int(order[live[0] + 1])))
-        raise Contradiction(pair[0], pair[1])
-
+        raise ContradictionError(pair[0], pair[1])

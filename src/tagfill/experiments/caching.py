@@ -1,0 +1,52 @@
+"""Making a feature cache by names alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tagfill.annotations import Dataset
+from tagfill.files import cache_folder
+from tagfill.loading import FeatureCache, extract
+from tagfill.models import create_backbone
+from tagfill.progress import SILENT, Progress
+
+
+def features(
+    dataset: Dataset | str | Path,
+    *,
+    backbone: str = "tf_efficientnet_lite0",
+    pretrained: bool | str = "bundled",
+    image_size: int | None = None,
+    views: str = "eval,flip,crops:2",
+    out: str | Path | None = None,
+    dtype: str = "auto",
+    seed: int = 0,
+    workers: int = 0,
+    progress: Progress = SILENT,
+) -> FeatureCache:
+    """Run a frozen backbone once over several views of every image, and keep what it says.
+
+    Args:
+        dataset: the data, or its folder.
+        backbone: timm's name of the backbone.
+        pretrained: its weights, see `tagfill.models.create_backbone`.
+        image_size: side of the square input; None takes the backbone's own.
+        views: of each image; all but `eval` for the training split only.
+        out: the folder; by default one below Tagfill's cache, named after images and backbone.
+        dtype: of the spatial features.
+        seed: of the crops.
+        workers: processes that decode images.
+        progress: told about each batch.
+
+    Returns:
+        The complete cache; one that exists already is only opened, one that was interrupted is completed.
+
+    Example:
+        >>> cache = tagfill.features("my-data", backbone="tf_efficientnet_lite0")  # doctest: +SKIP
+    """
+    data = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
+    trunk = create_backbone(backbone, pretrained=pretrained, image_size=image_size)
+    if out is None:
+        key = f"{data.identities['images'][:12]}-{trunk.fingerprint()[:12]}-{views.replace(':', '')}-{dtype}-s{seed}"
+        out = cache_folder() / "features" / f"{data.name}-{backbone}-{key}"
+    return extract(data, trunk, Path(out), views=views, dtype=dtype, seed=seed, workers=workers, progress=progress)

@@ -1,0 +1,39 @@
+"""Where batches come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tagfill.contract import Batch
+from tagfill.images import Geometry
+
+EVALUATION_BATCH = 64
+
+
+class Source(Protocol):
+    """Images or cached features of a dataset, as batches."""
+
+    def train(self, batches: Sequence[NDArray[np.int64]], epoch: int) -> Iterator[Batch]:
+        """Batches of the training split in the views of an epoch; each is named by positions in that split."""
+        ...
+
+    def evaluate(self, split: str, index: NDArray[np.int64]) -> Iterator[Batch]:
+        """These positions of a split, as they are."""
+        ...
+
+
+def make_batch(
+    index: NDArray[np.int64], labels: NDArray[np.int8], inputs: torch.Tensor, geometry: Geometry, view: str
+) -> Batch:
+    """A batch with one view an image."""
+    return Batch(torch.from_numpy(index), torch.from_numpy(labels), inputs, geometry, (view,))
+
+
+def chunks(index: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
+    """`index` in pieces of `size`; none at all for an empty one."""
+    return np.split(index, np.arange(size, len(index), size)) if len(index) else []

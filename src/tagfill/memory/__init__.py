@@ -1,0 +1,172 @@
+"""Per-image state between steps: named, budgeted, saved with checkpoints, kept on the rank that sees the image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tagfill.contract import LabelMatrix
+from tagfill.errors import TagfillError
+from tagfill.memory.entries import Entries
+from tagfill.memory.estimates import Estimates
+from tagfill.memory.heatmaps import Heatmaps
+from tagfill.memory.journal import JournaledArray
+from tagfill.memory.scores import Scores
+from tagfill.memory.shard import Shard
+
+__all__ = ["Entries", "Estimates", "Heatmaps", "Memory", "Scores", "Shard"]
+
+
+class Store(Protocol):
+    """One kind of state; if it is kept in a file, it has an attribute `disk`."""
+
+    def state_dict(self) -> dict[str, Tensor]: ...
+    def load_state_dict(self, state: dict[str, Tensor]) -> None: ...
+
+
+S = TypeVar("S", bound=Store)
+
+
+class Memory:
+    """All state of one rank, one object per name, however many methods ask for it.
+
+    Args:
+        labels: of the training images.
+        shard: positions of the images that this rank keeps.
+        seed: of the run.
+        folder: where files may be kept; None keeps everything in memory.
+        budget: bytes that the state may take on this rank, on disk and in memory together.
+        saved: what `state_dict` gave, to start from instead of the initial state.
+        disk: what `mark` gave for the files, with the number of that checkpoint.
+    """
+
+    def __init__(
+        self,
+        labels: LabelMatrix,
+        shard: NDArray[np.integer],
+        *,
+        seed: int,
+        folder: Path | None = None,
+        budget: int | None = None,
+        saved: Mapping[str, Tensor] | None = None,
+        disk: tuple[int, Mapping[str, str]] | None = None,
+    ) -> None:
+        self._labels = labels
+        self._shard = Shard(shard)
+        self._seed = seed
+        self._folder = folder
+        self._budget = budget
+        self._saved = saved
+        self._disk = disk
+        self._stores: dict[str, Store] = {}
+        self._options: dict[str, dict[str, Any]] = {}
+        self._bytes: dict[str, int] = {}
+        self._written: set[str] = set()
+
+    def scores(self, *, momentum: float) -> Scores:
+        """Running probabilities of each image and class."""
+        return self._get(
+            "scores",
+            {"momentum": momentum},
+            Scores.bytes(self._labels, self._shard),
+            lambda: Scores(self._labels, self._shard, momentum=momentum),
+        )
+
+    def heatmaps(self, *, momentum: float, size: int) -> Heatmaps:
+        """Running class maps of each image, size×size."""
+        path = None if self._folder is None else self._folder / "heatmaps.u8"
+        resume = self._disk is not None and "heatmaps" in self._disk[1]
+        return self._get(
+            "heatmaps",
+            {"momentum": momentum, "size": size},
+            Heatmaps.bytes(self._labels, self._shard, size),
+            lambda: Heatmaps(self._labels, self._shard, momentum=momentum, size=size, path=path, resume=resume),
+        )
+
+    def estimates(self) -> Estimates:
+        """Trainable label estimates."""
+        return self._get(
+            "estimates",
+            {},
+            Estimates.bytes(self._labels, self._shard),
+            lambda: Estimates(self._labels, self._shard, seed=self._seed),
+        )
+
+    def entries(self, name: str) -> Entries:
+        """A sparse set of (image, class) entries; it starts empty."""
+        return self._get(name, {}, 0, lambda: Entries(self._shard, self._labels.width))
+
+    def begin_step(self) -> None:
+        """A new batch: every store may be written once more."""
+        self._written.clear()
+
+    def first_write(self, name: str) -> bool:
+        """Whether nobody has written this store for the current batch yet; whoever asks first is the writer."""
+        first = name not in self._written
+        self._written.add(name)
+        return first
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each store."""
+        return dict(self._bytes)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything that is not in files."""
+        return {
+            f"{name}.{key}": value for name, store in self._stores.items() for key, value in store.state_dict().items()
+        }
+
+    def mark(self, checkpoint: int) -> dict[str, str]:
+        """Tell the files that their content belongs to a checkpoint; gives the checksum of each."""
+        checksums = {}
+        for name, array in self._files().items():
+            array.mark(checkpoint)
+            checksums[name] = array.checksum()
+        return checksums
+
+    def forget(self, before: int) -> None:
+        """Checkpoints older than `before` are gone."""
+        for array in self._files().values():
+            array.forget(before)
+
+    def close(self) -> None:
+        """Let go of all files."""
+        for array in self._files().values():
+            array.close()
+
+    def _files(self) -> dict[str, JournaledArray]:
+        found = {name: getattr(store, "disk", None) for name, store in self._stores.items()}
+        return {name: array for name, array in found.items() if array is not None}
+
+    def _get(self, name: str, options: dict[str, Any], size: int, make: Callable[[], S]) -> S:
+        if name in self._stores:
+            if self._options[name] != options:
+                raise TagfillError(
+                    f"Two methods of this run want different '{name}' memories ({self._options[name]} and {options}); "
+                    "give both the same options."
+                )
+            return self._stores[name]  # type: ignore[return-value]
+        self._afford(name, size)
+        store = make()
+        if self._saved is not None:
+            prefix = f"{name}."
+            store.load_state_dict({k.removeprefix(prefix): v for k, v in self._saved.items() if k.startswith(prefix)})
+        array: JournaledArray | None = getattr(store, "disk", None)
+        if self._disk is not None and array is not None and name in self._disk[1]:
+            array.roll_back(self._disk[0], self._disk[1][name])
+        self._stores[name], self._options[name], self._bytes[name] = store, options, size
+        return store
+
+    def _afford(self, name: str, size: int) -> None:
+        taken = sum(self._bytes.values()) + size
+        if self._budget is not None and taken > self._budget:
+            raise TagfillError(
+                f"The memory '{name}' takes {size / 1e9:.2f} GB for {len(self._shard):,} images and "
+                f"{self._labels.width:,} classes, {taken / 1e9:.2f} GB with what is there, above the budget of "
+                f"{self._budget / 1e9:.2f} GB; raise memory.budget_gb or choose a method without it."
+            )

@@ -1,0 +1,43 @@
+"""A sparse set of (image, class) entries, for what a method decides about a few labels of many."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tagfill.memory.shard import Shard
+
+
+class Entries:
+    """Entries of this rank's images, kept as sorted keys row·L + class."""
+
+    def __init__(self, shard: Shard, width: int) -> None:
+        self._shard = shard
+        self._width = width
+        self.keys = np.empty(0, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def replace(self, mask: Tensor) -> None:
+        """Hold exactly the entries of an n×L mask over this rank's images, in the order of its shard."""
+        self.keys = np.flatnonzero(mask.cpu().numpy())
+
+    def read(self, index: Tensor) -> Tensor:
+        """Which classes of these images are in the set, B×L bool."""
+        rows = self._shard.rows(index)
+        first = np.searchsorted(self.keys, rows * self._width)
+        count = np.searchsorted(self.keys, (rows + 1) * self._width) - first
+        entry = np.repeat(first - (np.cumsum(count) - count), count) + np.arange(count.sum())
+        dense = np.zeros((len(rows), self._width), dtype=bool)
+        dense[np.repeat(np.arange(len(rows)), count), self.keys[entry] % self._width] = True
+        return torch.from_numpy(dense)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The keys."""
+        return {"keys": torch.from_numpy(self.keys)}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take back saved keys."""
+        self.keys = state["keys"].numpy().copy()

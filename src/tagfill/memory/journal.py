@@ -1,0 +1,154 @@
+"""An array on disk that can go back to where it was at either of the last two checkpoints.
+
+The array is one file, changed in place through the page cache. Before a row changes for the first time after a
+checkpoint, its old content goes to the undo journal of that checkpoint. Going back to checkpoint k writes the
+journals k, k+1, … back in reverse. Journals are only ever appended to, each record carries a checksum, and a
+record is complete before its rows change, so a torn last record belongs to rows that did not change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tagfill.errors import RunError
+
+_HEADER = struct.Struct("<4sII")  # magic, number of rows, checksum
+_MAGIC = b"UNDO"
+
+
+class JournaledArray:
+    """n rows of uint8 in a file, with an undo journal for each checkpoint interval.
+
+    Args:
+        path: of the array; journals lie beside it as `<name>.undo-<checkpoint>`.
+        shape: of the whole array, rows first.
+        create: make the file anew, filled with zeros; otherwise it must exist.
+    """
+
+    def __init__(self, path: Path, shape: tuple[int, ...], *, create: bool) -> None:
+        self.path = path
+        if create:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for journal in self._journals().values():
+                journal.unlink()
+            with path.open("wb") as file:
+                file.truncate(int(np.prod(shape)))
+        elif not path.is_file() or path.stat().st_size != int(np.prod(shape)):
+            raise RunError(f"{path} is missing or has the wrong size; this run cannot be resumed.")
+        self._rows = (
+            np.memmap(path, dtype=np.uint8, mode="r+", shape=shape) if np.prod(shape) else np.empty(shape, np.uint8)
+        )
+        self._saved = np.ones(len(self._rows), dtype=bool)  # nothing to save before the first checkpoint
+        self._journal: int | None = None
+        self._digests = np.zeros(len(self._rows), dtype=np.uint64)
+        if create and len(self._rows):
+            self._digests[:] = self._digest(np.zeros(1, dtype=np.int64)) * _weights(np.arange(len(self._rows)))
+
+    def read(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """A copy of these rows."""
+        return np.asarray(self._rows[rows])
+
+    def write(self, rows: NDArray[np.int64], values: NDArray[np.uint8]) -> None:
+        """Change these rows, each at most once in a call."""
+        fresh = rows[~self._saved[rows]]
+        if len(fresh):
+            self._append(fresh)
+            self._saved[fresh] = True
+        self._rows[rows] = values
+        self._digests[rows] = self._digest(rows)
+
+    def checksum(self) -> str:
+        """A checksum of the whole content, kept up to date row by row."""
+        return f"{int(self._digests.sum(dtype=np.uint64)):016x}"
+
+    def mark(self, checkpoint: int) -> None:
+        """Content as of now belongs to `checkpoint`; later changes can be undone back to here."""
+        if isinstance(self._rows, np.memmap):
+            self._rows.flush()
+        if self._journal is not None:
+            os.fsync(self._journal)
+            os.close(self._journal)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+        self._journal = os.open(self._journal_path(checkpoint), flags, 0o644)
+        self._saved[:] = False
+
+    def forget(self, before: int) -> None:
+        """Journals of checkpoints older than `before` are no longer needed."""
+        for checkpoint, journal in self._journals().items():
+            if checkpoint < before:
+                journal.unlink()
+
+    def roll_back(self, checkpoint: int, checksum: str) -> None:
+        """Restore the content of `checkpoint` and go on from there.
+
+        Raises:
+            RunError: if the content does not have the checksum that the checkpoint recorded.
+        """
+        journals = self._journals()
+        for number in sorted((number for number in journals if number >= checkpoint), reverse=True):
+            for rows, values in _records(journals[number], self._rows[:1].size):
+                self._rows[rows] = values.reshape(len(rows), *self._rows.shape[1:])
+        self._digests = self._digest(np.arange(len(self._rows)))
+        if self.checksum() != checksum:
+            raise RunError(
+                f"{self.path} does not match its checkpoint and its undo journals; this run cannot be resumed."
+            )
+        for number, journal in journals.items():
+            if number > checkpoint:
+                journal.unlink()
+        self.mark(checkpoint)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        if self._journal is not None:
+            os.close(self._journal)
+            self._journal = None
+
+    def _append(self, rows: NDArray[np.int64]) -> None:
+        assert self._journal is not None
+        body = rows.astype("<i8").tobytes() + self._rows[rows].tobytes()
+        record = memoryview(_HEADER.pack(_MAGIC, len(rows), zlib.crc32(body)) + body)
+        while record:
+            record = record[os.write(self._journal, record) :]
+
+    def _digest(self, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """A number for each row that depends on its place and its content."""
+        digests = np.empty(len(rows), dtype=np.uint64)
+        for at, row in enumerate(rows):
+            digests[at] = int.from_bytes(hashlib.blake2b(self._rows[row].tobytes(), digest_size=8).digest(), "little")
+        return digests * _weights(rows)
+
+    def _journal_path(self, checkpoint: int) -> Path:
+        return self.path.with_name(f"{self.path.name}.undo-{checkpoint}")
+
+    def _journals(self) -> dict[int, Path]:
+        found = self.path.parent.glob(f"{self.path.name}.undo-*")
+        return {int(path.name.rpartition("-")[2]): path for path in found}
+
+
+def _weights(rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """An odd factor for each place, so that the same content counts differently in another row."""
+    return 2 * rows.astype(np.uint64) + 1
+
+
+def _records(journal: Path, row_bytes: int) -> list[tuple[NDArray[np.int64], NDArray[np.uint8]]]:
+    """The complete records of a journal, in the order written."""
+    content = journal.read_bytes()
+    records = []
+    at = 0
+    while at + _HEADER.size <= len(content):
+        magic, count, checksum = _HEADER.unpack_from(content, at)
+        body = content[at + _HEADER.size : at + _HEADER.size + count * (8 + row_bytes)]
+        if magic != _MAGIC or len(body) < count * (8 + row_bytes) or zlib.crc32(body) != checksum:
+            break
+        rows = np.frombuffer(body, "<i8", count)
+        records.append((rows, np.frombuffer(body, np.uint8, offset=8 * count)))
+        at += _HEADER.size + len(body)
+    return records

@@ -1,0 +1,20 @@
+"""Training: recipes, stages, the loop, checkpoints, resume."""
+
+from tagfill.training.evaluation import Evaluation, evaluate
+from tagfill.training.folder import Run
+from tagfill.training.loop import Saving
+from tagfill.training.recipe import Recipe, make_recipe, read_recipe
+from tagfill.training.starting import resume, start, train
+
+__all__ = [
+    "Evaluation",
+    "Recipe",
+    "Run",
+    "Saving",
+    "evaluate",
+    "make_recipe",
+    "read_recipe",
+    "resume",
+    "start",
+    "train",
+]

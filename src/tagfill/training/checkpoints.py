@@ -1,0 +1,167 @@
+"""Checkpoints: folders of safetensors and JSON that are either whole or not there.
+
+    checkpoints/00000120/model.safetensors       weights and buffers
+                         optimizer.safetensors   moments
+                         rank0.safetensors       memory and method state of each process
+                         state.json              position, best epoch, checksums of the files above
+
+All files are written below a temporary name and synced; the last act is a rename. The newest two are kept. Opening
+takes the newest one whose checksums hold.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from tagfill.errors import RunError
+from tagfill.files import replacing, sha256, sync_folder, write_json
+from tagfill.training.devices import Devices
+
+KEPT = 2
+
+
+@dataclass
+class State:
+    """Where a run stands, and everything about it that is not a tensor.
+
+    Attributes:
+        number: of the checkpoint; it grows with the steps taken.
+        stage: position in the recipe's list.
+        epoch: under way, from 1; one more than there are when the stage is done.
+        step: steps of that epoch that are done.
+        best: the best epoch so far in this stage: epoch and score.
+        metrics_bytes: length of `metrics.jsonl`.
+        memory_stage: the stage that the memory was created in, whose folder holds its files.
+        disk: per rank, the checksum of each memory on disk.
+        groups: hyper-parameters of the optimiser's groups.
+        files: checksum of each file of the checkpoint.
+    """
+
+    number: int
+    stage: int
+    epoch: int
+    step: int
+    best: dict[str, float] | None = None
+    metrics_bytes: int = 0
+    memory_stage: int = 0
+    disk: list[dict[str, str]] = field(default_factory=list)
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Checkpoint:
+    """A checkpoint that was read back, with this rank's tensors."""
+
+    state: State
+    model: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    rank: dict[str, Tensor]
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
+    """An optimiser's state as named tensors, and the plain values of its groups."""
+    content = optimizer.state_dict()
+    tensors = {
+        f"{number}.{name}": torch.as_tensor(value)
+        for number, moments in content["state"].items()
+        for name, value in moments.items()
+        if value is not None
+    }
+    return tensors, content["param_groups"]
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], groups: list[dict[str, Any]]) -> None:
+    """Back from `optimizer_tensors`."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        number, _, name = key.partition(".")
+        state.setdefault(int(number), {})[name] = value
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def save_checkpoint(
+    folder: Path,
+    devices: Devices,
+    state: State,
+    model: dict[str, Tensor],
+    optimizer: dict[str, Tensor],
+    rank: dict[str, Tensor],
+) -> None:
+    """Write a checkpoint; every process calls this with its own `rank` tensors."""
+    final, temporary = folder / f"{state.number:08d}", folder / f".{state.number:08d}.tmp"
+    if devices.main:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+    devices.barrier()
+    _write(temporary / f"rank{devices.ranks.rank}.safetensors", rank)
+    devices.barrier()
+    if devices.main:
+        _write(temporary / "model.safetensors", model)
+        _write(temporary / "optimizer.safetensors", optimizer)
+        state.files = {path.name: sha256(path) for path in sorted(temporary.glob("*.safetensors"))}
+        write_json(temporary / "state.json", asdict(state))
+        if final.exists():
+            shutil.rmtree(final)  # a damaged one of the same position, which a resumed run came past again
+        temporary.rename(final)
+        sync_folder(folder)
+    devices.barrier()
+
+
+def prune(folder: Path) -> dict[str, int]:
+    """Remove all but the newest checkpoints and anything half-written.
+
+    Returns:
+        The `number` and the `memory_stage` of the oldest one kept.
+    """
+    for leftover in folder.glob(".*.tmp"):
+        shutil.rmtree(leftover)
+    numbers = _numbers(folder)
+    for number in numbers[:-KEPT]:
+        shutil.rmtree(folder / f"{number:08d}")
+    oldest = _state(folder / f"{numbers[-KEPT:][0]:08d}")
+    return {"number": oldest.number, "memory_stage": oldest.memory_stage}
+
+
+def open_newest(folder: Path, rank: int) -> tuple[Checkpoint, list[str]]:
+    """The newest checkpoint that is whole, and a sentence about each damaged one that was passed over."""
+    warnings: list[str] = []
+    for number in reversed(_numbers(folder)):
+        path = folder / f"{number:08d}"
+        try:
+            return _read(path, rank), warnings
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            warnings.append(f"Checkpoint {path} is damaged ({error}); going back to the one before.")
+    detail = f" {warnings[-1]}" if warnings else ""
+    raise RunError(f"{folder} holds no checkpoint to resume from; start the run again.{detail}")
+
+
+def _numbers(folder: Path) -> list[int]:
+    return sorted(int(path.name) for path in folder.glob("[0-9]*") if path.name.isdecimal())
+
+
+def _write(path: Path, tensors: dict[str, Tensor]) -> None:
+    with replacing(path) as file:
+        file.write(save({name: value.detach().cpu().contiguous() for name, value in tensors.items()}))
+
+
+def _state(path: Path) -> State:
+    return State(**json.loads((path / "state.json").read_text(encoding="utf-8")))
+
+
+def _read(path: Path, rank: int) -> Checkpoint:
+    state = _state(path)
+    for name, checksum in state.files.items():
+        if sha256(path / name) != checksum:
+            raise ValueError(f"{name} does not have its checksum")
+    files = [load_file(path / f"{name}.safetensors") for name in ("model", "optimizer", f"rank{rank}")]
+    return Checkpoint(state, *files)

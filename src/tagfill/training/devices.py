@@ -1,0 +1,119 @@
+"""Devices and processes: the only file that knows Lightning Fabric.
+
+Fabric launches processes, wraps modules, and carries gradients and collectives. It does not touch data loaders, seeds
+or checkpoints. Each stage wraps the bare module afresh and builds its optimiser afresh: a module that is unfrozen
+inside an existing wrap silently stops sharing gradients.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from tagfill.contract import Batch, Ranks
+from tagfill.errors import TagfillError
+
+
+class Devices:
+    """One or several processes that train together.
+
+    Args:
+        processes: on this machine; under torchrun its own number is taken.
+        device: `cpu`, `cuda`, `mps`, or `auto`.
+    """
+
+    def __init__(self, processes: int = 1, device: str = "cpu") -> None:
+        processes = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
+        world = int(os.environ.get("WORLD_SIZE", processes))
+        self._fabric = Fabric(
+            accelerator=device,
+            devices=processes,
+            num_nodes=max(1, world // processes),
+            strategy="ddp" if world > 1 else "auto",
+        )
+        self._fabric.launch()
+        self.ranks: Ranks = Ranks() if world == 1 else _FabricRanks(self._fabric)
+
+    @property
+    def main(self) -> bool:
+        """Whether this process is the one that writes shared files."""
+        return self.ranks.rank == 0
+
+    def wrap(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, Any]:
+        """A module that shares gradients between processes, and its optimiser."""
+        wrapped, stepper = self._fabric.setup(module, optimizer)
+        return wrapped, stepper
+
+    def place(self, batch: Batch) -> Batch:
+        """The batch with inputs and labels on the device."""
+        device = self._fabric.device
+        return Batch(batch.index, batch.labels.to(device), batch.inputs.to(device), batch.geometry, batch.views)
+
+    def backward(self, loss: Tensor) -> None:
+        """Gradients of the loss, averaged over processes."""
+        self._fabric.backward(loss)
+
+    def share_buffers(self, module: nn.Module) -> None:
+        """Give every process the main one's buffers, such as the statistics of batch normalisation."""
+        if self.ranks.world > 1:
+            for buffer in module.buffers():
+                buffer.copy_(self.ranks.sum(buffer if self.main else torch.zeros_like(buffer)))
+
+    def barrier(self) -> None:
+        """Wait for all processes."""
+        if self.ranks.world > 1:
+            self._fabric.barrier()
+
+    def gather_json(self, content: Any) -> list[Any]:
+        """Everybody's small plain value, in the order of ranks."""
+        own = torch.frombuffer(bytearray(json.dumps(content).encode()), dtype=torch.uint8)
+        return [json.loads(bytes(part.tolist())) for part in self.ranks.gather(own)]
+
+    def on_main(self, work: Callable[[], Any]) -> Any:
+        """Let the main process do something and tell the others the plain value that comes out.
+
+        A user's mistake that is found there is raised in every process.
+        """
+        if self.ranks.world == 1:
+            return work()
+        outcome: dict[str, Any] = {}
+        if self.main:
+            try:
+                outcome = {"value": work()}
+            except TagfillError as error:
+                outcome = {"error": str(error)}
+        outcome = self.gather_json(outcome)[0]
+        if "error" in outcome:
+            raise TagfillError(outcome["error"])
+        return outcome["value"]
+
+
+class _FabricRanks(Ranks):
+    """Ranks of a Fabric that was launched."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self._fabric = fabric
+        self.rank, self.world = fabric.global_rank, fabric.world_size
+
+    def sum(self, values: Tensor) -> Tensor:
+        total = self._fabric.all_reduce(values.clone().to(self._fabric.device), reduce_op="sum")
+        assert isinstance(total, Tensor)
+        return total.to(values.device)
+
+    def gather(self, values: Tensor) -> list[Tensor]:
+        sizes = self._gather(torch.tensor([len(values)])).flatten().tolist()
+        padded = values.new_zeros((max(sizes), *values.shape[1:]))
+        padded[: len(values)] = values
+        everybody = self._gather(padded)
+        return [part[:size] for part, size in zip(everybody, sizes, strict=True)]
+
+    def _gather(self, values: Tensor) -> Tensor:
+        gathered = self._fabric.all_gather(values.to(self._fabric.device))
+        assert isinstance(gathered, Tensor)
+        return gathered.to(values.device).reshape(self.world, *values.shape)

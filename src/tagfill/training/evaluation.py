@@ -1,0 +1,150 @@
+"""Scoring a model on a split, on any number of processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from tagfill.annotations import Dataset
+from tagfill.contract import Batch, Prediction, Ranks
+from tagfill.errors import TagfillError
+from tagfill.images import EVAL
+from tagfill.loading import FeatureCache, FeatureSource, PixelSource, Source
+from tagfill.metrics import Gathered, Predictions, average_precision
+from tagfill.models import Classifier
+from tagfill.training.folder import Run
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How well a model ranks the images of a split.
+
+    Attributes:
+        split: that was scored.
+        classes: names.
+        average_precision: of each class in 0…1, NaN where no image is known to show it.
+        images: number of images scored.
+        known: number of known labels of each class.
+    """
+
+    split: str
+    classes: tuple[str, ...]
+    average_precision: NDArray[np.float64]
+    images: int
+    known: NDArray[np.int64]
+
+    @property
+    def mean(self) -> float:
+        """Mean average precision over the classes that have one, in 0…1."""
+        return float(np.nanmean(self.average_precision))
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values, with mAP in percent."""
+        rows = zip(self.classes, self.average_precision.tolist(), self.known.tolist(), strict=True)
+        return {
+            "split": self.split,
+            "images": self.images,
+            "mAP": 100 * self.mean,
+            "classes": [{"class": c, "AP": None if np.isnan(ap) else 100 * ap, "known": n} for c, ap, n in rows],
+        }
+
+
+def predict(
+    model: nn.Module,
+    source: Source,
+    split: str,
+    index: NDArray[np.int64],
+    *,
+    maps: bool = False,
+    place: Callable[[Batch], Batch] = lambda batch: batch,
+) -> Iterator[tuple[Batch, Prediction]]:
+    """An evaluation pass over some positions of a split."""
+    training = model.training
+    model.eval()
+    try:
+        for batch in source.evaluate(split, index):
+            placed = place(batch)
+            with torch.inference_mode():
+                prediction = model(placed.inputs, maps=maps)
+            yield placed, prediction
+    finally:
+        model.train(training)
+
+
+def gather(passes: Iterator[tuple[Batch, Prediction]], ranks: Ranks, width: int) -> Gathered:
+    """Logits and labels of all ranks' images, in the order of the split."""
+    index, logits, labels = (
+        [torch.empty(0, dtype=torch.int64)],
+        [torch.empty(0, width)],
+        [torch.empty(0, width, dtype=torch.int8)],
+    )
+    for batch, prediction in passes:
+        index.append(batch.index)
+        logits.append(prediction.logits.cpu())
+        labels.append(batch.labels.cpu())
+    everybody = Predictions()
+    parts = (ranks.gather(torch.cat(column)) for column in (index, logits, labels))
+    for part in zip(*parts, strict=True):
+        everybody.update(*(column.numpy() for column in part))
+    return everybody.compute()
+
+
+def share(size: int, ranks: Ranks) -> NDArray[np.int64]:
+    """The positions of a split of `size` images that this rank evaluates."""
+    return np.arange(ranks.rank, size, ranks.world)
+
+
+def summarise(gathered: Gathered, split: str, classes: tuple[str, ...]) -> Evaluation:
+    """Average precision of what was gathered."""
+    return Evaluation(
+        split,
+        classes,
+        average_precision(gathered.scores, gathered.labels),
+        len(gathered.index),
+        (gathered.labels >= 0).sum(0),
+    )
+
+
+def evaluate(
+    run: Run | str | Path,
+    dataset: Dataset,
+    *,
+    split: str = "test",
+    features: str | Path | None = None,
+    workers: int = 0,
+) -> Evaluation:
+    """Score a trained model on a split.
+
+    Args:
+        run: a run or its folder, or a model folder.
+        dataset: with the classes that the model was trained on.
+        split: to score.
+        features: a cache of the dataset's features to use instead of its images.
+        workers: processes that decode images.
+
+    Example:
+        >>> tagfill.evaluate("runs/photos", data, split="test").mean  # doctest: +SKIP
+        0.78
+    """
+    folder = run.folder if isinstance(run, Run) else Path(run)
+    model = Classifier.load(folder / "best" if (folder / "best").is_dir() else folder)
+    if model.classes != dataset.classes:
+        raise TagfillError(f"The model in {folder} was trained on other classes than dataset {dataset.name} has.")
+    assert model.backbone is not None
+    source: Source
+    if features is not None:
+        cache = FeatureCache.open(features, dataset)
+        if cache.manifest.fingerprint != model.backbone.fingerprint():
+            raise TagfillError(f"The feature cache {features} was made by another backbone than the model in {folder}.")
+        source = FeatureSource(dataset, cache, maps=False, seed=0)
+    else:
+        source = PixelSource(dataset, model.backbone.preprocessing.size, EVAL, seed=0, workers=workers)
+    passes = predict(model, source, split, np.arange(len(dataset.split(split))))
+    return summarise(gather(passes, Ranks(), len(dataset.classes)), split, dataset.classes)

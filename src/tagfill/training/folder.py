@@ -1,0 +1,145 @@
+"""A run is a folder.
+
+recipe.yaml       every setting, defaults written out
+run.json          what the run depends on: recipe hash, dataset identities, versions, command line
+metrics.jsonl     a line an epoch, the same bytes whenever the same run is made
+timings.jsonl     how long each epoch took here
+best/             the model folder of the best epoch
+checkpoints/      to resume from
+memory/           per-image state on disk, if the method keeps any there
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any
+
+from tagfill.annotations import Dataset
+from tagfill.errors import RunError
+from tagfill.files import replacing, write_json
+from tagfill.training.recipe import Recipe, read_recipe
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder, finished or not.
+
+    >>> Run.open("runs/scenes-role-tf_efficientnet_lite0-s0-1f3a5c").best["mAP"]  # doctest: +SKIP
+    0.78
+    """
+
+    folder: Path
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str]) -> Run:
+        """Open an existing run folder."""
+        run = cls(Path(folder))
+        if not run.description_path.is_file():
+            raise RunError(f"{folder} is not a run folder: it has no run.json.")
+        return run
+
+    @property
+    def description_path(self) -> Path:
+        """Of what the run depends on."""
+        return self.folder / "run.json"
+
+    @property
+    def metrics_path(self) -> Path:
+        """Of the table of epochs."""
+        return self.folder / "metrics.jsonl"
+
+    @property
+    def model_folder(self) -> Path:
+        """Of the best epoch's model."""
+        return self.folder / "best"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where checkpoints lie."""
+        return self.folder / "checkpoints"
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """All settings."""
+        return read_recipe(self.folder / "recipe.yaml")
+
+    def description(self) -> dict[str, Any]:
+        """What the run depends on, and how it ended if it has."""
+        content: dict[str, Any] = json.loads(self.description_path.read_text(encoding="utf-8"))
+        return content
+
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs are done."""
+        return "result" in self.description()
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """Stage, epoch and validation score of the best epoch; only of a finished run."""
+        description = self.description()
+        if "result" not in description:
+            raise RunError(
+                f"The run {self.folder} is not finished; continue it with 'tagfill train --resume {self.folder}'."
+            )
+        result: dict[str, Any] = description["result"]
+        return result
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """A mapping an epoch."""
+        lines = self.metrics_path.read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
+
+    def create(self, recipe: Recipe, description: dict[str, Any]) -> None:
+        """Write the two files that make a folder a run."""
+        with replacing(self.folder / "recipe.yaml") as file:
+            file.write(recipe.to_yaml().encode())
+        self.metrics_path.write_bytes(b"")
+        write_json(self.description_path, description)
+
+    def append(self, name: str, line: dict[str, Any]) -> None:
+        """Add a line to one of the `.jsonl` files."""
+        with (self.folder / name).open("ab") as file:
+            file.write(json.dumps(line).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def finish(self, result: dict[str, Any]) -> None:
+        """Record how the run ended."""
+        write_json(self.description_path, {**self.description(), "result": result})
+
+
+class Lock:
+    """Keeps a second process from training in the same folder; the system lets go of it when the holder dies."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._file: IO[bytes] | None = None
+
+    def acquire(self) -> None:
+        """Take it, or refuse."""
+        self._run.folder.mkdir(parents=True, exist_ok=True)
+        file = (self._run.folder / ".lock").open("wb")
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            raise RunError(
+                f"Another process is training in {self._run.folder}; wait for it or choose another --out."
+            ) from None
+        self._file = file
+
+    def release(self) -> None:
+        """Let go, if it is held."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def default_name(dataset: Dataset, recipe: Recipe) -> str:
+    """`<dataset>-<method>-<backbone>-s<seed>-<recipe hash 6>`."""
+    return f"{dataset.name}-{recipe.method}-{recipe.backbone}-s{recipe.seed}-{recipe.hash()[:6]}"

@@ -1,0 +1,123 @@
+"""A recipe: everything that decides how a run ends, in one flat file that a person can read top to bottom.
+
+Where a run puts its files, how often it saves and what it shows are not part of a recipe, because they change nothing
+about the result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from tagfill.errors import TagfillError
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Optimizer(_Part):
+    """How weights are stepped."""
+
+    name: Literal["adam", "adamw", "sgd"] = "adam"
+    lr: float = Field(1e-3, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+
+
+class Start(_Part):
+    """What a stage begins with."""
+
+    backbone: Literal["pretrained", "previous"] = "pretrained"
+    head: Literal["new", "best", "last"] = "new"
+    memory: Literal["new", "last"] = "new"
+
+
+class Stage(_Part):
+    """Some epochs with one optimiser over one set of weights."""
+
+    name: str = "main"
+    input: Literal["cache", "images"] = "images"
+    train: Literal["head", "all"] = "head"
+    epochs: int = Field(10, ge=1)
+    optimizer: Optimizer = Optimizer()
+    crop_scale: tuple[float, float] | None = (0.25, 1.0)
+    start: Start = Start()
+
+
+class MemoryOptions(_Part):
+    """Where per-image state lives and how much of it there may be."""
+
+    storage: Literal["ram", "disk"] = "ram"
+    budget_gb: float = Field(8.0, gt=0)
+
+
+class Recipe(_Part):
+    """All settings of a run."""
+
+    dataset: str
+    method: str
+    options: dict[str, dict[str, Any]] = {}
+    expected_positives: float | None = Field(None, gt=0)
+    backbone: str = "tf_efficientnet_lite0"
+    pretrained: bool | str = "bundled"
+    head: str = "cam"
+    image_size: int | None = Field(None, ge=32)
+    features: str | None = None
+    batch_size: int = Field(16, ge=1)
+    seed: int = Field(0, ge=0)
+    threads: int = Field(1, ge=1)
+    memory: MemoryOptions = MemoryOptions()
+    stages: list[Stage] = [Stage()]
+
+    @field_validator("stages")
+    @classmethod
+    def _stages_make_sense(cls, stages: list[Stage]) -> list[Stage]:
+        if not stages:
+            raise ValueError("a run needs at least one stage")
+        if len({stage.name for stage in stages}) < len(stages):
+            raise ValueError("each stage needs a name of its own")
+        for number, stage in enumerate(stages):
+            if stage.input == "cache" and stage.train == "all":
+                raise ValueError(f"stage '{stage.name}' cannot train a backbone on cached features; set input: images")
+            if number == 0 and stage.start != Start():
+                raise ValueError(f"stage '{stage.name}' is the first and has nothing to start from")
+        return stages
+
+    def hash(self) -> str:
+        """A hash of everything that decides the result, except for the data, which have identities of their own."""
+        content = self.model_dump(mode="json", exclude={"dataset", "features"})
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def to_yaml(self) -> str:
+        """The recipe with every default written out."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def make_recipe(content: dict[str, Any], where: str = "the recipe") -> Recipe:
+    """A recipe from plain values, with one sentence for the first thing that is wrong."""
+    try:
+        return Recipe(**content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise TagfillError(
+            f"In {where}, {place or 'one value'}: {first['msg'].removeprefix('Value error, ')}."
+        ) from None
+
+
+def read_recipe(path: Path) -> Recipe:
+    """A recipe from a YAML file."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise TagfillError(f"There is no recipe {path}.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise TagfillError(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from None
+    if not isinstance(content, dict):
+        raise TagfillError(f"{path} holds no settings; a recipe is a list of 'name: value' lines.")
+    return make_recipe(content, str(path))
