@@ -22,6 +22,10 @@ _BUFFER = 1 << 16
 _IN_MEMORY = 1 << 19
 
 
+class Spool(type(Path())):  # type: ignore[misc]
+    """The path of a temporary file that is deleted with the last dataset that refers to it."""
+
+
 class Collector:
     """Builds a dataset row by row.
 
@@ -40,7 +44,7 @@ class Collector:
         self._tables: list[pa.Table] = []
         self._held = 0
         self._writer: pq.ParquetWriter | None = None
-        self._spool: Path | None = None
+        self._spool: Spool | None = None
 
     def add_image(self, image: str, split: str, width: int | None = None, height: int | None = None) -> None:
         """One image; images keep the order in which they are added."""
@@ -73,10 +77,7 @@ class Collector:
             self._writer.close()
             assert self._spool is not None
             annotations = self._spool
-        dataset = Dataset(self._name, self._root, self.classes, images, annotations, hierarchy, protocol=protocol)
-        if self._spool is not None:
-            weakref.finalize(dataset, self._spool.unlink, missing_ok=True)
-        return dataset
+        return Dataset(self._name, self._root, self.classes, images, annotations, hierarchy, protocol=protocol)
 
     def _flush(self) -> None:
         if not self._rows:
@@ -96,7 +97,8 @@ class Collector:
             return
         if self._writer is None:
             with tempfile.NamedTemporaryFile(prefix="tagfill-rows-", suffix=".parquet", delete=False) as file:
-                self._spool = Path(file.name)
+                self._spool = Spool(file.name)
+            weakref.finalize(self._spool, Path(file.name).unlink, missing_ok=True)
             self._writer = pq.ParquetWriter(self._spool, SCHEMA, compression="zstd")
             for held in self._tables:
                 self._writer.write_table(held)
