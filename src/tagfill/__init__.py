@@ -16,6 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tagfill import formats as formats
     from tagfill import losses as losses
     from tagfill import methods as methods
     from tagfill import metrics as metrics
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from tagfill.training import resume as resume
     from tagfill.training import train as train
 
-_MODULES = ("losses", "methods", "metrics", "models", "protocols", "scenes")
+_MODULES = ("formats", "losses", "methods", "metrics", "models", "protocols", "scenes")
 _NAMES = {
     "Dataset": "annotations",
     "LabelMatrix": "annotations",

@@ -5,12 +5,60 @@ A format module has
 - `TITLE`, a line that says what it reads,
 - `read(source, *, …, progress=SILENT) -> Dataset`,
 - `write(dataset, target, *, …) -> None`, which refuses what the format cannot say.
+
+Modules are imported when they are used: `tagfill.formats.coco.read(…)`, or `get("coco").read(…)`.
 """
 
 from __future__ import annotations
 
+import importlib
 from types import ModuleType
 
-FORMATS: dict[str, ModuleType] = {}
+from tagfill.errors import unknown_name
 
-__all__ = ["FORMATS"]
+FORMATS: dict[str, str] = {
+    "cifar100": "tagfill.formats.cifar100",
+    "coco": "tagfill.formats.coco",
+    "coco-panoptic": "tagfill.formats.coco_panoptic",
+    "csv": "tagfill.formats.csv",
+    "cub": "tagfill.formats.cub",
+    "cvat": "tagfill.formats.cvat",
+    "folder": "tagfill.formats.folder",
+    "imagenet": "tagfill.formats.imagenet",
+    "label-studio": "tagfill.formats.label_studio",
+    "lvis": "tagfill.formats.lvis",
+    "nus-wide": "tagfill.formats.nus_wide",
+    "objects365": "tagfill.formats.objects365",
+    "openimages": "tagfill.formats.openimages",
+    "voc": "tagfill.formats.voc",
+    "wide-csv": "tagfill.formats.wide_csv",
+    "yolo": "tagfill.formats.yolo",
+}
+
+_MODULES = {path.rpartition(".")[2]: path for path in FORMATS.values()}
+
+__all__ = ["FORMATS", "get"]
+
+
+def get(name: str) -> ModuleType:
+    """The module of a format.
+
+    Args:
+        name: as in `FORMATS`, such as `coco-panoptic`.
+
+    Raises:
+        TagfillError: there is no such format; the nearest name is suggested.
+    """
+    if name not in FORMATS:
+        raise unknown_name("format", name, FORMATS)
+    return importlib.import_module(FORMATS[name])
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
+    raise AttributeError(f"module 'tagfill.formats' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_MODULES])
