@@ -34,7 +34,7 @@ def features(
         views: of each image; all but `eval` for the training split only.
         out: the folder; by default one below Tagfill's cache, named after images and backbone.
         dtype: of the spatial features.
-        seed: of the crops.
+        seed: of the crops, and of random weights.
         workers: processes that decode images.
         progress: told about each batch.
 
@@ -45,7 +45,7 @@ def features(
         >>> cache = tagfill.features("my-data", backbone="tf_efficientnet_lite0")  # doctest: +SKIP
     """
     data = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
-    trunk = create_backbone(backbone, pretrained=pretrained, image_size=image_size)
+    trunk = create_backbone(backbone, pretrained=pretrained, image_size=image_size, seed=seed)
     if out is None:
         key = f"{data.identities['images'][:12]}-{trunk.fingerprint()[:12]}-{views.replace(':', '')}-{dtype}-s{seed}"
         out = cache_folder() / "features" / f"{data.name}-{backbone}-{key}"

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import tagfill.torchvision_remedy  # noqa: F401  (before timm, which imports torchvision)
+from tagfill.draws import seed_of
 from tagfill.errors import TagfillError, unknown_name
 from tagfill.models import bundled
 
@@ -86,7 +87,9 @@ class Backbone(nn.Module):
         return features.shape[1], features.shape[2], features.shape[3]
 
 
-def create_backbone(name: str, *, pretrained: bool | str = False, image_size: int | None = None) -> Backbone:
+def create_backbone(
+    name: str, *, pretrained: bool | str = False, image_size: int | None = None, seed: int = 0
+) -> Backbone:
     """A timm backbone with the weights asked for.
 
     Args:
@@ -94,6 +97,7 @@ def create_backbone(name: str, *, pretrained: bool | str = False, image_size: in
         pretrained: True for timm's own weights from its hub, `"bundled"` for those of the extra `pretrained`, the
             path of a safetensors file, or False for random ones.
         image_size: side of the square input; None takes the model's own.
+        seed: of random weights.
     """
     import timm
 
@@ -101,7 +105,9 @@ def create_backbone(name: str, *, pretrained: bool | str = False, image_size: in
         raise unknown_name(
             "backbone", name, timm.list_models(f"{name[:4]}*")[:12] or ["tf_efficientnet_lite0", "resnet50"]
         )
-    model: Any = timm.create_model(name, pretrained=pretrained is True)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_of(seed, "backbone"))
+        model: Any = timm.create_model(name, pretrained=pretrained is True)
     config = model.pretrained_cfg
     side = (image_size, image_size) if image_size else tuple(config["input_size"][1:])
     mean, std = tuple(255 * m for m in config["mean"]), tuple(255 * s for s in config["std"])

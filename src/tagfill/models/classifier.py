@@ -119,7 +119,7 @@ def create(
         pretrained: weights of the backbone, see `create_backbone`.
         image_size: side of the square input; None takes the backbone's own.
         preprocessing: of a saved model, instead of the backbone's own.
-        seed: of the head's initial weights.
+        seed: of initial weights that are random.
 
     >>> model = create("resnet18", "cam", ["cat", "dog"], image_size=64)
     >>> model(torch.zeros(1, 3, 64, 64, dtype=torch.uint8)).logits.shape
@@ -127,7 +127,7 @@ def create(
     """
     if preprocessing is not None:
         image_size = preprocessing.size[0]
-    trunk = create_backbone(backbone, pretrained=pretrained, image_size=image_size)
+    trunk = create_backbone(backbone, pretrained=pretrained, image_size=image_size, seed=seed)
     if preprocessing is not None:
         trunk = Backbone(backbone, trunk.model, preprocessing)
     return Classifier(trunk, create_head(head, trunk.channels, len(classes), seed=seed), head, classes)

@@ -1,0 +1,22 @@
+"""All commands."""
+
+from __future__ import annotations
+
+import typer
+
+from tagfill.cli import demo, evaluate, features, importing, listing, simulate, train
+
+app = typer.Typer(
+    help="Train multi-label image classifiers from partly labelled images, and fill in the rest.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+app.command("demo", help=demo.__doc__)(demo.demo)
+app.command("import", help=importing.__doc__)(importing.import_)
+app.command("simulate", help=simulate.__doc__)(simulate.simulate)
+app.command("features", help=features.__doc__)(features.features)
+app.command("train", help=train.__doc__)(train.train)
+app.command("evaluate", help=evaluate.__doc__)(evaluate.evaluate)
+app.command("list", help=listing.__doc__)(listing.list_)

@@ -1,0 +1,45 @@
+"""Run a frozen backbone once over several views of every image and keep the features.
+
+Example: `tagfill features scenes --views eval,flip,crops:2 --out scenes-features`
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tagfill.cli import options, terminal
+
+
+def features(
+    dataset: Annotated[Path, typer.Argument(help="A dataset folder.")],
+    backbone: options.Backbone = "tf_efficientnet_lite0",
+    pretrained: options.Pretrained = "bundled",
+    views: Annotated[str, typer.Option(help="`eval`, `flip`, `crops:N`; all but eval for training images only.")] = (
+        "eval,flip,crops:2"
+    ),
+    image_size: Annotated[int | None, typer.Option(min=32, help="Side of the square input.")] = None,
+    dtype: Annotated[str, typer.Option(help="`auto`, `uint8`, `float16` or `float32`.")] = "auto",
+    out: Annotated[Path | None, typer.Option(help="The cache folder; by default below Tagfill's cache.")] = None,
+    seed: options.Seed = 0,
+    workers: options.Workers = 0,
+    quiet: options.Quiet = False,
+) -> None:
+    """Extract; an interrupted extraction goes on where it stopped."""
+    from tagfill import experiments
+
+    cache = experiments.features(
+        dataset,
+        backbone=backbone,
+        pretrained=options.weights(pretrained),
+        image_size=image_size,
+        views=views,
+        out=out,
+        dtype=dtype,
+        seed=seed,
+        workers=workers,
+        progress=terminal.progress(quiet),
+    )
+    terminal.show(str(cache.folder))

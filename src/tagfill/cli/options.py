@@ -1,0 +1,34 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tagfill.errors import TagfillError
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Force = Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Another seed draws everything anew.")]
+Workers = Annotated[int, typer.Option("--workers", min=0, help="Processes that decode images; the result is the same.")]
+Backbone = Annotated[str, typer.Option("--backbone", help="timm's name of the backbone.")]
+Pretrained = Annotated[
+    str,
+    typer.Option("--pretrained", help="Weights: `bundled`, `timm` (from its hub), `none`, or a safetensors file."),
+]
+
+
+def weights(pretrained: str) -> bool | str:
+    """What `--pretrained` means to `tagfill.models.create_backbone`."""
+    return {"timm": True, "none": False}.get(pretrained, pretrained)
+
+
+def require_empty(folder: Path, force: bool) -> None:
+    """Refuse to write into a folder that holds something."""
+    if folder.exists() and not folder.is_dir():
+        raise TagfillError(f"{folder} is a file; choose another --out.")
+    if folder.exists() and any(folder.iterdir()) and not force:
+        raise TagfillError(f"{folder} is not empty; choose another --out, or give --force to write into it.")

@@ -1,0 +1,132 @@
+"""What a person sees: bars on a terminal, plain lines elsewhere, tables of results."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+from rich.table import Table
+
+from tagfill.progress import SILENT, Bar, Progress
+
+_PLAIN_SECONDS = 10.0
+
+
+def progress(quiet: bool) -> Progress:
+    """Bars if standard error is a terminal, lines if not, nothing if asked to be quiet or not the main process."""
+    if quiet or os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) != "0":
+        return SILENT
+    console = Console(stderr=True)
+    return _Drawn(console) if console.is_terminal else _Plain()
+
+
+def show_json(content: Any) -> None:
+    """One document on standard output."""
+    sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table on standard output, with numbers to the right."""
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for position, column in enumerate(columns):
+        numbers = all(row[position].strip("-%").replace(",", "").replace(".", "", 1).isdigit() for row in rows)
+        table.add_column(column, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def show(text: str) -> None:
+    """A line on standard output."""
+    sys.stdout.write(text + "\n")
+
+
+class _Drawn:
+    """Bars that vanish when their job is done."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def bar(self, title: str, total: int | None, unit: str = "") -> Bar:
+        return _DrawnBar(self._console, title, total, unit)
+
+    def say(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False)
+
+
+class _DrawnBar:
+    def __init__(self, console: Console, title: str, total: int | None, unit: str) -> None:
+        self._progress = RichProgress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=console,
+            transient=True,
+        )
+        self._task = self._progress.add_task(title, total=total, rate="", note="")
+        self._unit = unit
+
+    def advance(self, steps: int = 1) -> None:
+        self._progress.advance(self._task, steps)
+        speed = self._progress.tasks[0].speed
+        if speed is not None and self._unit:
+            self._progress.update(self._task, rate=f"{speed:,.0f} {self._unit}/s")
+
+    def note(self, text: str) -> None:
+        self._progress.update(self._task, note=text)
+
+    def __enter__(self) -> Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
+
+
+class _Plain:
+    """Lines for logs."""
+
+    def bar(self, title: str, total: int | None, unit: str = "") -> Bar:
+        return _PlainBar(title, total, unit)
+
+    def say(self, text: str) -> None:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+
+class _PlainBar:
+    """A line every few seconds, so that short jobs say nothing."""
+
+    def __init__(self, title: str, total: int | None, unit: str) -> None:
+        self._title, self._total, self._unit = title, total, unit
+        self._done, self._note = 0, ""
+        self._begin = self._last = time.monotonic()
+
+    def advance(self, steps: int = 1) -> None:
+        self._done += steps
+        now = time.monotonic()
+        if now - self._last >= _PLAIN_SECONDS:
+            self._last = now
+            of = "" if self._total is None else f"/{self._total}"
+            speed = f"{self._done / (now - self._begin):,.0f} {self._unit}/s"
+            sys.stderr.write(f"{self._title} {self._done}{of} {speed} {self._note}".rstrip() + "\n")
+            sys.stderr.flush()
+
+    def note(self, text: str) -> None:
+        self._note = text
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...

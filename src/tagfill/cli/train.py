@@ -1,0 +1,118 @@
+"""Train a classifier, from flags or from a recipe, or resume a run.
+
+Example: `tagfill train scenes-sp --method en+scl --features scenes-features --epochs 15 --out runs/en-scl`
+
+Example: `tagfill train --resume runs/en-scl`
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from tagfill.cli import options, terminal
+from tagfill.errors import TagfillError
+
+
+def train(
+    dataset: Annotated[Path | None, typer.Argument(help="A dataset folder.")] = None,
+    recipe: Annotated[Path | None, typer.Option(help="A recipe file; flags that are given override it.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue this run.")] = None,
+    method: Annotated[str | None, typer.Option(help="See `tagfill list methods`; `+` adds methods up.")] = None,
+    backbone: Annotated[str | None, typer.Option(help="timm's name of the backbone.")] = None,
+    pretrained: Annotated[
+        str | None, typer.Option(help="Weights: `bundled`, `timm` (from its hub), `none`, or a safetensors file.")
+    ] = None,
+    head: Annotated[str | None, typer.Option(help="See `tagfill list heads`.")] = None,
+    features: Annotated[Path | None, typer.Option(help="Train on this feature cache instead of images.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1)] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Images a step, over all processes.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0)] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, as in memory.storage=disk."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder; by default a telling name below runs/.")] = None,
+    device: Annotated[str, typer.Option(help="`cpu`, `cuda`, `mps` or `auto`.")] = "cpu",
+    processes: Annotated[int, typer.Option(min=1, help="Processes that train together on this machine.")] = 1,
+    workers: options.Workers = 0,
+    save_minutes: Annotated[float, typer.Option(min=0.01, help="Minutes between checkpoints.")] = 5.0,
+    save_steps: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints, besides the clock.")] = None,
+    force: options.Force = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Train."""
+    from tagfill import training
+    from tagfill.annotations import Dataset
+
+    saving = training.Saving(every_steps=save_steps, every_minutes=save_minutes)
+    progress = terminal.progress(quiet)
+    if resume is not None:
+        if dataset is not None or recipe is not None:
+            raise TagfillError("--resume continues a run as it was begun; give no dataset and no recipe with it.")
+        run = training.resume(
+            resume, processes=processes, device=device, workers=workers, saving=saving, progress=progress
+        )
+    else:
+        content: dict[str, Any] = training.read_recipe(recipe).model_dump(mode="json") if recipe else {}
+        given = {
+            "dataset": None if dataset is None else str(dataset.absolute()),
+            "method": method,
+            "backbone": backbone,
+            "pretrained": None if pretrained is None else options.weights(pretrained),
+            "head": head,
+            "features": None if features is None else str(features.absolute()),
+            "batch_size": batch_size,
+            "seed": seed,
+        }
+        content |= {name: value for name, value in given.items() if value is not None}
+        if "dataset" not in content:
+            raise TagfillError("Which dataset? Give its folder, a --recipe that names one, or a run to --resume.")
+        content.setdefault("method", "an")
+        stages = content.setdefault("stages", [{"input": "cache" if content.get("features") else "images"}])
+        for stage in stages:
+            stage |= {"epochs": epochs} if epochs is not None else {}
+            stage.setdefault("optimizer", {})
+            stage["optimizer"] |= {"lr": lr} if lr is not None else {}
+        for text in setting or []:
+            _override(content, text)
+        made = training.make_recipe(content, "the settings")
+        run = training.start(
+            Dataset.open(made.dataset),
+            made,
+            out=out,
+            processes=processes,
+            device=device,
+            workers=workers,
+            saving=saving,
+            force=force,
+            progress=progress,
+        )
+    if as_json:
+        terminal.show_json({"run": str(run.folder), **run.best})
+    else:
+        best = run.best
+        score = f", val mAP {best['val_mAP']:.2f}" if "val_mAP" in best else ""
+        terminal.show(f"{run.folder}: best epoch {best['epoch']}{score}")
+
+
+def _override(content: dict[str, Any], text: str) -> None:
+    """Set one value of a recipe by its path; a setting of stages goes to all of them."""
+    path, equals, value = text.partition("=")
+    if not equals:
+        raise TagfillError(f"--set {text} has no value; write it as in --set memory.storage=disk.")
+    keys = path.split(".")
+    targets: list[dict[str, Any]] = [content]
+    if keys[0] in ("optimizer", "start", "train", "input", "crop_scale"):
+        targets = content["stages"]
+    for target in targets:
+        for key in keys[:-1]:
+            target = target.setdefault(key, {})
+            if not isinstance(target, dict):
+                raise TagfillError(f"--set {text}: '{key}' holds a single value and has no parts.")
+        target[keys[-1]] = yaml.safe_load(value)
