@@ -46,7 +46,7 @@ class Totals:
     def means(self, ranks: Ranks) -> dict[str, float]:
         """The mean of each term over the images of all ranks."""
         count = float(ranks.sum(torch.tensor(float(self.images), dtype=torch.float64)))
-        return {name: float(ranks.sum(total)) / max(count, 1.0) for name, total in self.sums.items()}
+        return {name: float(ranks.sum(self.sums[name])) / max(count, 1.0) for name in sorted(self.sums)}
 
     def state_dict(self) -> dict[str, Tensor]:
         """As tensors."""

@@ -1,0 +1,66 @@
+"""A small dataset with one label an image, a tiny backbone, and the cache of its features."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import tagfill
+from tagfill.models import create_backbone
+
+BACKBONE = "test_efficientnet"
+IMAGE_SIZE = 128
+
+
+@dataclass(frozen=True)
+class Material:
+    """Folders that a training test starts from."""
+
+    full: Path
+    single: Path
+    cache: Path
+    weights: Path
+
+    @property
+    def flags(self) -> list[str]:
+        """What `tagfill train` needs to know about the tiny backbone."""
+        return ["--backbone", BACKBONE, "--pretrained", str(self.weights), "--set", f"image_size={IMAGE_SIZE}"]
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """The same for `tagfill.train`."""
+        return {"backbone": BACKBONE, "pretrained": str(self.weights), "image_size": IMAGE_SIZE}
+
+
+@pytest.fixture(scope="session")
+def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
+    folder = tmp_path_factory.mktemp("material")
+    full = tagfill.scenes.make(folder / "full", train=101, val=24, test=24, size=64)
+    single = tagfill.protocols.single_positive(full, seed=1200).save(folder / "single")
+    weights = folder / "backbone.safetensors"
+    state = create_backbone(BACKBONE, image_size=IMAGE_SIZE, seed=5).model.state_dict()
+    save_file({name: value.contiguous() for name, value in state.items()}, weights)
+    cache = tagfill.features(
+        single,
+        backbone=BACKBONE,
+        pretrained=str(weights),
+        image_size=IMAGE_SIZE,
+        views="eval,flip,crops:2",
+        out=folder / "cache",
+    )
+    assert full.folder is not None
+    assert single.folder is not None
+    return Material(full.folder, single.folder, cache.folder, weights)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

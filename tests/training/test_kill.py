@@ -1,0 +1,55 @@
+"""A run that is killed again and again ends with the same bytes as one that is left alone."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from .conftest import Material
+from .processes import MOMENTS, kill_when, outcome, start, tagfill
+
+EPOCHS = "4"
+KILLS = 3
+METHODS = ("an", "role", "en+scl")
+
+short = [("en+scl", 1, "during a save"), ("role", 2, "mid-epoch")]
+matrix = [(method, processes, moment) for method in METHODS for processes in (1, 2) for moment in MOMENTS]
+cases = [
+    pytest.param(*case, marks=() if case in short else pytest.mark.long, id="-".join(map(str, case))) for case in matrix
+]
+
+
+def arguments(material: Material, method: str, processes: int) -> list[str]:
+    return [
+        "train",
+        str(material.single),
+        *material.flags,
+        *("--method", method, "--features", str(material.cache), "--epochs", EPOCHS, "--batch-size", "8"),
+        *("--set", "memory.storage=disk", "--processes", str(processes), "--save-steps", "3"),
+    ]
+
+
+@pytest.mark.parametrize(("method", "processes", "moment"), cases)
+def test_resumed_run_equals_unbroken_run(
+    material: Material, tmp_path: Path, method: str, processes: int, moment: str
+) -> None:
+    unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
+    tagfill(*arguments(material, method, processes), "--out", str(unbroken))
+    rng = random.Random(f"{method} {processes} {moment}")
+
+    process = start(*arguments(material, method, processes), "--out", str(broken))
+    kills = 0
+    while kills < KILLS and kill_when(process, MOMENTS[moment](broken), rng):
+        kills += 1
+        process = start("train", "--resume", str(broken), "--processes", str(processes), "--save-steps", "3")
+    process.communicate()
+    tagfill("train", "--resume", str(broken), "--processes", str(processes))
+
+    assert kills == KILLS, "the run ended before it could be killed"
+    expected, found = outcome(unbroken), outcome(broken)
+    assert sorted(expected) == sorted(found)
+    assert [name for name in expected if expected[name] != found[name]] == []
+    if method == "en+scl":
+        assert sum(name.endswith(".u8") for name in found) == processes
