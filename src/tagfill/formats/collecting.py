@@ -1,7 +1,8 @@
 """Collecting rows while a file is read: bounded memory, whatever the number of rows.
 
-Rows are buffered, turned into Arrow batches, and beyond a few hundred thousand spooled to a temporary Parquet file
-that disappears with the collector's dataset.
+Rows come one at a time, as whole columns, or as the absences of an exhaustively labelled image. They are buffered,
+turned into Arrow tables, and beyond a few dozen megabytes spooled to a temporary Parquet file that disappears with
+the last dataset that refers to it.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tagfill.annotations import IMAGES_SCHEMA, SCHEMA, Dataset, table
+from tagfill.errors import DatasetError
 
-_BUFFER = 1 << 16
-_IN_MEMORY = 1 << 19
+_BUFFERED_ROWS = 1 << 16
+_ABSENCES = 1 << 18  # made at once
+_BYTES_IN_MEMORY = 64 << 20
 
 
 class Spool(type(Path())):  # type: ignore[misc]
@@ -27,20 +31,27 @@ class Spool(type(Path())):  # type: ignore[misc]
 
 
 class Collector:
-    """Builds a dataset row by row.
+    """Builds a dataset from what a format's reader finds.
 
     Args:
         name: of the dataset.
         root: where its images are.
         classes: class names in their order.
-        source: written into the `source` column of every row.
+        source: written into the `source` column of every row that does not bring its own.
     """
 
     def __init__(self, name: str, root: Path, classes: Collection[str], source: str) -> None:
         self.classes = tuple(classes)
+        self._codes = {label: code for code, label in enumerate(self.classes)}
+        if len(self._codes) < len(self.classes):
+            repeated = next(label for label in self.classes if self.classes.count(label) > 1)
+            raise DatasetError(f"{name}: class '{repeated}' is listed twice; class names must be distinct.")
         self._name, self._root, self._source = name, root, source
-        self._images: dict[str, list[Any]] = {column: [] for column in IMAGES_SCHEMA.names}
+        self._images = _new_images()
+        self._image_tables: list[pa.Table] = []
         self._rows: list[dict[str, Any]] = []
+        self._complete: list[str] = []  # images whose absences are still to be made
+        self._shown: list[list[int]] = []  # and the classes that they do show
         self._tables: list[pa.Table] = []
         self._held = 0
         self._writer: pq.ParquetWriter | None = None
@@ -48,28 +59,46 @@ class Collector:
 
     def add_image(self, image: str, split: str, width: int | None = None, height: int | None = None) -> None:
         """One image; images keep the order in which they are added."""
-        for column, value in zip(IMAGES_SCHEMA.names, (image, split, width, height), strict=True):
-            self._images[column].append(value)
+        for column, value in zip(self._images.values(), (image, split, width, height), strict=True):
+            column.append(value)
+        if len(self._images["image"]) >= _BUFFERED_ROWS:
+            self._flush_images()
+
+    def add_images(self, columns: Mapping[str, Any]) -> None:
+        """Many images at once, as columns of the table of images."""
+        self._flush_images()
+        self._image_tables.append(table(columns, IMAGES_SCHEMA))
 
     def add(self, image: str, label: str, present: bool | None, **columns: Any) -> None:
         """One annotation row; `columns` are any others of the schema."""
-        self._rows.append({"image": image, "label": label, "present": present, "kind": "image", **columns})
-        if len(self._rows) >= _BUFFER:
+        self._rows.append({"image": image, "label": label, "present": present, **columns})
+        if len(self._rows) >= _BUFFERED_ROWS:
             self._flush()
+
+    def add_rows(self, columns: Mapping[str, Any]) -> None:
+        """Many annotation rows at once, as columns of the schema."""
+        if len(columns["image"]):
+            given = dict(columns)
+            if given.get("source") is None:
+                given["source"] = _repeat(self._source, len(given["image"]))
+            self._keep(table(given))
 
     def add_absent(self, image: str, present: Collection[str]) -> None:
         """A row of verified absence for every class that is not among `present`: for exhaustively labelled images."""
-        shown = set(present)
-        for label in self.classes:
-            if label not in shown:
-                self.add(image, label, False)
+        self._complete.append(image)
+        self._shown.append([self._codes[label] for label in present])
+        if len(self._complete) * len(self.classes) >= _ABSENCES:
+            self._flush_absences()
 
     def dataset(
         self, *, hierarchy: tuple[tuple[str, str], ...] = (), protocol: Mapping[str, Any] | None = None
     ) -> Dataset:
         """The dataset of everything that was added."""
+        self._flush_images()
         self._flush()
-        images = table(self._images, IMAGES_SCHEMA)
+        self._flush_absences()
+        images = pa.concat_tables([IMAGES_SCHEMA.empty_table(), *self._image_tables]).combine_chunks()
+        self._check_distinct(images["image"])
         annotations: pa.Table | Path
         if self._writer is None:
             annotations = pa.concat_tables([SCHEMA.empty_table(), *self._tables])
@@ -79,28 +108,61 @@ class Collector:
             annotations = self._spool
         return Dataset(self._name, self._root, self.classes, images, annotations, hierarchy, protocol=protocol)
 
+    def _check_distinct(self, images: pa.ChunkedArray) -> None:
+        if pc.count_distinct(images).as_py() < len(images):
+            counts = pc.value_counts(images)
+            repeated = next(entry["values"] for entry in counts.to_pylist() if entry["counts"] > 1)
+            raise DatasetError(f"{self._name}: image '{repeated}' is listed twice; each image belongs to one split.")
+
+    def _flush_images(self) -> None:
+        if self._images["image"]:
+            self._image_tables.append(table(self._images, IMAGES_SCHEMA))
+            self._images = _new_images()
+
     def _flush(self) -> None:
-        if not self._rows:
-            return
-        columns: dict[str, Any] = {
-            name: [row.get(name) for row in self._rows]
-            for name in SCHEMA.names
-            if any(row.get(name) is not None for row in self._rows) or name in ("image", "label", "present")
-        }
-        same = pa.array([self._source]).take(pa.array(np.zeros(len(self._rows), dtype=np.int64)))
-        columns.setdefault("source", same)
-        rows = table(columns)
-        self._rows = []
-        if self._writer is None and self._held + rows.num_rows <= _IN_MEMORY:
-            self._tables.append(rows)
-            self._held += rows.num_rows
-            return
+        rows, self._rows = self._rows, []
+        if rows:
+            used = {name for row in rows for name in row}
+            columns = {name: [row.get(name) for row in rows] for name in SCHEMA.names if name in used}
+            if "kind" in columns:
+                columns["kind"] = [kind or "image" for kind in columns["kind"]]
+            if "source" in columns:
+                columns["source"] = [source or self._source for source in columns["source"]]
+            self.add_rows(columns)
+
+    def _flush_absences(self) -> None:
+        images, shown = self._complete, self._shown
+        self._complete, self._shown = [], []
+        absent = np.ones((len(images), len(self.classes)), dtype=bool)
+        for row, codes in enumerate(shown):
+            absent[row, codes] = False
+        image, label = np.nonzero(absent)
+        self.add_rows(
+            {
+                "image": pa.array(images, pa.string()).take(pa.array(image)),
+                "label": pa.array(self.classes, pa.string()).take(pa.array(label)),
+                "present": pa.array(np.zeros(len(image), dtype=bool)),
+            }
+        )
+
+    def _keep(self, rows: pa.Table) -> None:
         if self._writer is None:
+            self._tables.append(rows)
+            self._held += rows.nbytes
+            if self._held <= _BYTES_IN_MEMORY:
+                return
             with tempfile.NamedTemporaryFile(prefix="tagfill-rows-", suffix=".parquet", delete=False) as file:
                 self._spool = Spool(file.name)
             weakref.finalize(self._spool, Path(file.name).unlink, missing_ok=True)
             self._writer = pq.ParquetWriter(self._spool, SCHEMA, compression="zstd")
-            for held in self._tables:
-                self._writer.write_table(held)
+            rows = pa.concat_tables(self._tables)
             self._tables = []
         self._writer.write_table(rows)
+
+
+def _new_images() -> dict[str, list[Any]]:
+    return {column: [] for column in IMAGES_SCHEMA.names}
+
+
+def _repeat(text: str, times: int) -> pa.Array:
+    return pa.array([text], pa.string()).take(pa.array(np.zeros(times, dtype=np.int64)))
