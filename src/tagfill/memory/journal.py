@@ -12,6 +12,7 @@ import hashlib
 import os
 import struct
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -70,8 +71,7 @@ class JournaledArray:
 
     def mark(self, checkpoint: int) -> None:
         """Content as of now belongs to `checkpoint`; later changes can be undone back to here."""
-        if isinstance(self._rows, np.memmap):
-            self._rows.flush()
+        self._flush()
         if self._journal is not None:
             os.fsync(self._journal)
             os.close(self._journal)
@@ -92,7 +92,8 @@ class JournaledArray:
             RunError: if the content does not have the checksum that the checkpoint recorded.
         """
         journals = self._journals()
-        for number in sorted((number for number in journals if number >= checkpoint), reverse=True):
+        newest_first = sorted((number for number in journals if number >= checkpoint), reverse=True)
+        for number in newest_first:
             for rows, values in _records(journals[number], self._rows[:1].size):
                 self._rows[rows] = values.reshape(len(rows), *self._rows.shape[1:])
         self._digests = self._digest(np.arange(len(self._rows)))
@@ -100,9 +101,10 @@ class JournaledArray:
             raise RunError(
                 f"{self.path} does not match its checkpoint and its undo journals; this run cannot be resumed."
             )
-        for number, journal in journals.items():
+        self._flush()
+        for number in newest_first:  # in this order, so that those left by an interruption can be applied again
             if number > checkpoint:
-                journal.unlink()
+                journals[number].unlink()
         self.mark(checkpoint)
 
     def close(self) -> None:
@@ -110,6 +112,10 @@ class JournaledArray:
         if self._journal is not None:
             os.close(self._journal)
             self._journal = None
+
+    def _flush(self) -> None:
+        if isinstance(self._rows, np.memmap):
+            self._rows.flush()
 
     def _append(self, rows: NDArray[np.int64]) -> None:
         assert self._journal is not None
@@ -138,17 +144,16 @@ def _weights(rows: NDArray[np.int64]) -> NDArray[np.uint64]:
     return 2 * rows.astype(np.uint64) + 1
 
 
-def _records(journal: Path, row_bytes: int) -> list[tuple[NDArray[np.int64], NDArray[np.uint8]]]:
-    """The complete records of a journal, in the order written."""
-    content = journal.read_bytes()
-    records = []
-    at = 0
-    while at + _HEADER.size <= len(content):
-        magic, count, checksum = _HEADER.unpack_from(content, at)
-        body = content[at + _HEADER.size : at + _HEADER.size + count * (8 + row_bytes)]
-        if magic != _MAGIC or len(body) < count * (8 + row_bytes) or zlib.crc32(body) != checksum:
-            break
-        rows = np.frombuffer(body, "<i8", count)
-        records.append((rows, np.frombuffer(body, np.uint8, offset=8 * count)))
-        at += _HEADER.size + len(body)
-    return records
+def _records(journal: Path, row_bytes: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint8]]]:
+    """The complete records of a journal, in the order written; a journal can be as large as its array."""
+    left = journal.stat().st_size
+    with journal.open("rb") as file:
+        while (left := left - _HEADER.size) >= 0:
+            magic, count, checksum = _HEADER.unpack(file.read(_HEADER.size))
+            left -= count * (8 + row_bytes)
+            if magic != _MAGIC or left < 0:
+                return
+            body = file.read(count * (8 + row_bytes))
+            if zlib.crc32(body) != checksum:
+                return
+            yield np.frombuffer(body, "<i8", count), np.frombuffer(body, np.uint8, offset=8 * count)

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from memory.cases import crops, single_positives
+from reference import heatmaps as reference
+from tagfill.contract import Geometry, LabelMatrix
+from tagfill.memory import Heatmaps, Shard
+
+IMAGES, CLASSES, SIZE, GRID = 5, 3, 8, (4, 4)
+LABELS = single_positives(IMAGES, CLASSES)
+EVERYBODY = torch.arange(IMAGES)
+
+
+def heatmaps(path=None, labels: LabelMatrix = LABELS, size: int = SIZE) -> Heatmaps:
+    return Heatmaps(labels, Shard(np.arange(len(labels))), momentum=0.8, size=size, path=path)
+
+
+def steps(store: Heatmaps, images: int = IMAGES) -> np.ndarray:
+    """The whole content, in steps of 1/255."""
+    shown = store.read(torch.arange(images), Geometry.whole(images), (store.size, store.size))
+    return (shown * 255).round().to(torch.uint8).numpy()
+
+
+def visits(count: int) -> list[tuple[Geometry, torch.Tensor]]:
+    draws = torch.Generator().manual_seed(4)
+    return [(crops(IMAGES, seed), torch.rand(IMAGES, CLASSES, *GRID, generator=draws)) for seed in range(count)]
+
+
+def as_view(geometry: Geometry, at: int) -> reference.View:
+    return tuple(geometry.box[at].tolist()), bool(geometry.flip_x[at]), bool(geometry.flip_y[at])
+
+
+def test_an_annotated_class_starts_at_one_everywhere_and_the_others_at_zero():
+    expected = np.where(LABELS.dense() == 1, 255, 0)[:, :, None, None]
+    np.testing.assert_array_equal(steps(heatmaps()), np.broadcast_to(expected, (IMAGES, CLASSES, SIZE, SIZE)))
+
+
+def test_visits_equal_a_simulation_cell_by_cell():
+    store = heatmaps()
+    expected = steps(store).tolist()
+    for geometry, maps in visits(4):
+        store.update(EVERYBODY, geometry, maps)
+        for n in range(IMAGES):
+            for c in range(CLASSES):
+                after = reference.update(expected[n][c], as_view(geometry, n), maps[n, c].tolist(), 0.8)
+                expected[n][c] = [[round(value) for value in row] for row in after]
+        assert steps(store).tolist() == expected
+
+
+def test_targets_equal_a_simulation_cell_by_cell():
+    store = heatmaps()
+    geometry, maps = visits(1)[0]
+    store.update(EVERYBODY, geometry, maps)
+    content, views = steps(store).tolist(), crops(IMAGES, seed=9)
+    target = store.read(EVERYBODY, views, (4, 3)).tolist()
+    for n in range(IMAGES):
+        for c in range(CLASSES):
+            expected = reference.read(content[n][c], as_view(views, n), 4, 3)
+            np.testing.assert_allclose(target[n][c], expected, atol=1e-6)
+
+
+def test_cells_outside_the_window_are_untouched_whatever_their_value():
+    """Every step from 0 to 255 lies outside the visited corner once, and must survive being read and written."""
+    store = heatmaps(labels=LabelMatrix.from_dense(np.full((1, 1), -1, dtype=np.int8)), size=17)
+    ladder = (torch.arange(17 * 17) % 256).to(torch.uint8).reshape(1, 1, 17, 17)
+    store.load_state_dict({"values": ladder})
+    corner = Geometry(
+        np.array([[15 / 17, 0, 1, 1 / 17]], np.float32), *(np.array([flag]) for flag in (False, False, True))
+    )
+    store.update(torch.tensor([0]), corner, torch.ones(1, 1, 2, 2))
+    changed = np.argwhere(steps(store, 1)[0, 0] != ladder[0, 0].numpy())
+    assert changed.tolist() == [[0, 15], [0, 16]]
+
+
+@pytest.mark.parametrize(("observed", "shown", "end"), [(1, 0.0, 2), (0, 1.0, 253)], ids=["falling", "rising"])
+def test_rounding_stops_two_steps_before_the_end(observed, shown, end):
+    store = heatmaps(labels=LabelMatrix.from_dense(np.array([[observed]], dtype=np.int8)))
+    for _ in range(60):
+        store.update(torch.tensor([0]), Geometry.whole(1), torch.full((1, 1, *GRID), shown))
+    assert (steps(store, 1) == end).all()
+
+
+def test_a_file_holds_what_memory_would(tmp_path):
+    in_memory, on_disk = heatmaps(), heatmaps(tmp_path / "heatmaps.u8")
+    for geometry, maps in visits(3):
+        in_memory.update(EVERYBODY, geometry, maps)
+        on_disk.update(EVERYBODY, geometry, maps)
+    np.testing.assert_array_equal(np.fromfile(tmp_path / "heatmaps.u8", np.uint8), steps(in_memory).ravel())
+
+
+def test_shards_hold_the_rows_of_the_whole():
+    every = heatmaps()
+    mine = torch.tensor([1, 4])
+    part = Heatmaps(LABELS, Shard(mine.numpy()), momentum=0.8, size=SIZE, path=None)
+    for geometry, maps in visits(2):
+        every.update(EVERYBODY, geometry, maps)
+        part.update(mine, geometry.take(mine.numpy()), maps[mine])
+    views = crops(2, seed=5)
+    assert torch.equal(part.read(mine, views, GRID), every.read(mine, views, GRID))
+
+
+def test_saved_heatmaps_come_back():
+    store, again = heatmaps(), heatmaps()
+    store.update(EVERYBODY, *visits(1)[0])
+    again.load_state_dict(store.state_dict())
+    np.testing.assert_array_equal(steps(again), steps(store))
+
+
+def test_heatmaps_on_disk_are_not_part_of_what_is_saved(tmp_path):
+    assert heatmaps(tmp_path / "heatmaps.u8").state_dict() == {}
+
+
+def test_bytes_are_those_of_the_file(tmp_path):
+    heatmaps(tmp_path / "heatmaps.u8")
+    assert (tmp_path / "heatmaps.u8").stat().st_size == Heatmaps.bytes(LABELS, Shard(np.arange(IMAGES)), SIZE)

@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from tagfill.errors import RunError
+from tagfill.memory.journal import JournaledArray
+
+ROWS, WIDTH = 5, 3
+SHAPE = (ROWS, WIDTH)
+EVERY = np.arange(ROWS)
+
+
+def content(array: JournaledArray) -> list[list[int]]:
+    return array.read(EVERY).tolist()
+
+
+def write(array: JournaledArray, rows: list[int], value: int) -> None:
+    array.write(np.array(rows), np.full((len(rows), WIDTH), value, dtype=np.uint8))
+
+
+def journal(array: JournaledArray, checkpoint: int) -> Path:
+    return array.path.with_name(f"{array.path.name}.undo-{checkpoint}")
+
+
+def reopened(array: JournaledArray) -> JournaledArray:
+    """As another process would find it; the file is what counts."""
+    array.close()
+    return JournaledArray(array.path, SHAPE, create=False)
+
+
+@pytest.fixture
+def array(tmp_path):
+    array = JournaledArray(tmp_path / "rows.u8", SHAPE, create=True)
+    yield array
+    array.close()
+
+
+class GoingBack(RuleBasedStateMachine):
+    """Writes, checkpoints, kills and resumptions in any order, beside a plain list of what was there when."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        self.array = JournaledArray(folder / "rows.u8", SHAPE, create=True)
+        self.rows = content(self.array)
+        self.kept: list[tuple[int, str, list[list[int]]]] = []
+        self.next = 0
+        self.mark()
+
+    def mark(self) -> None:
+        self.array.mark(self.next)
+        self.kept = [*self.kept, (self.next, self.array.checksum(), [list(row) for row in self.rows])][-2:]
+        self.array.forget(before=self.kept[0][0])
+        self.next += 1
+
+    @rule(rows=st.sets(st.integers(0, ROWS - 1), min_size=1), value=st.integers(0, 255))
+    def write(self, rows: set[int], value: int) -> None:
+        write(self.array, sorted(rows), value)
+        for row in rows:
+            self.rows[row] = [value] * WIDTH
+
+    @rule()
+    def checkpoint(self) -> None:
+        self.mark()
+
+    @rule(back=st.integers(0, 1))
+    def resume(self, back: int) -> None:
+        back = min(back, len(self.kept) - 1)
+        number, checksum, self.rows = self.kept[len(self.kept) - 1 - back]
+        self.rows = [list(row) for row in self.rows]
+        self.array = reopened(self.array)
+        self.array.roll_back(number, checksum)
+        self.kept = [kept for kept in self.kept if kept[0] <= number]
+        self.next = number + 1
+
+    @rule()
+    def killed_after_marking_and_before_the_checkpoint_was_whole(self) -> None:
+        self.array.mark(self.next)
+        self.resume(0)
+
+    @invariant()
+    def holds_what_was_written(self) -> None:
+        assert content(self.array) == self.rows
+
+    def teardown(self) -> None:
+        self.array.close()
+        shutil.rmtree(self.folder)
+
+
+def test_any_history_can_be_rolled_back(tmp_path_factory):
+    def start() -> GoingBack:
+        return GoingBack(tmp_path_factory.mktemp("journal"))
+
+    run_state_machine_as_test(start, settings=settings(max_examples=40, stateful_step_count=20, deadline=None))
+
+
+def test_the_newer_checkpoint_comes_back(array):
+    write(array, [0, 1], 1)
+    array.mark(10)
+    write(array, [1, 2], 2)
+    array.mark(20)
+    checksum, before = array.checksum(), content(array)
+    write(array, [0, 2, 4], 3)
+    array = reopened(array)
+    array.roll_back(20, checksum)
+    assert content(array) == before
+    array.close()
+
+
+def test_the_older_checkpoint_comes_back(array):
+    write(array, [0, 1], 1)
+    array.mark(10)
+    checksum, before = array.checksum(), content(array)
+    write(array, [1, 2], 2)
+    array.mark(20)
+    write(array, [1, 3], 3)
+    array = reopened(array)
+    array.roll_back(10, checksum)
+    assert content(array) == before
+    array.close()
+
+
+def test_rolling_back_drops_the_journals_of_what_did_not_happen(array):
+    array.mark(10)
+    checksum = array.checksum()
+    write(array, [1], 2)
+    array.mark(20)
+    write(array, [1], 3)
+    array.roll_back(10, checksum)
+    assert not journal(array, 20).exists()
+
+
+def test_rolling_back_twice_changes_nothing_more(array):
+    array.mark(10)
+    checksum = array.checksum()
+    write(array, [1, 4], 9)
+    for _ in range(2):
+        array = reopened(array)
+        array.roll_back(10, checksum)
+    assert content(array) == np.zeros(SHAPE).tolist()
+    array.close()
+
+
+@pytest.mark.parametrize("removed", [0, 1])
+def test_a_roll_back_that_was_killed_can_be_done_again(array, monkeypatch, removed):
+    """Killed after some of the newer journals are gone: whichever are left may be applied once more."""
+    array.mark(10)
+    checksum, before = array.checksum(), content(array)
+    for number in (20, 30):  # row 1 changes in the later intervals only
+        array.mark(number)
+        write(array, [1], number)
+    array = reopened(array)
+    gone: list[Path] = []
+
+    def unlink(path: Path, missing_ok: bool = False) -> None:
+        if len(gone) == removed:
+            raise KeyboardInterrupt
+        gone.append(path.rename(path.with_name(f"gone-{path.name}")))
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "unlink", unlink)
+        array.roll_back(10, checksum)
+    array = reopened(array)
+    array.roll_back(10, checksum)
+    assert content(array) == before
+    array.close()
+
+
+def test_a_torn_last_record_is_ignored_at_every_length(array, tmp_path):
+    """A record is complete before its rows change: cut anywhere, it speaks of rows that are as they were."""
+    write(array, [0, 1, 2, 3], 7)
+    array.mark(10)
+    checksum, before = array.checksum(), content(array)
+    write(array, [0], 1)
+    whole = journal(array, 10).read_bytes()
+    after_first = content(array)
+    write(array, [2, 3], 2)
+    record = journal(array, 10).read_bytes()[len(whole) :]
+    array.close()
+    for length in range(len(record)):
+        array.path.write_bytes(np.array(after_first, dtype=np.uint8).tobytes())
+        journal(array, 10).write_bytes(whole + record[:length])
+        again = JournaledArray(array.path, SHAPE, create=False)
+        again.roll_back(10, checksum)
+        assert content(again) == before
+        again.close()
+
+
+def test_a_record_with_a_wrong_byte_is_not_applied(array):
+    array.mark(10)
+    checksum = array.checksum()
+    write(array, [1], 5)
+    damaged = bytearray(journal(array, 10).read_bytes())
+    damaged[-1] ^= 1
+    journal(array, 10).write_bytes(damaged)
+    array = reopened(array)
+    with pytest.raises(RunError, match="does not match its checkpoint"):
+        array.roll_back(10, checksum)
+    array.close()
+
+
+@pytest.mark.parametrize("place", range(ROWS * WIDTH))
+def test_a_damaged_file_is_refused(array, place):
+    write(array, [0, 2], 5)
+    array.mark(10)
+    checksum = array.checksum()
+    damaged = bytearray(array.path.read_bytes())
+    damaged[place] ^= 0x10
+    array.path.write_bytes(damaged)
+    array = reopened(array)
+    with pytest.raises(RunError, match=r"rows\.u8 does not match its checkpoint"):
+        array.roll_back(10, checksum)
+    array.close()
+
+
+def test_two_rows_that_changed_places_are_noticed(array):
+    write(array, [0], 5)
+    checksum = array.checksum()
+    write(array, [0], 0)
+    write(array, [4], 5)
+    assert array.checksum() != checksum
+
+
+@settings(max_examples=30, deadline=None)
+@given(writes=st.lists(st.tuples(st.sets(st.integers(0, ROWS - 1), min_size=1), st.integers(0, 255)), max_size=8))
+def test_the_checksum_kept_up_to_date_is_that_of_the_content(tmp_path_factory, writes):
+    folder = tmp_path_factory.mktemp("checksum")
+    array = JournaledArray(folder / "rows.u8", SHAPE, create=True)
+    for rows, value in writes:
+        write(array, sorted(rows), value)
+    array.mark(1)
+    checksum = array.checksum()
+    array = reopened(array)
+    array.roll_back(1, checksum)
+    array.close()
+
+
+@pytest.mark.parametrize("size", [None, 14, 16], ids=["missing", "short", "long"])
+def test_a_file_of_the_wrong_size_is_refused(tmp_path, size):
+    if size is not None:
+        (tmp_path / "rows.u8").write_bytes(bytes(size))
+    with pytest.raises(RunError, match="missing or has the wrong size"):
+        JournaledArray(tmp_path / "rows.u8", SHAPE, create=False)
+
+
+def test_forgetting_drops_the_journals_before(array):
+    for number in (10, 20, 30):
+        array.mark(number)
+    array.forget(before=20)
+    assert [number for number in (10, 20, 30) if journal(array, number).exists()] == [20, 30]
+
+
+def test_a_row_is_saved_once_an_interval(array):
+    array.mark(10)
+    write(array, [1, 2], 1)
+    size = journal(array, 10).stat().st_size
+    write(array, [2, 1], 2)
+    assert journal(array, 10).stat().st_size == size
+
+
+def test_a_new_interval_saves_rows_again(array):
+    array.mark(10)
+    write(array, [1], 1)
+    array.mark(20)
+    write(array, [1], 2)
+    assert journal(array, 20).stat().st_size == journal(array, 10).stat().st_size > 0
+
+
+def test_nothing_is_saved_before_the_first_checkpoint(array):
+    write(array, [1], 1)
+    assert [path.name for path in array.path.parent.iterdir()] == ["rows.u8"]
+
+
+def test_making_an_array_anew_drops_old_journals(array):
+    array.mark(10)
+    array.close()
+    JournaledArray(array.path, SHAPE, create=True)
+    assert not journal(array, 10).exists()
+
+
+def test_an_array_without_rows_can_be_marked_and_rolled_back(tmp_path):
+    array = JournaledArray(tmp_path / "rows.u8", (0, WIDTH), create=True)
+    array.mark(1)
+    checksum = array.checksum()
+    array.close()
+    array = JournaledArray(tmp_path / "rows.u8", (0, WIDTH), create=False)
+    array.roll_back(1, checksum)
+    array.close()

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from memory.cases import crops
+from tagfill.contract import Geometry
+from tagfill.memory.resampling import cut, paste
+
+SIZE, GRID = 14, (7, 5)
+VIEWS = crops(12)
+MAPS = torch.rand(12, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
+SEEN = torch.rand(12, 3, *GRID, generator=torch.Generator().manual_seed(1))
+
+
+def resized(values: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
+    return F.interpolate(values[None], size=size, mode="bilinear", align_corners=False)[0]
+
+
+def mirrored(values: torch.Tensor, view: int) -> torch.Tensor:
+    flips = [dim for dim, flip in ((-1, VIEWS.flip_x[view]), (-2, VIEWS.flip_y[view])) if flip]
+    return values.flip(flips)
+
+
+@pytest.mark.parametrize("view", range(12))
+def test_cutting_slices_mirrors_and_resizes(view):
+    left, top, right, bottom = VIEWS.windows(SIZE)[view]
+    expected = resized(mirrored(MAPS[view, :, top:bottom, left:right], view), GRID)
+    torch.testing.assert_close(cut(MAPS, VIEWS, GRID)[view], expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("view", range(12))
+def test_pasting_mirrors_back_and_resizes_into_the_window(view):
+    left, top, right, bottom = VIEWS.windows(SIZE)[view]
+    maps, _ = paste(SEEN, VIEWS, SIZE)
+    expected = resized(mirrored(SEEN[view], view), (bottom - top, right - left))
+    torch.testing.assert_close(maps[view, :, top:bottom, left:right], expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("view", range(12))
+def test_visible_cells_are_those_of_the_window(view):
+    left, top, right, bottom = VIEWS.windows(SIZE)[view]
+    expected = torch.zeros(SIZE, SIZE, dtype=torch.bool)
+    expected[top:bottom, left:right] = True
+    _, visible = paste(SEEN, VIEWS, SIZE)
+    assert torch.equal(visible[view, 0], expected)
+
+
+def test_one_half_of_a_map_shown_at_its_own_resolution_is_copied():
+    half = Geometry(np.array([[0.5, 0, 1, 1]], dtype=np.float32), np.array([True]), np.array([False]), np.array([True]))
+    maps = torch.arange(16.0).reshape(1, 1, 4, 4)
+    assert cut(maps, half, (4, 2))[0, 0].tolist() == [[3, 2], [7, 6], [11, 10], [15, 14]]
