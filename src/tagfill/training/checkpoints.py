@@ -11,6 +11,7 @@ takes the newest one whose checksums hold.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from dataclasses import asdict, dataclass, field
@@ -109,9 +110,8 @@ def save_checkpoint(
         _write(temporary / "model.safetensors", model)
         _write(temporary / "optimizer.safetensors", optimizer)
         state.files = {path.name: sha256(path) for path in sorted(temporary.glob("*.safetensors"))}
-        write_json(temporary / "state.json", asdict(state))
-        if final.exists():
-            shutil.rmtree(final)  # a damaged one of the same position, which a resumed run came past again
+        content = asdict(state)
+        write_json(temporary / "state.json", {**content, "checksum": _checksum(content)})
         temporary.rename(final)
         sync_folder(folder)
     devices.barrier()
@@ -145,6 +145,13 @@ def open_newest(folder: Path, rank: int) -> tuple[Checkpoint, list[str]]:
     raise RunError(f"{folder} holds no checkpoint to resume from; start the run again.{detail}")
 
 
+def discard_after(folder: Path, number: int) -> None:
+    """Remove checkpoints that are newer than the one resumed from; they are damaged."""
+    for newer in _numbers(folder):
+        if newer > number:
+            shutil.rmtree(folder / f"{newer:08d}")
+
+
 def _numbers(folder: Path) -> list[int]:
     return sorted(int(path.name) for path in folder.glob("[0-9]*") if path.name.isdecimal())
 
@@ -155,7 +162,14 @@ def _write(path: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def _state(path: Path) -> State:
-    return State(**json.loads((path / "state.json").read_text(encoding="utf-8")))
+    content = json.loads((path / "state.json").read_text(encoding="utf-8"))
+    if content.pop("checksum", None) != _checksum(content):
+        raise ValueError("state.json does not have its checksum")
+    return State(**content)
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _read(path: Path, rank: int) -> Checkpoint:

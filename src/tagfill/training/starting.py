@@ -149,7 +149,9 @@ def resume(
         checkpoint, warnings = checkpoints.open_newest(run.checkpoints, devices.ranks.rank)
         for warning in warnings:
             progress.say(warning)
+        devices.barrier()
         if devices.main:
+            checkpoints.discard_after(run.checkpoints, checkpoint.state.number)
             os.truncate(run.metrics_path, checkpoint.state.metrics_bytes)
         return _fit(run, dataset, recipe, devices, checkpoint, workers, saving or Saving(), progress)
     finally:

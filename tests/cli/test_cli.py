@@ -1,0 +1,94 @@
+"""The command line as a user meets it: real processes, exit codes, standard output and error."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tagfill
+
+
+def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+    command = [sys.executable, "-m", "tagfill", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=240, check=False)
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli") / "scenes"
+    tagfill.scenes.make(folder, train=30, val=10, test=10, size=64)
+    return folder
+
+
+def test_path_from_scenes_to_a_score(scenes: Path, tmp_path: Path) -> None:
+    simulated = run("simulate", "single-positive", str(scenes), "--out", "single", "--json", cwd=tmp_path)
+    assert simulated.returncode == 0, simulated.stderr
+    assert json.loads(simulated.stdout)["name"] == "single-positive"
+
+    small = ["--backbone", "test_efficientnet", "--pretrained", "none"]
+    cached = run("features", "single", *small, "--image-size", "64", "--out", "cache", cwd=tmp_path)
+    assert cached.returncode == 0, cached.stderr
+    assert cached.stdout.strip() == "cache"
+
+    trained = run(
+        *("train", "single", *small, "--set", "image_size=64", "--features", "cache", "--method", "en+scl"),
+        *("--epochs", "2", "--set", "options.scl.weight=0.1", "--out", "run", "--json"),
+        cwd=tmp_path,
+    )
+    assert trained.returncode == 0, trained.stderr
+    result = json.loads(trained.stdout)
+    assert result["run"] == "run"
+    assert "main epoch 2/2" in trained.stderr
+    assert tagfill.Run.open(tmp_path / "run").recipe.options == {"scl": {"weight": 0.1}}
+
+    scored = run("evaluate", "run", "single", "--split", "val", "--json", cwd=tmp_path)
+    assert scored.returncode == 0, scored.stderr
+    assert json.loads(scored.stdout)["mAP"] == pytest.approx(result["val_mAP"], abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["train", "no-such-folder"], "no-such-folder is not a dataset folder"),
+        (["train"], "Which dataset?"),
+        (["train", "{scenes}", "--method", "rolle"], "did you mean 'role'?"),
+        (["train", "{scenes}", "--method", "scl"], "does not look at labels"),
+        (["train", "{scenes}", "--set", "optimizer.lr=fast"], "stages.0.optimizer.lr"),
+        (["train", "{scenes}", "--set", "colour=red"], "colour"),
+        (["train", "{scenes}", "--backbone", "resnet5000"], "There is no backbone 'resnet5000'"),
+        (["train", "--resume", "no-such-run"], "no-such-run is not a run folder"),
+        (["evaluate", "no-such-run", "{scenes}"], "is not a model folder"),
+        (["simulate", "single-positiv", "{scenes}", "--out", "x"], "did you mean 'single-positive'?"),
+        (["features", "{scenes}", "--views", "eval,crop:2"], "'crop:2' is not a view"),
+        (["list", "metods"], "did you mean 'methods'?"),
+    ],
+)
+def test_mistakes_get_one_sentence_and_code_2(
+    scenes: Path, tmp_path: Path, arguments: list[str], sentence: str
+) -> None:
+    outcome = run(*(argument.format(scenes=scenes) for argument in arguments), cwd=tmp_path)
+
+    assert outcome.returncode == 2
+    assert sentence in outcome.stderr
+    assert "Traceback" not in outcome.stderr
+    assert outcome.stdout == ""
+
+
+def test_list_names_every_method() -> None:
+    listed = run("list", "methods", "--json")
+
+    assert {row["name"] for row in json.loads(listed.stdout)} == set(tagfill.methods.METHODS)
+
+
+@pytest.mark.parametrize("command", ["demo", "import", "simulate", "features", "train", "evaluate", "list"])
+def test_help_has_an_example(command: str) -> None:
+    shown = run(command, "--help")
+
+    assert shown.returncode == 0
+    assert f"Example: tagfill {command}" in shown.stdout

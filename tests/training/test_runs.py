@@ -1,0 +1,244 @@
+"""What a run depends on, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tagfill
+from tagfill.annotations import Dataset
+from tagfill.training import Run, Saving, make_recipe, start
+
+from .conftest import Material
+from .processes import outcome
+
+
+def cached(material: Material, out: Path, **changes: Any) -> Run:
+    settings = {"method": "en+scl", "epochs": 2, "batch_size": 16, **material.settings, **changes}
+    return tagfill.train(material.single, out=out, features=material.cache, **settings)
+
+
+def on_images(material: Material, out: Path, workers: int) -> Run:
+    recipe = make_recipe(
+        {
+            "dataset": str(material.single),
+            "method": "en+scl",
+            "stages": [{"epochs": 2, "train": "all"}],
+            **material.settings,
+        }
+    )
+    return start(Dataset.open(material.single), recipe, out=out, workers=workers)
+
+
+def half_way(material: Material, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that stopped after its first epoch."""
+    recipe = make_recipe(
+        {
+            "dataset": str(material.single),
+            "features": str(material.cache),
+            "method": "role",
+            "stages": [{"input": "cache", "epochs": 3}],
+            **material.settings,
+        }
+    )
+    plain = Run.append
+
+    def append(self: Run, name: str, line: dict[str, Any]) -> None:
+        if line["epoch"] == 2:
+            raise KeyboardInterrupt
+        plain(self, name, line)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "append", append)
+        with pytest.raises(KeyboardInterrupt):
+            start(Dataset.open(material.single), recipe, out=out, saving=Saving(every_steps=2))
+
+
+def test_same_seed_same_bytes(material: Material, tmp_path: Path) -> None:
+    first, second = (outcome(cached(material, tmp_path / name).folder) for name in "ab")
+
+    assert first == second
+
+
+def test_another_seed_changes_everything(material: Material, tmp_path: Path) -> None:
+    first, second = (outcome(cached(material, tmp_path / str(seed), seed=seed).folder) for seed in (0, 1))
+
+    assert [name for name in first if first[name] == second[name]] == []
+
+
+def test_number_of_workers_changes_nothing(material: Material, tmp_path: Path) -> None:
+    alone, helped = (outcome(on_images(material, tmp_path / str(n), workers=n).folder) for n in (0, 2))
+
+    assert alone == helped
+
+
+def test_truth_has_no_influence(material: Material, tmp_path: Path) -> None:
+    blind = tmp_path / "blind"
+    Dataset.open(material.single).replace(truth=None).save(blind)
+
+    with_truth = outcome(cached(material, tmp_path / "a").folder)
+    without = outcome(
+        tagfill.train(
+            blind,
+            out=tmp_path / "b",
+            features=material.cache,
+            method="en+scl",
+            epochs=2,
+            batch_size=16,
+            **material.settings,
+        ).folder
+    )
+
+    assert with_truth == without
+
+
+def test_heatmaps_on_disk_equal_heatmaps_in_memory(material: Material, tmp_path: Path) -> None:
+    in_memory = outcome(cached(material, tmp_path / "ram").folder)
+    on_disk = outcome(cached(material, tmp_path / "disk", memory={"storage": "disk"}).folder)
+
+    assert in_memory["metrics"] == on_disk["metrics"]
+    assert in_memory["model.safetensors"] == on_disk["model.safetensors"]
+
+
+def test_run_records_what_it_depends_on(material: Material, tmp_path: Path) -> None:
+    run = cached(material, tmp_path / "run")
+
+    description = run.description()
+    assert description["identities"] == Dataset.open(material.single).identities
+    assert description["recipe_hash"] == run.recipe.hash()
+    assert description["versions"]["torch"].startswith("2.")
+    assert description["result"]["chosen_by"] == "val mAP"
+
+
+def test_expected_positives_are_counted_on_validation(material: Material, tmp_path: Path) -> None:
+    run = cached(material, tmp_path / "run")
+
+    counted = Dataset.open(material.full).labels("val").positives_per_image().mean()
+    assert run.best["expected_positives"] == pytest.approx(counted)
+
+
+def test_best_epoch_is_that_of_the_best_validation(material: Material, tmp_path: Path) -> None:
+    run = cached(material, tmp_path / "run", epochs=4)
+
+    scores = [line["val_mAP"] for line in run.metrics()]
+    assert run.best["epoch"] == int(np.argmax(scores)) + 1
+
+
+def test_saved_model_scores_what_training_saw(material: Material, tmp_path: Path) -> None:
+    run = cached(material, tmp_path / "run")
+
+    again = tagfill.evaluate(run, Dataset.open(material.single), split="val", features=material.cache)
+    assert 100 * again.mean == pytest.approx(run.best["val_mAP"], abs=1e-9)
+
+
+def test_unsaved_dataset_is_kept_in_the_run(material: Material, tmp_path: Path) -> None:
+    part = tagfill.protocols.single_positive(Dataset.open(material.full), seed=1200)
+
+    run = tagfill.train(part, out=tmp_path / "run", features=material.cache, epochs=1, **material.settings)
+
+    assert Dataset.open(run.folder / "dataset").identities == Dataset.open(material.single).identities
+
+
+def test_folder_that_is_not_empty_is_refused(material: Material, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+
+    with pytest.raises(tagfill.TagfillError, match="not empty"):
+        cached(material, tmp_path)
+
+
+def test_second_run_in_the_same_folder_is_refused(material: Material, tmp_path: Path) -> None:
+    script = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from tagfill.training.folder import Lock, Run\n"
+        "lock = Lock(Run(Path(sys.argv[1])))\n"
+        "lock.acquire()\n"
+        "print('held', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "run")]
+    recipe = make_recipe({"dataset": str(material.single), "method": "an", **material.settings})
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+
+        with pytest.raises(tagfill.TagfillError, match="Another process is training"):
+            start(Dataset.open(material.single), recipe, out=tmp_path / "run", force=True)
+
+
+def test_resuming_a_finished_run_does_nothing(material: Material, tmp_path: Path) -> None:
+    run = cached(material, tmp_path / "run")
+    before = outcome(run.folder)
+
+    assert tagfill.resume(run.folder).best == run.best
+    assert outcome(run.folder) == before
+
+
+def test_resuming_with_other_labels_is_refused(
+    material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = Material(material.full, tmp_path / "single", material.cache, material.weights)
+    shutil.copytree(material.single, mine.single)
+    half_way(mine, tmp_path / "run", monkeypatch)
+    data = Dataset.open(mine.single)
+    data.replace(annotations=data.rows().slice(1)).save(mine.single)
+
+    with pytest.raises(tagfill.TagfillError, match=r"labels of dataset .* changed"):
+        tagfill.resume(tmp_path / "run")
+
+
+def test_resuming_with_another_recipe_is_refused(
+    material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half_way(material, tmp_path / "run", monkeypatch)
+    recipe = tmp_path / "run" / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("lr: 0.001", "lr: 0.01"))
+
+    with pytest.raises(tagfill.TagfillError, match=r"recipe\.yaml was changed"):
+        tagfill.resume(tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["state.json", "model.safetensors", "optimizer.safetensors", "rank0.safetensors"])
+def test_damaged_checkpoint_falls_back_to_the_one_before(
+    material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    run = tmp_path / "run"
+    half_way(material, run, monkeypatch)
+    unbroken = tmp_path / "unbroken"
+    shutil.copytree(run, unbroken)
+    newest = max((run / "checkpoints").glob("[0-9]*"))
+    content = (newest / name).read_bytes()
+    (newest / name).write_bytes(content[: len(content) // 2])
+
+    assert outcome(tagfill.resume(run).folder) == outcome(tagfill.resume(unbroken).folder)
+
+
+def test_only_two_checkpoints_are_kept(material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    half_way(material, tmp_path / "run", monkeypatch)
+
+    assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 2
+
+
+def test_loss_that_is_not_finite_stops_the_run(material: Material, tmp_path: Path) -> None:
+    with pytest.raises(tagfill.TagfillError, match=r"loss term 'role' is (nan|inf)"):
+        cached(material, tmp_path / "run", method="role", expected_positives=1e300)
+
+
+def test_memory_above_its_budget_is_refused(material: Material, tmp_path: Path) -> None:
+    with pytest.raises(tagfill.TagfillError, match="above the budget"):
+        cached(material, tmp_path / "run", memory={"budget_gb": 1e-6})
+
+
+def test_metrics_are_one_json_object_an_epoch(material: Material, tmp_path: Path) -> None:
+    run = cached(material, tmp_path / "run")
+
+    lines = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [1, 2]
+    assert set(lines[0]["loss"]) == {"en", "scl"}
