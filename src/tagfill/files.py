@@ -58,6 +58,7 @@ def sync_file(path: Path) -> None:
 def replace_folder(new: Path, folder: Path) -> None:
     """Put the folder `new` in the place of `folder`; `recover_folder` mends an interruption in between."""
     old = folder.with_name(f".{folder.name}.old")
+    recover_folder(folder)  # or what an earlier interruption set aside would be dropped while it is all there is
     shutil.rmtree(old, ignore_errors=True)
     if folder.exists():
         folder.rename(old)

@@ -13,9 +13,8 @@ from tagfill.methods import create
 IMAGES, CLASSES, FEATURES, LR, KAPPA = 11, 4, 5, 1e-2, 1.5
 LABELS = single_positives(IMAGES, CLASSES)
 INPUTS = torch.randn(IMAGES, FEATURES, generator=torch.Generator().manual_seed(1))
-BATCHES = [
-    torch.tensor(rows) for rows in ([0, 3, 7], [7, 1, 0], [2, 3, 10], [0, 1, 2], [5, 7, 9], [3, 0, 10], [8, 4, 6])
-]
+VISITS = [[0, 3, 7], [7, 1, 0], [2, 3, 10], [0, 1, 2], [5, 7, 9], [3, 0, 10], [8, 4, 6]]
+BATCHES = [torch.tensor(rows) for rows in VISITS]
 
 
 def whole(seed: int = 7) -> Estimates:

@@ -67,9 +67,8 @@ def test_cells_outside_the_window_are_untouched_whatever_their_value():
     store = heatmaps(labels=LabelMatrix.from_dense(np.full((1, 1), -1, dtype=np.int8)), size=17)
     ladder = (torch.arange(17 * 17) % 256).to(torch.uint8).reshape(1, 1, 17, 17)
     store.load_state_dict({"values": ladder})
-    corner = Geometry(
-        np.array([[15 / 17, 0, 1, 1 / 17]], np.float32), *(np.array([flag]) for flag in (False, False, True))
-    )
+    no = np.array([False])
+    corner = Geometry(np.array([[15 / 17, 0, 1, 1 / 17]], np.float32), no, no, ~no)
     store.update(torch.tensor([0]), corner, torch.ones(1, 1, 2, 2))
     changed = np.argwhere(steps(store, 1)[0, 0] != ladder[0, 0].numpy())
     assert changed.tolist() == [[0, 15], [0, 16]]

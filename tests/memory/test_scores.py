@@ -24,9 +24,8 @@ def test_scores_start_at_the_observed_positives():
 def test_worked_example_of_one_visit():
     scores = Scores(LABELS, whole(LABELS), momentum=0.8)
     scores.update(torch.tensor([0]), LOGITS[:1].sigmoid())
-    assert scores.read(torch.tensor([0]))[0].tolist() == pytest.approx(
-        [0.976159, 0.053788, 0.124492, 0.009485], abs=5e-4
-    )
+    golden = [0.976159, 0.053788, 0.124492, 0.009485]
+    assert scores.read(torch.tensor([0]))[0].tolist() == pytest.approx(golden, abs=3e-4)
 
 
 def test_only_images_of_the_batch_change():

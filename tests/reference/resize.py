@@ -10,12 +10,9 @@ Grid = list[list[float]]
 
 def bilinear(source: Grid, height: int, width: int) -> Grid:
     """Half-pixel centres: target cell i looks at (i + ½)·from/to − ½ of the source, held at the edges."""
+    down, across = len(source) / height, len(source[0]) / width
     return [
-        [
-            _sample(source, (i + 0.5) * len(source) / height - 0.5, (j + 0.5) * len(source[0]) / width - 0.5)
-            for j in range(width)
-        ]
-        for i in range(height)
+        [_sample(source, (i + 0.5) * down - 0.5, (j + 0.5) * across - 0.5) for j in range(width)] for i in range(height)
     ]
 
 

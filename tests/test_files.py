@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from tagfill import files
+
+
+def write(path: Path, content: bytes, *, fail: bool = False) -> None:
+    with files.replacing(path) as file:
+        file.write(content)
+        if fail:
+            raise KeyboardInterrupt
+
+
+def test_a_file_is_there_once_its_block_ends(tmp_path):
+    write(tmp_path / "new" / "a.bin", b"content")
+    assert (tmp_path / "new" / "a.bin").read_bytes() == b"content"
+
+
+def test_an_interrupted_block_leaves_the_old_file_and_nothing_else(tmp_path):
+    write(tmp_path / "a.bin", b"old")
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "a.bin", b"new", fail=True)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.bin": b"old"}
+
+
+def test_nobody_sees_a_half_written_file(tmp_path):
+    with files.replacing(tmp_path / "a.bin") as file:
+        file.write(b"half")
+        file.flush()
+        assert not (tmp_path / "a.bin").exists()
+
+
+def test_json_is_written_as_it_is(tmp_path):
+    files.write_json(tmp_path / "a.json", {"name": "Straße", "sizes": [1, 2.5, None]})
+    text = (tmp_path / "a.json").read_text(encoding="utf-8")
+    assert json.loads(text) == {"name": "Straße", "sizes": [1, 2.5, None]}
+    assert "Straße" in text
+
+
+def folder_with(path: Path, word: str) -> Path:
+    path.mkdir()
+    (path / "word").write_text(word)
+    return path
+
+
+def word_in(folder: Path) -> str:
+    return (folder / "word").read_text()
+
+
+def test_a_folder_takes_the_place_of_another(tmp_path):
+    folder_with(tmp_path / "best", "old")
+    files.replace_folder(folder_with(tmp_path / ".new", "new"), tmp_path / "best")
+    assert [path.name for path in tmp_path.iterdir()] == ["best"]
+    assert word_in(tmp_path / "best") == "new"
+
+
+@pytest.mark.parametrize("survived", range(3), ids=["before", "between the renames", "after"])
+def test_a_replacement_killed_at_any_rename_leaves_a_whole_folder(tmp_path, monkeypatch, survived):
+    folder_with(tmp_path / "best", "old")
+    new = folder_with(tmp_path / ".new", "new")
+    kill_at_rename(monkeypatch, survived, new, tmp_path / "best")
+    files.recover_folder(tmp_path / "best")
+    assert word_in(tmp_path / "best") == ("new" if survived == 2 else "old")
+
+
+def test_a_replacement_killed_twice_leaves_a_whole_folder(tmp_path, monkeypatch):
+    """The second attempt must not drop the old folder, which is the only one, before the new one is in its place."""
+    folder_with(tmp_path / "best", "old")
+    new = folder_with(tmp_path / ".new", "new")
+    for survived in (1, 0):
+        kill_at_rename(monkeypatch, survived, new, tmp_path / "best")
+    files.recover_folder(tmp_path / "best")
+    assert word_in(tmp_path / "best") == "old"
+
+
+def kill_at_rename(monkeypatch, survived: int, new: Path, folder: Path) -> None:
+    """Replace a folder and die at the rename after so many; renames that only mend an earlier death do not count."""
+    done: list[str] = []
+
+    def rename(path: Path, target: Path) -> Path:
+        if not path.name.endswith(".old"):
+            if len(done) == survived:
+                raise KeyboardInterrupt
+            done.append(path.name)
+        return path.replace(target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", rename)
+        try:
+            files.replace_folder(new, folder)
+        except KeyboardInterrupt:
+            assert survived < 2
+
+
+def test_recovering_a_folder_that_is_there_changes_nothing(tmp_path):
+    folder_with(tmp_path / "best", "new")
+    folder_with(tmp_path / ".best.old", "old")
+    files.recover_folder(tmp_path / "best")
+    assert word_in(tmp_path / "best") == "new"
+
+
+def test_hash_of_a_file(tmp_path):
+    (tmp_path / "a").write_bytes(b"abc")
+    assert files.sha256(tmp_path / "a") == hashlib.sha256(b"abc").hexdigest()
+
+
+@pytest.mark.parametrize("other", [["b", "a"], ["ab"], ["a", "b", ""], ["", "ab"]])
+def test_hash_of_a_list_depends_on_order_and_on_where_strings_end(other):
+    assert files.sha256_of_strings(["a", "b"]) != files.sha256_of_strings(other)
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"TAGFILL_CACHE": "/chosen", "XDG_CACHE_HOME": "/xdg"}, "/chosen"),
+        ({"XDG_CACHE_HOME": "/xdg"}, "/xdg/tagfill"),
+        ({"HOME": "/someone"}, "/someone/.cache/tagfill"),
+    ],
+    ids=["chosen", "XDG", "home"],
+)
+def test_the_cache_lies_where_the_user_says(monkeypatch, variables, expected):
+    for name in ("TAGFILL_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert files.cache_folder() == Path(expected)
