@@ -1,0 +1,211 @@
+"""A long table: one row for each label of an image that somebody looked at.
+
+    image,label,value,split
+    shop/007.jpg,"cup, red",1,train
+    shop/007.jpg,spoon,0,train
+    shop/007.jpg,fork,,train
+    shop/008.jpg,,,test
+
+`value` is 1 or true (present), 0 or false (absent), or blank (looked at, cannot tell). A row without a label lists an
+image about which nothing is known. Without a `value` column every row says present, and `absent_means` tells what
+the labels are that an image does not list. `split` may be missing too. CSV, TSV and Parquet files are read and written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tagfill.annotations import NEGATIVE, POSITIVE, UNKNOWN, Dataset
+from tagfill.errors import DatasetError
+from tagfill.files import replacing
+from tagfill.formats import image_files, text_files, unsaid
+from tagfill.formats.collecting import Collector
+from tagfill.progress import SILENT, Bar, Progress
+
+TITLE = "Long table (CSV, TSV, Parquet): image, label, value, split"
+
+STATES: dict[str, bool | None] = {
+    **dict.fromkeys(["1", "1.0", "true"], True),
+    **dict.fromkeys(["0", "0.0", "false"], False),
+    **dict.fromkeys(["", "nan", "none", "null"], None),
+}
+
+
+def read(
+    source: str | os.PathLike[str],
+    *,
+    root: str | os.PathLike[str] | None = None,
+    absent_means: str | None = None,
+    classes: Sequence[str] | None = None,
+    image_column: str = "image",
+    label_column: str = "label",
+    value_column: str = "value",
+    split_column: str = "split",
+    split: str = "train",
+    delimiter: str | None = None,
+    progress: Progress = SILENT,
+) -> Dataset:
+    """Read a long table.
+
+    Args:
+        source: the file.
+        root: where the images are; the folder of the file unless given.
+        absent_means: what the labels are that an image does not list, `unknown` or `absent`; has to be said if there
+            is no value column.
+        classes: their names in order; those of the file, sorted, unless given.
+        image_column: the column with an image's path below the root.
+        label_column: the column with a class name.
+        value_column: the column with 1, 0 or blank.
+        split_column: the column with the image's split.
+        split: of all images if there is no split column.
+        delimiter: between cells; a comma, or a tab in `.tsv` files, unless given.
+        progress: told about each megabyte.
+    """
+    path = Path(source)
+    table = _Table(path, (image_column, label_column, value_column, split_column), delimiter)
+    splits: dict[str, str] = {}
+    labels: dict[str, int] = {}
+    listed = 0
+    for number, image, label, value, part in table.rows(progress):
+        _check_image(path, number, image, part or split, splits)
+        if label:
+            labels.setdefault(label, number)
+            listed += 1
+        if value is not None and _state(path, number, value) is not None and not label:
+            raise text_files.bad_line(path, number, f"value '{value}' without a label", "name the label")
+    names = tuple(sorted(labels) if classes is None else classes)
+    if unlisted := [label for label in labels if label not in set(names)]:
+        found = f"label '{unlisted[0]}', which is not among the classes given"
+        raise text_files.bad_line(path, labels[unlisted[0]], found, "add it to them or drop the line")
+    if absent_means is not None or not table.has_value:
+        absent_means = unsaid.reading(absent_means, path, images=len(splits), classes=len(names), present=listed)
+    collector = Collector(path.stem, path.parent if root is None else Path(root), names, source="csv")
+    for image, part in splits.items():
+        collector.add_image(image, part)
+    mentioned: dict[str, set[str]] = {image: set() for image in splits} if absent_means == "absent" else {}
+    for number, image, label, value, _ in table.rows(progress):
+        if label:
+            collector.add(image, label, _state(path, number, value))
+            if mentioned:
+                mentioned[image].add(label)
+    for image, its_labels in mentioned.items():
+        collector.add_absent(image, its_labels)
+    return collector.dataset()
+
+
+def write(dataset: Dataset, target: str | os.PathLike[str], *, progress: Progress = SILENT) -> None:
+    """Write a long table that says what is known: present, absent and cannot tell.
+
+    Locations become labels of their image. The order of the classes, and classes that no image mentions, have to be
+    given to `read` again.
+
+    Args:
+        dataset: what to write.
+        target: the file; its name ends in `.csv`, `.tsv` or `.parquet`.
+        progress: told about each image.
+    """
+    path = Path(target)
+    if path.suffix.lower() not in (".csv", ".tsv", ".parquet"):
+        raise DatasetError(f"{path} is no name for a long table; it should end in .csv, .tsv or .parquet.")
+    with replacing(path) as file, progress.bar(f"Writing {path.name}", len(dataset), "images") as bar:
+        if path.suffix.lower() == ".parquet":
+            records = [(*row[:2], STATES[row[2]], row[3]) for row in _decided(dataset, bar)]
+            fields = [("image", pa.string()), ("label", pa.string()), ("value", pa.bool_()), ("split", pa.string())]
+            columns = zip(*records, strict=True) if records else [()] * 4
+            arrays = [pa.array(list(column), kind) for column, (_, kind) in zip(columns, fields, strict=True)]
+            pq.write_table(pa.Table.from_arrays(arrays, schema=pa.schema(fields)), file)
+        else:
+            delimiter = text_files.delimiter_of(path)
+            file.write(text_files.row(["image", "label", "value", "split"], delimiter))
+            for row in _decided(dataset, bar):
+                file.write(text_files.row(row, delimiter))
+
+
+class _Table:
+    """The rows of a file as text: number, image, label, value and split, the last two None where there is no column."""
+
+    def __init__(self, path: Path, columns: Sequence[str], delimiter: str | None) -> None:
+        self.path, self.delimiter = text_files.needed(path, "a table"), delimiter
+        self.is_parquet = path.suffix.lower() in (".parquet", ".pq")
+        header = self._header()
+        for column in columns[:2]:
+            if column not in header:
+                raise DatasetError(
+                    f"{path} has no column '{column}', its columns are {', '.join(header)}; name the right ones with "
+                    "image_column= and label_column=."
+                )
+        self.image, self.label = header.index(columns[0]), header.index(columns[1])
+        self.value, self.split = [header.index(name) if name in header else None for name in columns[2:]]
+        self.has_value = self.value is not None
+
+    def rows(self, progress: Progress) -> Iterator[tuple[int, str, str, str | None, str | None]]:
+        """Every row but the header."""
+        for number, row in self._parquet(progress) if self.is_parquet else self._text(progress):
+            value = None if self.value is None else row[self.value]
+            split = None if self.split is None else row[self.split]
+            yield number, row[self.image], row[self.label], value, split
+
+    def _header(self) -> list[str]:
+        if not self.is_parquet:
+            return [name.strip() for name in next(text_files.cells(self.path, self.delimiter))[1]]
+        try:
+            names: list[str] = pq.read_schema(self.path).names
+        except (pa.ArrowException, OSError) as error:
+            raise DatasetError(f"{self.path} cannot be read as Parquet: {str(error).splitlines()[0]}.") from None
+        return names
+
+    def _text(self, progress: Progress) -> Iterator[tuple[int, list[str]]]:
+        rows = text_files.cells(self.path, self.delimiter, progress)
+        next(rows)
+        yield from rows
+
+    def _parquet(self, progress: Progress) -> Iterator[tuple[int, list[str]]]:
+        number = 0
+        with (
+            pq.ParquetFile(self.path) as file,
+            progress.bar(f"Reading {self.path.name}", file.metadata.num_rows, "rows") as bar,
+        ):
+            for batch in file.iter_batches():
+                columns = [["" if cell is None else str(cell) for cell in column.to_pylist()] for column in batch]
+                for row in zip(*columns, strict=True):
+                    yield number, list(row)
+                    number += 1
+                bar.advance(batch.num_rows)
+
+
+def _check_image(path: Path, number: int, image: str, split: str, splits: dict[str, str]) -> None:
+    if image not in splits:
+        image_files.check_name(image, f"{path}, line {number}")
+    if splits.setdefault(image, split) != split:
+        found = f"image '{image}' in split '{split}', but it was in '{splits[image]}' before"
+        raise text_files.bad_line(path, number, found, "an image belongs to one split")
+
+
+def _state(path: Path, number: int, value: str | None) -> bool | None:
+    """What a cell says; without a value column every row says present."""
+    if value is None:
+        return True
+    try:
+        return STATES[value.strip().lower()]
+    except KeyError:
+        remedy = "1 or true is present, 0 or false absent, blank cannot tell"
+        raise text_files.bad_line(path, number, f"value '{value}'", remedy) from None
+
+
+def _decided(dataset: Dataset, bar: Bar) -> Iterator[tuple[str, str, str, str]]:
+    """Image, label, value and split of each row to be written."""
+    labels = dataset.labels()
+    words = {POSITIVE: "1", NEGATIVE: "0", UNKNOWN: ""}
+    for at, record in enumerate(dataset.images.select(["image", "split"]).to_pylist()):
+        start, stop = int(labels.starts[at]), int(labels.starts[at + 1])
+        if start == stop:
+            yield record["image"], "", "", record["split"]
+        for entry in range(start, stop):
+            label = dataset.classes[labels.classes[entry]]
+            yield record["image"], label, words[int(labels.values[entry])], record["split"]
+        bar.advance()

@@ -1,0 +1,72 @@
+"""Image files on disk: which there are, how large they are, and putting them elsewhere."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from PIL import Image, UnidentifiedImageError
+
+from tagfill.errors import DatasetError, ImageError
+
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp"})
+Carry = Literal["copy", "link", "none"]
+
+_SPLITS = {"training": "train", "valid": "val", "validation": "val", "testing": "test"}
+SPLIT_NAMES = frozenset({"train", "val", "test", *_SPLITS})
+
+
+def split_of(folder_name: str) -> str:
+    """The split that a folder stands for: `valid` and `validation` are val.
+
+    >>> split_of("valid")
+    'val'
+    """
+    return _SPLITS.get(folder_name.lower(), folder_name)
+
+
+def below(folder: Path) -> Iterator[str]:
+    """Images below a folder, sorted, as paths relative to it; hidden files and folders are left out."""
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES:
+                yield (Path(place) / name).relative_to(folder).as_posix()
+
+
+def size(root: Path, name: str) -> tuple[int, int]:
+    """Width and height as the file's header says, before any EXIF rotation."""
+    try:
+        with Image.open(root / name, formats=("JPEG", "PNG", "WEBP")) as image:
+            return image.size
+    except FileNotFoundError:
+        raise ImageError(name, f"there is no such file below {root}") from None
+    except (OSError, SyntaxError, ValueError, UnidentifiedImageError, Image.DecompressionBombError) as error:
+        raise ImageError(name, f"its size cannot be read ({error})") from None
+
+
+def check_name(name: str, where: str) -> None:
+    """Refuse an image that is not a path below the image root; `where` is the place in a file, for the message."""
+    if not name or name.startswith("/") or ".." in PurePosixPath(name).parts:
+        raise DatasetError(f"{where}: image '{name}' is not a path below the image root; name the root with root=.")
+
+
+def carry(image: Path, target: Path, how: Carry) -> None:
+    """Put an image file at another place: copied, as a symbolic link, or not at all."""
+    if how == "none":
+        return
+    if how not in ("copy", "link"):
+        raise DatasetError(f"images is '{how}', but only 'copy', 'link' and 'none' are possible.")
+    if not image.is_file():
+        raise DatasetError(f"{image} is missing, so it cannot be put at {target}; images='none' writes labels only.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.exists() and target.samefile(image):
+        return
+    if how == "link":
+        target.unlink(missing_ok=True)
+        target.symlink_to(image.absolute())
+    else:
+        shutil.copyfile(image, target)

@@ -1,0 +1,84 @@
+"""What a format leaves unsaid: whether a label that it does not mention is absent, or was never looked at.
+
+Many formats list present labels only, or write 0 for both. Which of the two it is cannot be seen in a file, so a
+reader asks for `absent_means`, and a writer refuses to drop a difference unless it is told which side to give up.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from tagfill.annotations import NEGATIVE, POSITIVE, LabelMatrix
+from tagfill.errors import DatasetError
+
+AbsentMeans = Literal["unknown", "absent"]
+
+
+def reading(absent_means: str | None, where: object, *, images: int, classes: int, present: int) -> AbsentMeans:
+    """The chosen reading, or an error with the counts of both.
+
+    Args:
+        absent_means: what the caller was told, if anything.
+        where: the file or folder, for the message.
+        images: how many it lists.
+        classes: how many it has.
+        present: (image, label) pairs that it calls present.
+    """
+    if absent_means is not None:
+        return checked(absent_means)
+    rest = images * classes - present
+    raise DatasetError(
+        f"{where} does not say whether a label that is not marked present is absent or unknown: {present:,} of "
+        f"{images * classes:,} (image, label) pairs are present, and the other {rest:,} become unknown with "
+        "absent_means='unknown' or verified absent with absent_means='absent'; choose one."
+    )
+
+
+def checked(absent_means: str) -> AbsentMeans:
+    """The word itself if it is one of the two."""
+    if absent_means == "unknown":
+        return "unknown"
+    if absent_means == "absent":
+        return "absent"
+    raise DatasetError(f"absent_means is '{absent_means}', but only 'unknown' and 'absent' are possible.")
+
+
+def writing(labels: LabelMatrix, absent_means: str | None, format_name: str) -> None:
+    """Refuse to write labels of all three states into a format that lists present labels only.
+
+    Args:
+        labels: what is to be written.
+        absent_means: how the file will be read: `absent` writes unknown labels as absent ones, `unknown` forgets what
+            was verified absent, None loses nothing.
+        format_name: for the message.
+    """
+    if absent_means is not None:
+        checked(absent_means)
+        return
+    absent = int(np.count_nonzero(labels.values == NEGATIVE))
+    unknown = count_unknown(labels)
+    if absent and unknown:
+        raise DatasetError(
+            f"{format_name} lists present labels only, but {absent:,} are verified absent and {unknown:,} unknown; "
+            "absent_means='absent' writes the unknown ones as absent, absent_means='unknown' forgets the absent ones."
+        )
+
+
+def complete(labels: LabelMatrix, absent_means: str | None, format_name: str) -> None:
+    """Refuse to write unknown labels into a format that is read as complete, unless they are to become absent."""
+    if absent_means not in (None, "absent"):
+        raise DatasetError(f"absent_means is '{absent_means}', but {format_name} is always read as 'absent'.")
+    unknown = count_unknown(labels)
+    if unknown and absent_means is None:
+        raise DatasetError(
+            f"{format_name} cannot say unknown, but {unknown:,} of {len(labels) * labels.width:,} labels are; "
+            "absent_means='absent' writes them as absent."
+        )
+
+
+def count_unknown(labels: LabelMatrix) -> int:
+    """Pairs that are neither present nor absent, "cannot tell" among them."""
+    known = np.count_nonzero((labels.values == POSITIVE) | (labels.values == NEGATIVE))
+    return len(labels) * labels.width - int(known)
