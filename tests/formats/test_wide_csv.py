@@ -86,6 +86,14 @@ def test_unknown_is_not_written_as_true_labels(tmp_path):
         wide_csv.write(data, tmp_path / "a.csv", coding="true")
 
 
+def test_cannot_tell_is_written_as_unknown_only_if_asked(tmp_path):
+    data = dataset({"a.jpg": {"x": True, "y": None}}, ("x", "y"))
+    with pytest.raises(DatasetError, match=r"cannot say 'cannot tell', but 1 labels say it; undecided='drop'"):
+        wide_csv.write(data, tmp_path / "a.csv")
+    wide_csv.write(data, tmp_path / "a.csv", undecided="drop")
+    assert (tmp_path / "a.csv").read_text() == "image,split,x,y\na.jpg,train,1,\n"
+
+
 def test_class_named_like_a_column_is_refused(tmp_path):
     with pytest.raises(DatasetError, match="a class is called so"):
         wide_csv.write(dataset({"a.jpg": {}}, ("split",)), tmp_path / "a.csv")

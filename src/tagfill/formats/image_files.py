@@ -25,7 +25,7 @@ def split_of(folder_name: str) -> str:
     >>> split_of("valid")
     'val'
     """
-    return _SPLITS.get(folder_name.lower(), folder_name)
+    return _SPLITS.get(folder_name.lower(), folder_name.lower())
 
 
 def below(folder: Path) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from tagfill.annotations import NEGATIVE, POSITIVE, LabelMatrix
+from tagfill.annotations import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix
 from tagfill.errors import DatasetError
 
 AbsentMeans = Literal["unknown", "absent"]
@@ -66,15 +66,33 @@ def writing(labels: LabelMatrix, absent_means: str | None, format_name: str) -> 
         )
 
 
-def complete(labels: LabelMatrix, absent_means: str | None, format_name: str) -> None:
-    """Refuse to write unknown labels into a format that is read as complete, unless they are to become absent."""
-    if absent_means not in (None, "absent"):
-        raise DatasetError(f"absent_means is '{absent_means}', but {format_name} is always read as 'absent'.")
-    unknown = count_unknown(labels)
-    if unknown and absent_means is None:
+def complete(labels: LabelMatrix, unknown: str, format_name: str) -> None:
+    """Refuse to write unknown labels into a format that is read as complete, unless they are to become absent.
+
+    Args:
+        labels: what is to be written.
+        unknown: `refuse`, or `absent` to write them so.
+        format_name: for the message.
+    """
+    if unknown not in ("refuse", "absent"):
+        raise DatasetError(f"unknown is '{unknown}', but only 'refuse' and 'absent' are possible.")
+    count = count_unknown(labels)
+    if count and unknown == "refuse":
         raise DatasetError(
-            f"{format_name} cannot say unknown, but {unknown:,} of {len(labels) * labels.width:,} labels are; "
-            "absent_means='absent' writes them as absent."
+            f"{format_name} cannot say unknown, but {count:,} of {len(labels) * labels.width:,} labels are; "
+            "unknown='absent' writes them as absent."
+        )
+
+
+def decided(labels: LabelMatrix, undecided: str, format_name: str) -> None:
+    """Refuse "cannot tell", for a format that knows unknown only as not looked at; `drop` forgets such answers."""
+    if undecided not in ("refuse", "drop"):
+        raise DatasetError(f"undecided is '{undecided}', but only 'refuse' and 'drop' are possible.")
+    count = int(np.count_nonzero(labels.values == UNKNOWN))
+    if count and undecided == "refuse":
+        raise DatasetError(
+            f"{format_name} cannot say 'cannot tell', but {count:,} labels say it; undecided='drop' writes them as "
+            "not looked at."
         )
 
 

@@ -99,16 +99,20 @@ def read(
 
 
 def write(
-    dataset: Dataset, target: str | os.PathLike[str], *, coding: str = "blank", progress: Progress = SILENT
+    dataset: Dataset,
+    target: str | os.PathLike[str],
+    *,
+    coding: str = "blank",
+    undecided: str = "refuse",
+    progress: Progress = SILENT,
 ) -> None:
-    """Write a wide table.
-
-    "Cannot tell" is written as unknown. Locations become labels of their image.
+    """Write a wide table; locations become labels of their image.
 
     Args:
         dataset: what to write.
         target: the file; a name in `.tsv` makes it tab-separated.
         coding: how to write the states; `true` cannot say unknown and refuses it.
+        undecided: "cannot tell" is refused, or written as unknown with `drop`.
         progress: told about each image.
     """
     path = Path(target)
@@ -117,8 +121,9 @@ def write(
     if clash := {"image", "split"} & set(dataset.classes):
         raise DatasetError(f"A wide table has a column '{min(clash)}' of its own, but a class is called so; rename it.")
     labels = dataset.labels()
+    unsaid.decided(labels, undecided, "A wide table")
     if coding == "true":
-        unsaid.complete(labels, None, "A wide table with coding='true'")
+        unsaid.complete(labels, "refuse", "A wide table with coding='true'")
     words = {state: text for text, state in reversed(CODINGS[coding].items())}
     delimiter = text_files.delimiter_of(path)
     images = dataset.images.select(["image", "split"]).to_pylist()
