@@ -28,7 +28,10 @@ _BATCH = 32
 
 @dataclass(frozen=True)
 class PlannedView:
-    """A view to cache: its name, what to draw, and the number that goes into the address of its draws."""
+    """A view to cache: its name, what to draw, and the number that goes into the address of its draws.
+
+    The number belongs to the name, so that a view is the same whatever other views are made beside it.
+    """
 
     name: str
     view: View
@@ -41,20 +44,21 @@ def parse_views(text: str) -> list[PlannedView]:
     >>> [planned.name for planned in parse_views("eval,flip,crops:2")]
     ['eval', 'flip', 'crop0', 'crop1']
     """
-    planned: list[tuple[str, View]] = []
+    planned: list[PlannedView] = []
     for word in text.split(","):
         kind, _, count = word.strip().partition(":")
         if kind == "eval" and not count:
-            planned.append(("eval", EVAL))
+            planned.append(PlannedView("eval", EVAL, 0))
         elif kind == "flip" and not count:
-            planned.append(("flip", FLIP))
+            planned.append(PlannedView("flip", FLIP, 1))
         elif kind == "crops" and count.isdecimal() and int(count) > 0:
-            planned += [(f"crop{number}", CROP) for number in range(int(count))]
+            planned += [PlannedView(f"crop{number}", CROP, 2 + number) for number in range(int(count))]
         else:
             raise TagfillError(f"'{word}' is not a view; write views as in eval,flip,crops:2.")
-    if len({name for name, _ in planned}) < len(planned) or "eval" not in dict(planned):
+    names = [view.name for view in planned]
+    if len(set(names)) < len(names) or "eval" not in names:
         raise TagfillError(f"The views '{text}' must hold eval, and each view once.")
-    return [PlannedView(name, view, number) for number, (name, view) in enumerate(planned)]
+    return planned
 
 
 def extract(
@@ -84,17 +88,16 @@ def extract(
     """
     planned = parse_views(views)
     manifest = _manifest(dataset, backbone, dtype, seed)
-    for view in planned:
-        rows = np.arange(len(dataset)) if view.name == "eval" else dataset.split(train_split)
-        manifest.views[view.name] = ViewRecord("eval" if view.name == "eval" else "weak", len(rows))
-    _continue(folder, manifest)
+    covered = {v.name: np.arange(len(dataset)) if v.name == "eval" else dataset.split(train_split) for v in planned}
+    for name, rows in covered.items():
+        manifest.views[name] = ViewRecord("eval" if name == "eval" else "weak", len(rows))
+    _continue(folder, manifest, covered)
     manifest.save(folder)
     backbone = backbone.eval()
     left = sum(record.rows - record.done for record in manifest.views.values())
     with progress.bar("features", left, "img") as bar:
         for view in planned:
-            rows = np.arange(len(dataset)) if view.name == "eval" else dataset.split(train_split)
-            record = manifest.views[view.name]
+            rows, record = covered[view.name], manifest.views[view.name]
             target = _open_arrays(folder, view.name, rows, manifest)
             while record.done < record.rows:
                 part = slice(record.done, min(record.done + SHARD_ROWS, record.rows))
@@ -170,8 +173,8 @@ def _manifest(dataset: Dataset, backbone: Backbone, dtype: str, seed: int) -> Ma
     )
 
 
-def _continue(folder: Path, wanted: Manifest) -> None:
-    """Take over what an existing cache in `folder` has done, if it is of the same making."""
+def _continue(folder: Path, wanted: Manifest, covered: dict[str, NDArray[np.int64]]) -> None:
+    """Take over what an existing cache in `folder` has done, if it is of the same making and of the same rows."""
     if not (folder / "manifest.json").exists():
         return
     there = Manifest.read(folder)
@@ -181,7 +184,8 @@ def _continue(folder: Path, wanted: Manifest) -> None:
                 f"{folder} already holds a feature cache with other {name}; choose another folder or delete it."
             )
     for name, record in there.views.items():
-        if name in wanted.views and record.rows == wanted.views[name].rows:
+        rows = folder / "views" / name / "rows.npy"
+        if name in covered and rows.is_file() and np.array_equal(np.load(rows, allow_pickle=False), covered[name]):
             wanted.views[name].done = record.done
 
 

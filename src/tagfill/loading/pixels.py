@@ -71,9 +71,9 @@ class PixelSource:
         dataset: with its image root.
         size: height and width of the network's input.
         view: of the training images; evaluation always shows the whole image.
-        batch: images an evaluation batch.
         seed: of the run.
         workers: processes that decode; 0 decodes in this one.
+        train_split: the split to train on.
     """
 
     def __init__(
