@@ -14,16 +14,18 @@ Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tagfill.annotations import POSITIVE, SCHEMA, Dataset, LabelMatrix, table
-from tagfill.errors import DatasetError
+from tagfill.annotations import NEGATIVE, POSITIVE, Dataset, LabelMatrix
+from tagfill.protocols.pairs import Pairs, joined
+from tagfill.protocols.simulating import assemble, check_seed, complete_labels, drawn_splits, spread
 
 VALIDATION_SHARE = 0.2
-OBSERVED = "observed"
+ALL = -1
 
 
 def single_positive(data: Dataset, *, seed: int = 1200) -> Dataset:
@@ -40,40 +42,54 @@ def single_positive(data: Dataset, *, seed: int = 1200) -> Dataset:
         >>> import tagfill  # doctest: +SKIP
         >>> part = tagfill.protocols.single_positive(tagfill.Dataset.open("voc"), seed=1200)  # doctest: +SKIP
     """
-    official = [name for name in ("train", "val") if len(data.split(name))]
-    drawn = {name: draw(_complete(data, name), seed) for name in official}
+    return observe(data, "single-positive", num_pos=1, num_neg=0, seed=seed, parameters={})
+
+
+def observe(
+    data: Dataset, name: str, *, num_pos: int, num_neg: int, seed: int, parameters: Mapping[str, Any]
+) -> Dataset:
+    """Simulate the published draw of so many positives and negatives an image."""
+    check_seed(seed)
+    divided = "test" not in data.splits
+    drawn = {}
+    for split in ["train"] if divided else drawn_splits(data):
+        labels = complete_labels(data, split, name)
+        drawn[split] = draw_pairs(labels, seed, num_pos, num_neg).matrix(labels.shape)
     splits = np.array(data.images["split"].to_pylist(), dtype=object)
-    if "test" not in data.splits:
+    if divided:
         _, val = divide(len(data.split("train")), seed)
-        splits[data.split("val")] = "test"
+        splits[splits == "val"] = "test"
         splits[data.split("train")[val]] = "val"
-    observed = np.full(len(data), -1, dtype=np.int64)
-    for name in official:
-        observed[data.split(name)] = drawn[name]
-    images = data.images.set_column(1, "split", pa.array(splits.tolist(), pa.string()))
-    rows, kept = _keep(data, splits, observed)
-    counts = {name: int((splits == name).sum()) for name in ("train", "val", "test")}
-    return data.replace(
-        images=images,
-        annotations=rows,
-        truth=data.folder,
-        protocol={"name": "single-positive", "seed": seed, "images": counts, "observed_positives": kept},
-        folder=None,
-    )
+    return assemble(data, name, spread(data, drawn), seed=seed, parameters=parameters, splits=splits)
 
 
 def draw(labels: LabelMatrix, seed: int) -> NDArray[np.int64]:
     """The observed class of each image, -1 where it has no positive."""
-    rng = np.random.RandomState(seed)
     observed = np.full(len(labels), -1, dtype=np.int64)
-    for part, dense in labels.blocks():
-        for row, known in enumerate(dense, start=part.start):
-            positives, negatives = np.flatnonzero(known == POSITIVE), np.flatnonzero(known != POSITIVE)
-            rng.shuffle(positives)
-            rng.shuffle(negatives)
-            if len(positives):
-                observed[row] = positives[0]
+    pairs = draw_pairs(labels, seed, num_pos=1, num_neg=0)
+    observed[pairs.image] = pairs.label
     return observed
+
+
+def draw_pairs(labels: LabelMatrix, seed: int, num_pos: int, num_neg: int) -> Pairs:
+    """The observed pairs; `ALL` positives or negatives are shuffled like any other number of them."""
+    rng = np.random.RandomState(seed)
+    width = labels.width
+    parts = []
+    for part, dense in labels.blocks():
+        positive = dense == POSITIVE
+        shuffled = np.argsort(~positive, axis=1, kind="stable")  # the positives of each image, then its negatives
+        counts = positive.sum(axis=1)
+        for classes, count in zip(shuffled, counts.tolist(), strict=True):
+            rng.shuffle(classes[:count])
+            rng.shuffle(classes[count:])
+        place, count = np.arange(width), counts[:, None]
+        first = place < np.minimum(count, width if num_pos == ALL else num_pos)
+        second = (place >= count) & (place < count + (width if num_neg == ALL else num_neg))
+        row, column = np.nonzero(first | second)
+        value = np.where(first[row, column], POSITIVE, NEGATIVE).astype(np.int8)
+        parts.append(Pairs(row + part.start, shuffled[row, column], value))
+    return joined(parts)
 
 
 def divide(size: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -85,42 +101,3 @@ def divide(size: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     held_out = round(VALIDATION_SHARE * size)
     order = np.random.RandomState(seed).permutation(size)
     return np.sort(order[: size - held_out]), np.sort(order[size - held_out :])
-
-
-def _complete(data: Dataset, split: str) -> LabelMatrix:
-    labels = data.labels(split)
-    if not labels.complete():
-        known = int((labels.values >= 0).sum())
-        raise DatasetError(
-            f"The single-positive protocol draws from complete labels, but in split {split} of {data.name} only "
-            f"{known:,} of {len(labels) * labels.width:,} are known; start from a fully labelled dataset."
-        )
-    return labels
-
-
-def _keep(data: Dataset, splits: NDArray[np.object_], observed: NDArray[np.int64]) -> tuple[pa.Table, int]:
-    """Rows of validation and test images as they are, and one image-level row for each training image."""
-    names = data.names()
-    training = np.flatnonzero((splits == "train") & (observed >= 0))
-    kept = table(
-        {
-            "image": [names[row] for row in training],
-            "label": [data.classes[observed[row]] for row in training],
-            "present": [True] * len(training),
-            "source": ["single-positive"] * len(training),
-        }
-    )
-    rest = data.rows()
-    clean = rest.filter(
-        pc.is_in(rest["image"], value_set=pa.array([names[row] for row in np.flatnonzero(splits != "train")]))
-    )
-    flagged = {(names[row], data.classes[observed[row]]) for row in np.flatnonzero((splits == "val") & (observed >= 0))}
-    flags = [
-        [*(old or []), OBSERVED] if (image, label) in flagged else old
-        for image, label, old in zip(
-            clean["image"].to_pylist(), clean["label"].to_pylist(), clean["flags"].to_pylist(), strict=True
-        )
-    ]
-    column = SCHEMA.get_field_index("flags")
-    clean = clean.set_column(column, SCHEMA.field(column), pa.array(flags, SCHEMA.field(column).type))
-    return pa.concat_tables([kept, clean]), len(training)

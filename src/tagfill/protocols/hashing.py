@@ -1,0 +1,73 @@
+"""A random number for each (image, label) pair that depends on the seed and on the two names alone.
+
+The order of images, the number of processes and the version of a library cannot change it, and a pair keeps its number
+when other images or classes come or go. Names are hashed once each; the sum of the two hashes is the state of a
+splitmix64 generator, whose `step`-th output is the pair's number for its `step`-th decision.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+
+Step = int | NDArray[np.integer]
+
+
+@dataclass(frozen=True)
+class PairNumbers:
+    """The numbers of N images and L classes.
+
+    Attributes:
+        images: N hashes of names.
+        labels: L hashes of names.
+    """
+
+    images: NDArray[np.uint64]
+    labels: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, images: Sequence[str], labels: Sequence[str], seed: int) -> PairNumbers:
+        """The numbers of these names under a seed.
+
+        >>> first, again = PairNumbers.of(["a", "b"], ["cat"], 7), PairNumbers.of(["b", "a"], ["cat"], 7)
+        >>> first.at(np.array([0]), np.array([0])) == again.at(np.array([1]), np.array([0]))
+        array([ True])
+        """
+        return cls(_hashes(images, f"{seed}\0image\0"), _hashes(labels, f"{seed}\0label\0"))
+
+    def at(self, image: NDArray[np.integer], label: NDArray[np.integer], step: Step = 0) -> NDArray[np.uint64]:
+        """Uniform 64-bit numbers of pairs; distinct steps, which may differ from pair to pair, are independent."""
+        steps = np.atleast_1d(np.asarray(step, dtype=np.uint64)) + np.uint64(1)
+        return mix(self.images[image] + self.labels[label] + steps * _GAMMA)
+
+    def uniform(self, image: NDArray[np.integer], label: NDArray[np.integer], step: Step = 0) -> NDArray[np.float64]:
+        """The same numbers in [0, 1)."""
+        return (self.at(image, label, step) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finaliser of splitmix64, a bijection.
+
+    >>> f"{mix(np.array([0x9E3779B97F4A7C15], dtype=np.uint64))[0]:x}"
+    'e220a8397b1dcdaf'
+    """
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
+
+
+def _hashes(names: Iterable[str], prefix: str) -> NDArray[np.uint64]:
+    start = hashlib.blake2b(prefix.encode(), digest_size=8)
+
+    def digest(name: str) -> bytes:
+        state = start.copy()
+        state.update(name.encode())
+        return state.digest()
+
+    return np.frombuffer(b"".join(map(digest, names)), dtype="<u8").astype(np.uint64)
