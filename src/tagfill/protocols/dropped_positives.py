@@ -1,0 +1,94 @@
+"""Missing positives: annotators name some of what is there and say nothing of the rest.
+
+    each positive is kept with probability `keep`, or one random positive of each image (`keep="one"`)
+
+The published files then read everything else as absent, so that a dropped positive is a wrong negative. That is
+`rest="absent"`; by default the rest is unknown, and a method assumes what it wants.
+
+Zhang et al., Simple and Robust Loss Design for Multi-Label Learning with Missing Labels, 2021.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tagfill.annotations import NEGATIVE, POSITIVE, Dataset, LabelMatrix
+from tagfill.errors import DatasetError, TagfillError
+from tagfill.protocols.checks import one_of, proportion_between
+from tagfill.protocols.hashing import PairNumbers
+from tagfill.protocols.pairs import Pairs, thin
+from tagfill.protocols.simulating import simulate
+
+ONE = "one"
+UNKNOWN_REST, ABSENT_REST = "unknown", "absent"
+
+
+def dropped_positives(data: Dataset, *, keep: float | str = ONE, rest: str = UNKNOWN_REST, seed: int = 0) -> Dataset:
+    """Keep some of the positive labels of the training images, and no negative.
+
+    Args:
+        data: fully labelled if the rest becomes absent.
+        keep: the probability to keep a positive (0.75 and 0.4 were published), or `one` of each image.
+        rest: what becomes of everything else, `unknown` or `absent`.
+        seed: another seed keeps other labels.
+
+    Returns:
+        The simulated dataset; `truth` points to the folder of `data`.
+
+    Example:
+        >>> from tagfill.protocols import dropped_positives
+        >>> part = dropped_positives(data, keep=0.4, rest="absent")  # doctest: +SKIP
+    """
+    one_of("rest", rest, (UNKNOWN_REST, ABSENT_REST))
+    if isinstance(keep, str):
+        if keep != ONE:
+            raise TagfillError(f"keep is '{keep}'; give a number from 0 to 1, or '{ONE}'.")
+    else:
+        proportion_between("keep", keep)
+
+    if rest == ABSENT_REST and data.hierarchy:
+        raise DatasetError(
+            f"In the hierarchy of {data.name} a dropped parent would be absent and its kept child present; "
+            f"choose rest '{UNKNOWN_REST}', or a dataset without a hierarchy."
+        )
+
+    def rule(labels: LabelMatrix, numbers: PairNumbers) -> LabelMatrix:
+        return draw(labels, numbers, keep, absent=rest == ABSENT_REST)
+
+    parameters = {"keep": keep, "rest": rest}
+    return simulate(data, "dropped-positives", rule, seed=seed, parameters=parameters, complete=rest == ABSENT_REST)
+
+
+def draw(labels: LabelMatrix, numbers: PairNumbers, keep: float | str, *, absent: bool) -> LabelMatrix:
+    """The positives that are kept; with `absent` everything else is a negative."""
+
+    def kept(pairs: Pairs) -> NDArray[np.bool_]:
+        positive = pairs.value == POSITIVE
+        if isinstance(keep, str):
+            return _first_of_each_image(pairs, numbers, positive)
+        chosen: NDArray[np.bool_] = positive & (numbers.uniform(pairs.image, pairs.label) < keep)
+        return chosen
+
+    positives = thin(labels, kept)
+    return _others_absent(positives) if absent else positives
+
+
+def _first_of_each_image(pairs: Pairs, numbers: PairNumbers, positive: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The positive with the smallest number of each image."""
+    at = np.flatnonzero(positive)
+    image = pairs.image[at]
+    order = np.lexsort((numbers.at(image, pairs.label[at]), image))
+    _, first = np.unique(image[order], return_index=True)
+    chosen = np.zeros(len(pairs), dtype=bool)
+    chosen[at[order[first]]] = True
+    return chosen
+
+
+def _others_absent(positives: LabelMatrix) -> LabelMatrix:
+    """A complete matrix with no positives but these."""
+    size, width = positives.shape
+    values = np.full(size * width, NEGATIVE, dtype=np.int8)
+    values[positives.images() * width + positives.classes] = POSITIVE
+    classes = np.tile(np.arange(width, dtype=np.int32), size)
+    return LabelMatrix(np.arange(size + 1, dtype=np.int64) * width, classes, values, width)
