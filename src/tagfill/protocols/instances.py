@@ -1,0 +1,115 @@
+"""The located instances of (image, label) pairs: points, boxes and masks of a dataset, found in one pass.
+
+A crowd counts only where a pair has nothing else. The instances of a pair are ordered by place and size, so that the
+order of rows does not matter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tagfill.annotations import Dataset
+from tagfill.protocols.codes import Codes
+
+CROWD = "crowd"
+_WITH_EXTENT = ("box", "mask")
+_WITH_PLACE = ("point", "box", "mask")
+_COLUMNS = ["image", "label", "present", "kind", "x", "y", "w", "h", "flags"]
+_MASKS = ["rle", "rle_height", "rle_width"]
+
+
+@dataclass(frozen=True)
+class Instances:
+    """Instances of pairs.
+
+    Attributes:
+        pairs: ascending keys, image·L + label, of the pairs that have any.
+        starts: one more than pairs; where the instances of each begin in `rows`.
+        rows: kind, x, y, w, h, and the masks if they were asked for.
+    """
+
+    pairs: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    rows: pa.Table
+
+    def counts(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many instances each pair has."""
+        if not len(self.pairs):
+            return np.zeros(len(keys), dtype=np.int64)
+        at = np.minimum(np.searchsorted(self.pairs, keys), len(self.pairs) - 1)
+        return np.where(self.pairs[at] == keys, self.starts[at + 1] - self.starts[at], 0)
+
+
+def find(
+    data: Dataset, images: NDArray[np.integer], *, boxes: bool, wanted: NDArray[np.int64] | None, masks: bool = False
+) -> Instances:
+    """The instances of some images.
+
+    Args:
+        data: where to look.
+        images: rows of the image table; image i of a key is the i-th of them.
+        boxes: only instances that have an extent.
+        wanted: keys of the pairs that matter, ascending; None for all.
+        masks: also bring the run lengths of masks.
+    """
+    width = len(data.classes)
+    names, classes = Codes(data.names()), Codes(data.classes)
+    position = np.full(len(data) + 1, -1, dtype=np.int64)
+    position[images] = np.arange(len(images))
+    kinds = Codes(_WITH_EXTENT if boxes else _WITH_PLACE)
+    found: list[pa.RecordBatch] = []
+    keys, crowds = [np.empty(0, np.int64)], [np.empty(0, np.bool_)]
+    for batch in data.scan(_COLUMNS + (_MASKS if masks else [])):
+        located = (kinds.of(batch["kind"]) >= 0) & _true(batch["present"])
+        at = np.flatnonzero(located)
+        image = position[names.of(batch["image"].take(pa.array(at)))]
+        key = image * width + classes.of(batch["label"].take(pa.array(at)))
+        use = image >= 0
+        if wanted is not None:
+            use &= np.isin(key, wanted)
+        at, key = at[use], key[use]
+        if len(at):
+            rows = batch.take(pa.array(at))
+            keys.append(key)
+            crowds.append(_has_flag(rows["flags"], CROWD))
+            found.append(_plain(rows))
+    return _ordered(np.concatenate(keys), np.concatenate(crowds), pa.Table.from_batches(found, _schema(masks)))
+
+
+def _ordered(keys: NDArray[np.int64], crowd: NDArray[np.bool_], rows: pa.Table) -> Instances:
+    """Instances by pair, crowds left out where there is something else."""
+    single = np.unique(keys[~crowd])
+    use = np.flatnonzero(~crowd | ~np.isin(keys, single))
+    rows, keys = rows.take(pa.array(use)), keys[use]
+    extent = [pc.fill_null(rows[name], 0).to_numpy() for name in ("h", "w", "y", "x")]
+    detail = [pc.fill_null(pc.binary_length(rows["rle"]), 0).to_numpy()] if "rle" in rows.column_names else []
+    order = np.lexsort((*detail, *extent, keys))
+    pairs, starts = np.unique(keys[order], return_index=True)
+    return Instances(pairs, np.append(starts, len(order)).astype(np.int64), rows.take(pa.array(order)))
+
+
+def _schema(masks: bool) -> pa.Schema:
+    place = [("kind", pa.string()), *((name, pa.float32()) for name in ("x", "y", "w", "h"))]
+    return pa.schema(place + ([("rle", pa.binary()), ("rle_height", pa.int32()), ("rle_width", pa.int32())] * masks))
+
+
+def _plain(rows: pa.RecordBatch) -> pa.RecordBatch:
+    schema = _schema("rle" in rows.schema.names)
+    return rows.select(schema.names).cast(schema)
+
+
+def _true(column: pa.Array) -> NDArray[np.bool_]:
+    values: NDArray[np.bool_] = pc.fill_null(column, False).to_numpy(zero_copy_only=False)
+    return values
+
+
+def _has_flag(flags: pa.ListArray, flag: str) -> NDArray[np.bool_]:
+    has = np.zeros(len(flags), dtype=bool)
+    parent = pc.list_parent_indices(flags).to_numpy()
+    has[parent[_true(pc.equal(pc.list_flatten(flags), flag))]] = True
+    return has
