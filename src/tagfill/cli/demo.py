@@ -15,7 +15,7 @@ from tagfill.cli import options, terminal
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the simulated dataset and the runs.")] = Path("demo"),
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs of each method.")] = 15,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of each method.")] = 25,
     seed: options.Seed = 0,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -40,4 +40,5 @@ def demo(
         [[row.method, f"{row.mean:.2f}", f"{row.gap_closed:.0%}", str(row.run.best["epoch"])] for row in rows],
     )
     terminal.show("The gap is that between an (unknown means absent) and full labels.")
-    terminal.show(f"Runs: {(out / 'runs').absolute()}")
+    terminal.show(f"Runs:   {(out / 'runs').absolute()}")
+    terminal.show(f"Report: {(out / experiments.REPORT).absolute()}")

@@ -1,6 +1,6 @@
 """Experiments: feature caches by name, and the demonstration."""
 
 from tagfill.experiments.caching import features
-from tagfill.experiments.demonstration import Row, demo
+from tagfill.experiments.demonstration import REPORT, Row, demo
 
-__all__ = ["Row", "demo", "features"]
+__all__ = ["REPORT", "Row", "demo", "features"]

@@ -28,7 +28,7 @@ class Consistency(Stateless):
         momentum: μ of the running scores.
     """
 
-    def __init__(self, *, weight: float = 1.0, momentum: float = 0.8) -> None:
+    def __init__(self, *, weight: float = 0.1, momentum: float = 0.8) -> None:
         self._weight = weight
         self._momentum = momentum
 
@@ -58,7 +58,7 @@ class SpatialConsistency(Stateless):
 
     needs = frozenset({"maps"})
 
-    def __init__(self, *, weight: float = 1.0, momentum: float = 0.8) -> None:
+    def __init__(self, *, weight: float = 0.1, momentum: float = 0.8) -> None:
         self._weight = weight
         self._momentum = momentum
 
