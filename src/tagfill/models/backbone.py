@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -79,10 +80,11 @@ class Backbone(nn.Module):
         self.model.eval()
         features = self(torch.zeros(1, 3, *self.preprocessing.size, dtype=torch.uint8))
         self.model.train(training)
-        if features.ndim != 4:
+        channels_last = self.model.num_features == features.shape[-1] != features.shape[1]
+        if features.ndim != 4 or channels_last:
             raise TagfillError(
-                f"The backbone {self.name} gives features of shape {tuple(features.shape)}, not a grid; choose one "
-                "that does, such as tf_efficientnet_lite0, resnet50 or convnext_tiny."
+                f"The backbone {self.name} gives features of shape {tuple(features.shape)}, not a grid with "
+                "channels first; choose one that does, such as tf_efficientnet_lite0, resnet50 or convnext_tiny."
             )
         return features.shape[1], features.shape[2], features.shape[3]
 
@@ -102,9 +104,8 @@ def create_backbone(
     import timm
 
     if not timm.is_model(name):
-        raise unknown_name(
-            "backbone", name, timm.list_models(f"{name[:4]}*")[:12] or ["tf_efficientnet_lite0", "resnet50"]
-        )
+        near = difflib.get_close_matches(name, timm.list_models(), n=6)
+        raise unknown_name("backbone", name, near or ["tf_efficientnet_lite0", "resnet50"])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed, "backbone"))
         model: Any = timm.create_model(name, pretrained=pretrained is True)

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import functools
+
+import pytest
+import timm
+import torch
+
+import tagfill.torchvision_remedy  # noqa: F401
+from tagfill.errors import TagfillError
+from tagfill.models import bundled, create_backbone
+
+
+@functools.cache
+def model() -> torch.nn.Module:
+    return timm.create_model(bundled.BACKBONE)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TAGFILL_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def test_weights_are_the_same_from_the_package_and_from_what_is_stored(cache, monkeypatch):
+    from_package = bundled.weights(model(), bundled.BACKBONE)
+
+    def gone():
+        raise AssertionError("the package is not needed any more")
+
+    monkeypatch.setattr(bundled, "_package_file", gone)
+    stored = bundled.weights(model(), bundled.BACKBONE)
+    assert stored.keys() == from_package.keys()
+    assert all(torch.equal(stored[name], from_package[name]) for name in stored)
+
+
+def test_weights_are_those_of_the_package_file(cache):
+    """By position: the tensors of the legacy file, in its order, under the names of timm."""
+    legacy = torch.load(bundled._package_file(), map_location="cpu", weights_only=True)
+    weights = bundled.weights(model(), bundled.BACKBONE)
+    for (name, expected), origin in zip(model().state_dict().items(), legacy.values(), strict=True):
+        assert origin.shape == expected.shape
+        assert name.startswith("classifier.") or torch.equal(weights[name], origin)
+
+
+def test_the_classifier_is_left_out(cache):
+    assert not [name for name in bundled.weights(model(), bundled.BACKBONE) if name.startswith("classifier.")]
+
+
+def test_a_damaged_package_file_is_refused(cache, tmp_path, monkeypatch):
+    damaged = tmp_path / "damaged.pth"
+    content = bytearray(bundled._package_file().read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    monkeypatch.setattr(bundled, "_package_file", lambda: damaged)
+    with pytest.raises(TagfillError, match=r"damaged\.pth has sha256 .*, not the expected .*; reinstall the package"):
+        bundled.weights(model(), bundled.BACKBONE)
+    assert not (cache / "weights").exists()
+
+
+def test_a_model_of_other_shapes_is_refused(cache):
+    wider = timm.create_model(bundled.BACKBONE, num_classes=7)
+    with pytest.raises(TagfillError, match=r"has shape \(1000, 1280\), but classifier.weight needs \(7, 1280\)"):
+        bundled.weights(wider, bundled.BACKBONE)
+
+
+def test_a_model_of_other_tensors_is_refused(cache):
+    with pytest.raises(TagfillError, match="hold 296 tensors, the model 294; use the pinned timm"):
+        bundled.weights(timm.create_model(bundled.BACKBONE, num_classes=0), bundled.BACKBONE)
+
+
+def test_weights_of_another_backbone_are_refused():
+    with pytest.raises(TagfillError, match="exist for tf_efficientnet_lite0 only, not for resnet18"):
+        create_backbone("resnet18", pretrained="bundled")
+
+
+def test_the_backbone_has_the_preprocessing_of_its_weights(cache):
+    preprocessing = create_backbone(bundled.BACKBONE, pretrained="bundled", image_size=64).preprocessing
+    assert preprocessing.mean == (127.0, 127.0, 127.0)
+    assert preprocessing.std == (128.0, 128.0, 128.0)
