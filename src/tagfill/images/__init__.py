@@ -1,7 +1,23 @@
 """Decoding images and looking at them through recorded views."""
 
+from tagfill.images.check import check
 from tagfill.images.decode import decode
 from tagfill.images.geometry import Geometry
-from tagfill.images.views import CROP, EVAL, FLIP, View, render
+from tagfill.images.look import look
+from tagfill.images.roots import Root, open_root
+from tagfill.images.views import CROP, EVAL, FLIP, STRONG, View, render
 
-__all__ = ["CROP", "EVAL", "FLIP", "Geometry", "View", "decode", "render"]
+__all__ = [
+    "CROP",
+    "EVAL",
+    "FLIP",
+    "STRONG",
+    "Geometry",
+    "Root",
+    "View",
+    "check",
+    "decode",
+    "look",
+    "open_root",
+    "render",
+]
