@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 from tagfill.annotations import IMAGES_SCHEMA, SCHEMA, Dataset, table
 from tagfill.errors import DatasetError
 
-_BUFFERED_ROWS = 1 << 16
+_BUFFERED_ROWS = 1 << 14
 _ABSENCES = 1 << 18  # made at once
-_BYTES_IN_MEMORY = 64 << 20
+_BYTES_IN_MEMORY = 32 << 20
 
 
 class Spool(type(Path())):  # type: ignore[misc]

@@ -1,0 +1,146 @@
+"""Large JSON files of the form `{"images": […], "annotations": […], …}`, read item by item.
+
+A quick scan of the bytes finds where each list begins and ends; a list is then streamed on its own, in whatever
+order it is needed, so that a file of gigabytes is parsed once and never held in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import ijson
+import numpy as np
+
+from tagfill.errors import DatasetError
+from tagfill.files import replacing
+from tagfill.progress import SILENT, Bar, Progress
+
+_CHUNK = 1 << 20
+_KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:\s*\Z', re.DOTALL)
+_LONGEST_KEY = 1 << 10
+_ESCAPED = re.compile(rb"\\.", re.DOTALL)
+_QUOTE, _OPENING, _CLOSING = ord('"'), ord("{"), ord("}")  # brackets differ from braces in one bit only
+_BRACE_BIT = 32
+
+
+@dataclass(frozen=True)
+class JsonFile:
+    """A JSON object, with the bytes that each of its lists and objects takes up.
+
+    Attributes:
+        path: of the file.
+        sections: first byte and end of each value that is a list or an object, by its key.
+    """
+
+    path: Path
+    sections: dict[str, tuple[int, int]]
+
+    @classmethod
+    def open(cls, path: Path) -> JsonFile:
+        """Find the sections of a file.
+
+        Raises:
+            DatasetError: there is no such file, or it is not a complete JSON object.
+        """
+        if not path.is_file():
+            raise DatasetError(f"There is no file {path}.")
+        with path.open("rb") as file:
+            if not file.read(_LONGEST_KEY).lstrip().startswith(b"{"):
+                raise DatasetError(f"{path} is not a JSON object with lists of images and annotations.")
+            found: dict[str, tuple[int, int]] = {}
+            for start, end in list(_containers(path)):
+                file.seek(max(0, start - _LONGEST_KEY))
+                if key := _KEY.search(file.read(min(start, _LONGEST_KEY))):
+                    found[key[1].decode(errors="replace")] = (start, end)
+        return cls(path, found)
+
+    def items(self, key: str, title: str = "", progress: Progress = SILENT) -> Iterator[dict[str, Any]]:
+        """The objects of a list, one at a time.
+
+        Args:
+            key: of the list.
+            title: shown beside the bar that counts the bytes.
+            progress: told about them.
+        """
+        if key not in self.sections:
+            raise DatasetError(
+                f"{self.path} has no list '{key}'; it has {', '.join(self.sections) or 'no list at all'}."
+            )
+        start, end = self.sections[key]
+        with self.path.open("rb") as file, progress.bar(title or f"Reading {key}", end - start, "B") as bar:
+            file.seek(start)
+            if file.read(1) != b"[":
+                raise DatasetError(f"{self.path}: '{key}' is not a list.")
+            file.seek(start)
+            number = -1
+            try:
+                for number, item in enumerate(ijson.items(_Part(file, end - start, bar), "item", use_float=True)):
+                    if not isinstance(item, dict):
+                        raise DatasetError(f"{self.path}, {key}[{number}] is not an object but {json.dumps(item)}.")
+                    yield item
+            except (ijson.JSONError, UnicodeDecodeError) as error:
+                problem = str(error).strip().splitlines()[0].removeprefix("parse error: ")
+                raise DatasetError(f"{self.path} is not valid JSON at {key}[{number + 1}]: {problem}.") from None
+
+
+class _Part:
+    """So many bytes of a file from where it stands, counted by a bar."""
+
+    def __init__(self, file: IO[bytes], size: int, bar: Bar) -> None:
+        self._file, self._left, self._bar = file, size, bar
+
+    def read(self, size: int) -> bytes:
+        content = self._file.read(min(size, self._left))
+        self._left -= len(content)
+        self._bar.advance(len(content))
+        return content
+
+
+def _containers(path: Path) -> Iterator[tuple[int, int]]:
+    """First byte and end of each list and object that is a value of the outermost object."""
+    offset, depth, inside, escaped, start = 0, 0, False, False, 0
+    with path.open("rb") as file:
+        while content := file.read(_CHUNK):
+            size = len(content)
+            if escaped:
+                content = b" " + content[1:]
+            if escaped := b"\\" in content:
+                content = _ESCAPED.sub(b"  ", content)
+                escaped = content.endswith(b"\\")
+            text = np.frombuffer(content, dtype=np.uint8)
+            within = np.bitwise_xor.accumulate(text == _QUOTE) ^ inside  # whether a byte is part of a string
+            inside = bool(within[-1])
+            braces = text | _BRACE_BIT
+            at = np.flatnonzero(((braces == _OPENING) | (braces == _CLOSING)) & ~within)
+            opens = braces[at] == _OPENING
+            depths = depth + np.cumsum(np.where(opens, 1, -1))
+            for place in np.flatnonzero((opens & (depths == 2)) | (~opens & (depths == 1))):
+                if opens[place]:
+                    start = offset + int(at[place])
+                else:
+                    yield start, offset + int(at[place]) + 1
+            depth = int(depths[-1]) if len(depths) else depth
+            offset += size
+    if depth or inside:
+        raise DatasetError(f"{path} ends in the middle of its JSON; it may be an incomplete download.")
+
+
+def write(path: Path, sections: Mapping[str, Iterable[Any] | dict[str, Any]]) -> None:
+    """Write a JSON object whose lists are streamed, an item a line; whole or not at all."""
+    with replacing(path) as file:
+        file.write(b"{")
+        for number, (key, content) in enumerate(sections.items()):
+            file.write(b"," * (number > 0) + b"\n" + json.dumps(key).encode() + b": ")
+            if isinstance(content, dict):
+                file.write(json.dumps(content, ensure_ascii=False).encode())
+                continue
+            file.write(b"[")
+            for position, item in enumerate(content):
+                file.write(b"," * (position > 0) + b"\n" + json.dumps(item, ensure_ascii=False).encode())
+            file.write(b"]")
+        file.write(b"\n}\n")

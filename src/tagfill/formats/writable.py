@@ -1,0 +1,148 @@
+"""What a writer asks before it writes: which labels were decided, and which locations show them.
+
+A format that cannot say something refuses it here, in one sentence, before a file is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tagfill.annotations import POSITIVE, UNKNOWN, Dataset, LabelMatrix
+from tagfill.errors import DatasetError
+from tagfill.formats import choosing
+
+_ROWS = 1 << 12  # as Python objects at a time
+
+
+@dataclass(frozen=True)
+class Location:
+    """A row that shows where something is: positions of its image within the split and of its class, and the row."""
+
+    image: int
+    label: int
+    row: dict[str, Any]
+
+
+def complete_labels(data: Dataset, split: str, unknown: str, format_name: str) -> LabelMatrix:
+    """The labels of a split for a format in which what is not marked present is absent.
+
+    Args:
+        data: to be written.
+        split: of it.
+        unknown: `refuse` or `absent`, which is how they will be read.
+        format_name: for the message.
+    """
+    choosing.one_of("unknown", unknown, ("refuse", "absent"))
+    labels = data.labels(split)
+    count = len(labels) * labels.width - int((labels.values != UNKNOWN).sum())
+    if count and unknown == "refuse":
+        raise DatasetError(
+            f"{format_name} cannot say unknown, but {count:,} labels of split {split} are; "
+            "unknown='absent' writes them as absent."
+        )
+    return labels
+
+
+def locations(
+    data: Dataset, split: str, labels: LabelMatrix, kinds: Collection[str], format_name: str
+) -> Iterator[Location]:
+    """The rows of a split that show something where it is; those that newer rows overruled are left out.
+
+    Args:
+        data: to be written.
+        split: of it.
+        labels: of the split.
+        kinds: that the format can carry.
+        format_name: for messages.
+
+    Raises:
+        DatasetError: a row is of another kind, or speaks of a region in which a label is absent.
+    """
+    names = pa.array(data.names(data.split(split)), pa.string())
+    codes = {label: code for code, label in enumerate(data.classes)}
+    for batch in data.scan():
+        located = pc.not_equal(batch["kind"].cast(pa.string()), "image")
+        found = batch.filter(pc.and_(located, pc.is_in(batch["image"].cast(pa.string()), value_set=names)))
+        for start in range(0, found.num_rows, _ROWS):
+            rows = found.slice(start, _ROWS)
+            places = pc.index_in(rows["image"].cast(pa.string()), value_set=names).to_pylist()
+            for place, row in zip(places, rows.to_pylist(), strict=True):
+                _refuse_unsayable(row, kinds, format_name)
+                code = codes[row["label"]]
+                if row["present"] and state(labels, place, code) == POSITIVE:
+                    yield Location(place, code, row)
+
+
+def state(labels: LabelMatrix, image: int, label: int) -> int:
+    """What is known about one pair."""
+    start, end = labels.starts[image], labels.starts[image + 1]
+    at = start + int(np.searchsorted(labels.classes[start:end], label))
+    return int(labels.values[at]) if at < end and labels.classes[at] == label else UNKNOWN
+
+
+def pairs(labels: LabelMatrix, value: int) -> NDArray[np.int64]:
+    """The pairs of a state as image × L + class, ascending."""
+    chosen = labels.values == value
+    keys: NDArray[np.int64] = labels.images()[chosen] * labels.width + labels.classes[chosen]
+    return keys
+
+
+def require_located(
+    data: Dataset,
+    split: str,
+    labels: LabelMatrix,
+    located: NDArray[np.int64],
+    format_name: str,
+    classes: Collection[int] | None = None,
+) -> None:
+    """Refuse present labels without a location, for a format that has no other way to say present.
+
+    Args:
+        data: to be written.
+        split: of it.
+        labels: of the split.
+        located: pairs with a location.
+        format_name: for the message.
+        classes: those that need one, if not all do.
+    """
+    bare = np.setdiff1d(pairs(labels, POSITIVE), located)
+    if classes is not None:
+        bare = bare[np.isin(bare % max(labels.width, 1), list(classes))]
+    if len(bare):
+        image, label = divmod(int(bare[0]), labels.width)
+        name = data.names(data.split(split))[image]
+        raise DatasetError(
+            f"{format_name} needs a box or a mask of whatever is present, but {len(bare):,} labels of split {split} "
+            f"have none, the first being '{data.classes[label]}' of {name}; write another format, or leave them out."
+        )
+
+
+def require_decided(labels: LabelMatrix, split: str, undecided: str, format_name: str) -> None:
+    """Refuse "cannot tell", for a format that knows unknown only as not looked at; `drop` forgets such answers."""
+    choosing.one_of("undecided", undecided, ("refuse", "drop"))
+    count = int((labels.values == UNKNOWN).sum())
+    if count and undecided == "refuse":
+        raise DatasetError(
+            f"{format_name} cannot say 'cannot tell', but {count:,} labels of split {split} say it; "
+            "undecided='drop' writes them as not looked at."
+        )
+
+
+def _refuse_unsayable(row: dict[str, Any], kinds: Collection[str], format_name: str) -> None:
+    if row["kind"] not in kinds:
+        raise DatasetError(
+            f"{format_name} cannot carry a {row['kind']}, but '{row['label']}' of {row['image']} has one; "
+            f"it carries {' and '.join(kinds)} only."
+        )
+    if row["present"] is not None and not row["present"]:
+        raise DatasetError(
+            f"{format_name} cannot say that a region is empty, but a {row['kind']} says so of '{row['label']}' in "
+            f"{row['image']}; drop that row."
+        )
