@@ -1,0 +1,208 @@
+"""LVIS v0.5 and v1: a federated dataset, in which most labels of most images are unknown.
+
+    lvis_v1_train.json, lvis_v1_val.json   (here or in annotations/; lvis_v0.5_… likewise)
+    train2017/000000000009.jpg, …          (the images of COCO 2017)
+
+An annotation says present. `neg_category_ids` of an image are verified absent. `not_exhaustive_category_ids` are
+present, but not every instance is marked: the label of the image carries the flag `not_exhaustive`. Nobody looked for
+anything else.
+
+Gupta et al., LVIS: A Dataset for Large Vocabulary Instance Segmentation, CVPR 2019.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tagfill.annotations import NEGATIVE, POSITIVE, Dataset, LabelMatrix
+from tagfill.errors import DatasetError
+from tagfill.formats import choosing, coco_instances, coco_tables, coco_writing, json_sections, writable
+from tagfill.formats.coco_tables import Categories, Pictures
+from tagfill.formats.collecting import Collector
+from tagfill.formats.json_sections import JsonFile
+from tagfill.progress import SILENT, Progress
+
+TITLE = "LVIS v0.5 and v1"
+NOT_EXHAUSTIVE = "not_exhaustive"
+_ABSENT_KEY, _NOT_EXHAUSTIVE_KEY = "neg_category_ids", "not_exhaustive_category_ids"
+_SERVER = "http://images.cocodataset.org/"
+_COCO_2017 = re.compile(r"(train|val|test)2017/\d{12}\.jpg")
+_COCO_NAME = re.compile(r"(?:COCO_(?:train|val|test)2014_)?(\d{12}\.jpg)")
+
+
+def read(
+    source: str | os.PathLike[str],
+    *,
+    version: str | None = None,
+    locations: str = "mask",
+    progress: Progress = SILENT,
+) -> Dataset:
+    """Read LVIS.
+
+    Args:
+        source: the folder that holds the JSON files, or their folder `annotations`.
+        version: `v0.5` or `v1`, if the folder has both.
+        locations: `mask`, `box`, or `none` for labels of whole images.
+        progress: told about the bytes read.
+
+    Raises:
+        DatasetError: a file is missing, damaged, or contradicts itself.
+    """
+    choosing.one_of("locations", locations, coco_instances.LOCATIONS)
+    folder = Path(source)
+    found = _find(folder, version)
+    files = {split: JsonFile.open(path) for split, path in found.items()}
+    categories = coco_tables.agreed_categories(list(files.values()))
+    collector = Collector("lvis", folder, categories.names, source="lvis")
+    for split, file in files.items():
+        verified = _Verified(file, categories)
+        pictures = coco_tables.read_pictures(file, _below(split), progress, visit=verified.visit)
+        shown = coco_instances.collect(file, collector, pictures, categories, locations=locations, progress=progress)
+        verified.add_rows(collector, pictures, shown)
+        coco_instances.add_images(collector, pictures, shown, split, images="all", exhaustive=False)
+    return collector.dataset()
+
+
+def write(
+    dataset: Dataset,
+    target: str | os.PathLike[str],
+    *,
+    undecided: str = "refuse",
+    progress: Progress = SILENT,
+) -> None:
+    """Write `lvis_v1_<split>.json` for each split; images stay where they are.
+
+    A present label without a location is written as not exhaustively marked. Sources, times, costs and other flags are
+    not carried.
+
+    Args:
+        dataset: to be written.
+        target: the folder to write into.
+        undecided: `refuse`, or `drop` to write "cannot tell" as not looked at.
+        progress: told about the splits.
+
+    Raises:
+        DatasetError: the format cannot say what the dataset says.
+    """
+    for split in dataset.splits:
+        labels = dataset.labels(split)
+        writable.require_decided(labels, split, undecided, "LVIS")
+        located = coco_writing.located(dataset, split, labels, ("mask", "box"), "LVIS")
+        pictures = coco_writing.pictures(dataset, split)
+        _add_verified(pictures, labels, np.union1d(_flagged(dataset, split), _unlocated(labels, located)))
+        places = writable.locations(dataset, split, labels, ("mask", "box"), "LVIS")
+        path = Path(target) / f"lvis_v1_{split}.json"
+        with progress.bar(f"Writing {path.name}", len(located), "annotations") as bar:
+            json_sections.write(
+                path,
+                {
+                    "info": {"description": dataset.name},
+                    "images": pictures,
+                    "annotations": coco_writing.objects(places, pictures, {}, bar),
+                    "categories": coco_writing.categories(dataset.classes),
+                },
+            )
+
+
+class _Verified:
+    """What the images themselves say about categories, until their annotations have been read."""
+
+    def __init__(self, file: JsonFile, categories: Categories) -> None:
+        self._path, self._categories = file.path, categories
+        self._absent: dict[Any, list[int]] = {}
+        self._not_exhaustive: dict[Any, list[int]] = {}
+
+    def visit(self, identity: Any, item: dict[str, Any]) -> None:
+        for key, kept in ((_ABSENT_KEY, self._absent), (_NOT_EXHAUSTIVE_KEY, self._not_exhaustive)):
+            if key not in item:
+                raise DatasetError(f"{self._path}, image {identity} has no {key}; this is not a file of LVIS.")
+            kept[identity] = [self._code(identity, key, category) for category in item[key]]
+
+    def _code(self, identity: Any, key: str, category: Any) -> int:
+        if category not in self._categories.code:
+            raise DatasetError(
+                f"{self._path}, image {identity}: {key} has category {category}, which is not among the categories."
+            )
+        return self._categories.code[category]
+
+    def add_rows(self, collector: Collector, pictures: Pictures, shown: coco_instances.Shown) -> None:
+        identities = list(pictures.position)
+        names = self._categories.names
+        for position, labels in shown.per_image():
+            identity, image = identities[position], pictures.names[position]
+            partly = {names[code] for code in self._not_exhaustive[identity]}
+            absent = {names[code] for code in self._absent[identity]}
+            if both := absent & partly.union(labels):
+                raise DatasetError(
+                    f"{self._path}, image {identity}: '{min(both)}' is both verified absent and shown by an annotation."
+                )
+            for label in sorted(partly):
+                collector.add(image, label, True, flags=[NOT_EXHAUSTIVE])
+            for label in sorted(absent):
+                collector.add(image, label, False)
+
+
+def _find(folder: Path, version: str | None) -> dict[str, Path]:
+    """The files of one version, by split."""
+    versions = ("v1", "v0.5") if version is None else (version,)
+    found: dict[str, dict[str, Path]] = {}
+    for each in versions:
+        for split in ("train", "val"):
+            for path in (folder / f"lvis_{each}_{split}.json", folder / "annotations" / f"lvis_{each}_{split}.json"):
+                if path.is_file():
+                    found.setdefault(each, {})[split] = path
+    if not found:
+        raise DatasetError(f"{folder} has no lvis_{version or 'v1'}_train.json and no lvis_{version or 'v1'}_val.json.")
+    if len(found) > 1:
+        raise DatasetError(f"{folder} has {' and '.join(found)} of LVIS; choose one with version=.")
+    return next(iter(found.values()))
+
+
+def _below(split: str) -> Callable[[dict[str, Any]], str]:
+    """An image's path below the root: v1 has only `coco_url`, v0.5 names from COCO 2014 for images of COCO 2017."""
+
+    def name_of(item: dict[str, Any]) -> str:
+        if "coco_url" in item:
+            return "/".join(str(item["coco_url"]).split("/")[-2:])
+        official = _COCO_NAME.fullmatch(item["file_name"])
+        return f"{split}2017/{official[1]}" if official else str(item["file_name"])
+
+    return name_of
+
+
+def _flagged(dataset: Dataset, split: str) -> NDArray[np.int64]:
+    """Pairs that carry the flag `not_exhaustive`."""
+    return np.fromiter(_flagged_pairs(dataset, split), dtype=np.int64)
+
+
+def _flagged_pairs(dataset: Dataset, split: str) -> Iterator[int]:
+    position = {name: place for place, name in enumerate(dataset.names(dataset.split(split)))}
+    codes = {label: code for code, label in enumerate(dataset.classes)}
+    for batch in dataset.scan(["image", "label", "flags"]):
+        for number, flags in enumerate(batch["flags"].to_pylist()):
+            if flags and NOT_EXHAUSTIVE in flags:
+                image, label = batch["image"][number].as_py(), batch["label"][number].as_py()
+                if image in position:
+                    yield position[image] * len(dataset.classes) + codes[label]
+
+
+def _unlocated(labels: LabelMatrix, located: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.setdiff1d(writable.pairs(labels, POSITIVE), located)
+
+
+def _add_verified(pictures: list[dict[str, Any]], labels: LabelMatrix, not_exhaustive: NDArray[np.int64]) -> None:
+    """Write into each image what was verified about it, and its address in COCO if it has one."""
+    for picture in pictures:
+        picture.update({_ABSENT_KEY: [], _NOT_EXHAUSTIVE_KEY: []})
+        if _COCO_2017.fullmatch(picture["file_name"]):
+            picture["coco_url"] = _SERVER + picture["file_name"]
+    for key, chosen in ((_ABSENT_KEY, writable.pairs(labels, NEGATIVE)), (_NOT_EXHAUSTIVE_KEY, not_exhaustive)):
+        for image, label in zip(*(part.tolist() for part in np.divmod(chosen, labels.width)), strict=True):
+            pictures[image][key].append(label + 1)
