@@ -1,0 +1,126 @@
+"""Objects365 version 2: COCO-style files with boxes.
+
+    zhiyuan_objv2_train.json, zhiyuan_objv2_val.json   (here or in annotations/)
+    train/patch0/objects365_v1_00000000.jpg, …         (or images/train/patch0/…)
+
+Labels are exhaustive: a class without a box is absent. The 1.7 million images and 365 classes of the train split make
+600 million absences; `exhaustive=False` leaves them unknown.
+
+Shao et al., Objects365: A Large-scale, High-quality Dataset for Object Detection, ICCV 2019.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tagfill.annotations import Dataset
+from tagfill.errors import DatasetError
+from tagfill.formats import choosing, coco_instances, coco_tables, coco_writing
+from tagfill.formats.collecting import Collector
+from tagfill.formats.json_sections import JsonFile
+from tagfill.progress import SILENT, Progress
+
+TITLE = "Objects365 version 2"
+FLAGS = {"iscrowd": "crowd", "isfake": "fake", "isreflected": "reflected"}
+_STORED = re.compile(r"images/v\d/(patch\d+/.+)")
+_VERSION = re.compile(r"objects365_(v\d)_")
+
+
+def read(
+    source: str | os.PathLike[str],
+    *,
+    images: str = "annotated",
+    locations: str = "box",
+    exhaustive: bool = True,
+    progress: Progress = SILENT,
+) -> Dataset:
+    """Read Objects365.
+
+    Args:
+        source: the folder that holds the JSON files, or their folder `annotations`.
+        images: `annotated`, or `all` for those without any annotation too.
+        locations: `box`, or `none` for labels of whole images.
+        exhaustive: whether a class without an annotation is absent; otherwise it is unknown.
+        progress: told about the bytes read.
+
+    Raises:
+        DatasetError: a file is missing, damaged, or contradicts itself.
+    """
+    choosing.one_of("images", images, coco_instances.IMAGES)
+    choosing.one_of("locations", locations, ("box", "none"))
+    folder = Path(source)
+    found = {split: path for split in ("train", "val") if (path := _file(folder, split)) is not None}
+    if not found:
+        raise DatasetError(f"{folder} has no zhiyuan_objv2_train.json and no zhiyuan_objv2_val.json.")
+    files = {split: JsonFile.open(path) for split, path in found.items()}
+    categories = coco_tables.agreed_categories(list(files.values()))
+    collector = Collector("objects365", folder, categories.names, source="objects365")
+    for split, file in files.items():
+        pictures = coco_tables.read_pictures(file, _below(folder, split), progress)
+        shown = coco_instances.collect(
+            file, collector, pictures, categories, locations=locations, flags=FLAGS, progress=progress
+        )
+        coco_instances.add_images(collector, pictures, shown, split, images=images, exhaustive=exhaustive)
+    return collector.dataset()
+
+
+def write(
+    dataset: Dataset, target: str | os.PathLike[str], *, unknown: str = "refuse", progress: Progress = SILENT
+) -> None:
+    """Write `zhiyuan_objv2_<split>.json` for each split; images stay where they are.
+
+    Sources, times and costs are not carried, and of the flags only `crowd`, `fake` and `reflected`.
+
+    Args:
+        dataset: whose present labels all have a box; splits are train and val.
+        target: the folder to write into.
+        unknown: `refuse`, or `absent` to write unknown labels as absent.
+        progress: told about the splits.
+
+    Raises:
+        DatasetError: the format cannot say what the dataset says.
+    """
+    if other := [split for split in dataset.splits if split not in ("train", "val")]:
+        raise DatasetError(f"Objects365 has the splits train and val, but {dataset.name} has {other[0]} too.")
+    for split in dataset.splits:
+        pictures = coco_writing.pictures(dataset, split)
+        for picture in pictures:
+            picture["file_name"] = _stored(picture["file_name"], split)
+        coco_writing.write_instances(
+            dataset,
+            split,
+            Path(target) / f"zhiyuan_objv2_{split}.json",
+            pictures,
+            kinds=("box",),
+            flags=FLAGS,
+            unknown=unknown,
+            format_name="Objects365",
+            progress=progress,
+        )
+
+
+def _file(folder: Path, split: str) -> Path | None:
+    name = f"zhiyuan_objv2_{split}.json"
+    return next((path for path in (folder / name, folder / "annotations" / name) if path.is_file()), None)
+
+
+def _below(folder: Path, split: str) -> Callable[[dict[str, Any]], str]:
+    """An image's path below the root; the files say images/v1/patch0/…, the archives unpack to patch0/…."""
+    prefix = f"images/{split}" if (folder / "images" / split).is_dir() else split
+
+    def name_of(item: dict[str, Any]) -> str:
+        stored = _STORED.fullmatch(item["file_name"])
+        return f"{prefix}/{stored[1]}" if stored else str(item["file_name"])
+
+    return name_of
+
+
+def _stored(name: str, split: str) -> str:
+    """The reverse of reading, for names as in Objects365; others stay as they are."""
+    inside = re.fullmatch(rf"(?:images/)?{re.escape(split)}/(patch\d+/.+)", name)
+    version = _VERSION.search(name)
+    return f"images/{version[1]}/{inside[1]}" if inside and version else name
