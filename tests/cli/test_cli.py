@@ -110,13 +110,40 @@ def test_mistakes_get_one_sentence_and_code_2(
     assert outcome.stdout == ""
 
 
+@pytest.mark.parametrize("arguments", [["trian"], ["train", "x", "--epochs", "many"], ["train", "--no-such-flag"]])
+def test_wrong_usage_gets_code_2(call: Call, arguments: list[str]) -> None:
+    outcome = call(*arguments)
+
+    assert outcome.returncode == 2
+    assert "Usage: tagfill" in outcome.stderr
+
+
+def test_interruption_gets_code_130(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tagfill.experiments.demo", interrupted)
+
+    assert call("demo").returncode == 130
+
+
+def test_our_own_fault_is_not_hidden(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("tagfill.experiments.demo", broken)
+
+    with pytest.raises(ZeroDivisionError):
+        call("demo")
+
+
 def test_list_names_every_method(call: Call) -> None:
     listed = call("list", "methods", "--json")
 
     assert {row["name"] for row in json.loads(listed.stdout)} == set(tagfill.methods.METHODS)
 
 
-@pytest.mark.parametrize("command", ["demo", "import", "simulate", "features", "train", "evaluate", "list"])
+@pytest.mark.parametrize("command", ["demo", "import", "inspect", "simulate", "features", "train", "evaluate", "list"])
 def test_help_has_an_example(call: Call, command: str) -> None:
     shown = call(command, "--help")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tagfill.cli import demo, evaluate, features, importing, listing, simulate, train
+from tagfill.cli import demo, evaluate, features, importing, inspecting, listing, simulate, train
 
 app = typer.Typer(
     help="Train multi-label image classifiers from partly labelled images, and fill in the rest.",
@@ -15,6 +15,7 @@ app = typer.Typer(
 )
 app.command("demo", help=demo.__doc__)(demo.demo)
 app.command("import", help=importing.__doc__)(importing.import_)
+app.command("inspect", help=inspecting.__doc__)(inspecting.inspect)
 app.command("simulate", help=simulate.__doc__)(simulate.simulate)
 app.command("features", help=features.__doc__)(features.features)
 app.command("train", help=train.__doc__)(train.train)

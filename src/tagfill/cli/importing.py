@@ -1,6 +1,8 @@
 """Make a dataset folder from another format; `scenes` renders the embedded dataset.
 
 Example: `tagfill import scenes --out scenes`
+
+Example: `tagfill import voc VOCdevkit --out voc`
 """
 
 from __future__ import annotations
@@ -10,22 +12,40 @@ from typing import Annotated
 
 import typer
 
-from tagfill.cli import options, terminal
-from tagfill.errors import unknown_name
+from tagfill.cli import inspecting, keywords, options, terminal
+from tagfill.errors import TagfillError
 
 
 def import_(
-    format_: Annotated[str, typer.Argument(metavar="FORMAT", help="`scenes` is the only one so far.")],
-    out: Annotated[Path, typer.Option(help="The dataset folder to make.")],
+    format_: Annotated[str, typer.Argument(metavar="FORMAT", help="See `tagfill list formats`.")],
+    sources: Annotated[list[Path] | None, typer.Argument(metavar="[SRC]…", help="What to read.")] = None,
+    out: Annotated[Path, typer.Option(help="The dataset folder to make.")] = ...,  # type: ignore[assignment]
+    absent_means: Annotated[
+        str | None, typer.Option(help="What 0 means in a file of 0 and 1: `unknown` or `absent`.")
+    ] = None,
+    given: keywords.Options = None,
     seed: options.Seed = 0,
     force: options.Force = False,
     quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
     """Import."""
-    from tagfill import scenes
+    from tagfill import formats, scenes
+    from tagfill.annotations import Dataset
 
-    if format_ != "scenes":
-        raise unknown_name("format", format_, ["scenes"])
+    texts = [*(given or []), *([f"absent_means={absent_means}"] if absent_means else [])]
+    progress = terminal.progress(quiet)
     options.require_empty(out, force)
-    data = scenes.make(out, seed=seed, progress=terminal.progress(quiet))
-    terminal.show(f"{out}: {len(data):,} images, {len(data.classes)} classes")
+    if format_ == "scenes":
+        if sources:
+            raise TagfillError("`tagfill import scenes` renders its own images and takes no source.")
+        scenes.make(out, seed=seed, progress=progress, **keywords.parse(scenes.make, texts, "format 'scenes'"))
+    else:
+        what = f"format '{format_}'"
+        read = formats.get(format_).read
+        values = keywords.parse(read, texts, what)
+        if not sources:
+            raise TagfillError(f"What is to be read? Give the file or folder: tagfill import {format_} SRC --out DIR.")
+        keywords.require(read, values, what)
+        read(*sources, progress=progress, **values).save(out)
+    inspecting.show(Dataset.open(out), [], as_json=as_json)

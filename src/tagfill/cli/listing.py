@@ -1,4 +1,4 @@
-"""List what can be named: methods, heads, protocols.
+"""List what can be named: methods, heads, protocols, formats.
 
 Example: `tagfill list methods`
 """
@@ -10,45 +10,59 @@ from typing import Annotated, Any
 
 import typer
 
-from tagfill.cli import options, terminal
+from tagfill.cli import keywords, options, terminal
 from tagfill.errors import unknown_name
 
 
 def list_(
-    what: Annotated[str, typer.Argument(help="`methods`, `heads` or `protocols`.")], as_json: options.Json = False
+    what: Annotated[str, typer.Argument(help="`methods`, `heads`, `protocols` or `formats`.")],
+    as_json: options.Json = False,
 ) -> None:
     """List."""
-    tables = {"methods": _methods, "heads": _heads, "protocols": _protocols}
+    tables = {"methods": _methods, "heads": _heads, "protocols": _protocols, "formats": _formats}
     if what not in tables:
         raise unknown_name("list", what, tables)
-    rows = [_describe(name, make) for name, make in tables[what]().items()]
+    rows = tables[what]()
     if as_json:
         terminal.show_json(rows)
         return
-    shown = [[row["name"], row["about"], ", ".join(f"{k}={v}" for k, v in row["options"].items())] for row in rows]
+    shown = [[row["name"], row["about"], ", ".join(_option(*item) for item in row["options"].items())] for row in rows]
     terminal.show_table(what, ["name", "about", "options"], shown)
 
 
-def _methods() -> dict[str, Any]:
+def _methods() -> list[dict[str, Any]]:
     from tagfill.methods import METHODS
 
-    return METHODS
+    return [_describe(name, make) for name, make in METHODS.items()]
 
 
-def _heads() -> dict[str, Any]:
+def _heads() -> list[dict[str, Any]]:
     from tagfill.models import HEADS
 
-    return HEADS
+    return [_describe(name, make) for name, make in HEADS.items()]
 
 
-def _protocols() -> dict[str, Any]:
+def _protocols() -> list[dict[str, Any]]:
     from tagfill.protocols import PROTOCOLS
 
-    return PROTOCOLS
+    return [_describe(name, make) for name, make in PROTOCOLS.items()]
+
+
+def _formats() -> list[dict[str, Any]]:
+    from tagfill import formats, scenes
+
+    rows = [{**_describe(name, formats.get(name).read), "about": formats.get(name).TITLE} for name in formats.FORMATS]
+    return [*rows, {**_describe("scenes", scenes.make), "about": "the embedded dataset, rendered"}]
 
 
 def _describe(name: str, make: Any) -> dict[str, Any]:
     """Name, first line of the documentation, and options with their defaults."""
-    parameters = inspect.signature(make).parameters.values()
-    options_ = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
-    return {"name": name, "about": (inspect.getdoc(make) or "").partition("\n")[0], "options": options_}
+    defaults = {
+        option: None if parameter.default is parameter.empty else parameter.default
+        for option, parameter in keywords.keywords(make).items()
+    }
+    return {"name": name, "about": (inspect.getdoc(make) or "").partition("\n")[0], "options": defaults}
+
+
+def _option(name: str, default: Any) -> str:
+    return name if default is None else f"{name}={default}"

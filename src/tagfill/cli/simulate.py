@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tagfill.cli import options, terminal
+from tagfill.cli import keywords, options, terminal
 from tagfill.errors import unknown_name
 
 
@@ -18,20 +18,24 @@ def simulate(
     protocol: Annotated[str, typer.Argument(help="See `tagfill list protocols`.")],
     dataset: Annotated[Path, typer.Argument(help="A fully labelled dataset folder.")],
     out: Annotated[Path, typer.Option(help="The dataset folder to make.")],
+    given: keywords.Options = None,
     seed: options.Seed = 1200,
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
     """Simulate."""
     from tagfill.annotations import Dataset
-    from tagfill.protocols import PROTOCOLS
+    from tagfill.protocols import PROTOCOLS, describe, summary
 
     if protocol not in PROTOCOLS:
         raise unknown_name("protocol", protocol, PROTOCOLS)
+    function, what = PROTOCOLS[protocol], f"protocol '{protocol}'"
+    values = keywords.parse(function, given or [], what)
+    keywords.require(function, values, what)
+    data = Dataset.open(dataset)
     options.require_empty(out, force)
-    part = PROTOCOLS[protocol](Dataset.open(dataset), seed=seed).save(out)
+    part = function(data, seed=seed, **values).save(out)
     if as_json:
-        terminal.show_json(part.protocol)
-        return
-    counts = ", ".join(f"{name} {len(rows):,}" for name, rows in part.splits.items())
-    terminal.show(f"{out}: {counts} images; {int(part.labels('train').positives.sum()):,} positives kept for training")
+        terminal.show_json(summary(part))
+    else:
+        terminal.show(describe(part))

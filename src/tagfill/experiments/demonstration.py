@@ -88,10 +88,10 @@ def report(part: Dataset, rows: list[Row]) -> str:
     lines = [
         "# Scenes with one known label an image",
         "",
-        f"{len(part.split('train')):,} training images with {int(part.labels('train').positives.sum()):,} known labels in "
-        f"{len(part.classes)} classes; {len(part.split('val')):,} validation images chose the epoch, "
-        f"{len(part.split('test')):,} test images gave the scores. The gap is that between `an`, which reads unknown as "
-        "absent, and training on full labels.",
+        f"{len(part.split('train')):,} training images with {int(part.labels('train').positives.sum()):,} known labels "
+        f"in {len(part.classes)} classes; {len(part.split('val')):,} validation images chose the epoch, "
+        f"{len(part.split('test')):,} test images gave the scores. The gap is that between `an`, which reads unknown "
+        "as absent, and training on full labels.",
         "",
         "| method | test mAP | gap closed | best epoch | run |",
         "|---|---:|---:|---:|---|",
