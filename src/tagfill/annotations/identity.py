@@ -1,31 +1,62 @@
 """Hashes of what a dataset says, whatever its files look like.
 
 `images` is the ordered list of images, `classes` the ordered list of classes, `labels` the set of annotation
-rows together with the split of each image; the order of rows does not count. Feature caches depend on the
-first, models on the second, and resuming a run on all three.
+rows together with the split of each image, the hierarchy and the way conflicts are settled; the order of rows does
+not count. Feature caches depend on the first, models on the second, and resuming a run on all three.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
+from tagfill.files import sha256_of_strings
+
+if TYPE_CHECKING:
+    from tagfill.annotations.dataset import Dataset
+
+_CACHED = 1 << 16
+_TEXTS = 1 << 14
+_NULL = np.uint64(0xA0761D6478BD642F)
+
+
+def identities(dataset: Dataset) -> dict[str, str]:
+    """The three hashes of a dataset."""
+    rows = RowsHash()
+    for batch in dataset.scan():
+        rows.update(batch)
+
+    def labels() -> Iterator[str]:
+        yield rows.hexdigest()
+        if dataset.conflict != "error":
+            yield dataset.conflict
+        yield from (f"{child}\0{parent}" for child, parent in sorted(dataset.hierarchy))
+        yield from _texts(dataset.images["split"])
+
+    return {
+        "images": sha256_of_strings(_texts(dataset.images["image"])),
+        "classes": sha256_of_strings(dataset.classes),
+        "labels": sha256_of_strings(labels()),
+    }
 
 
 class RowsHash:
     """A hash of a set of rows that is fed in batches and does not depend on their order.
 
     Each row becomes two well-mixed 64-bit numbers; the hash is their sums. Adding a row twice is not the
-    same as adding it once.
+    same as adding it once. Floats count as what they are worth: any NaN is one value, and -0 is 0.
     """
 
     def __init__(self) -> None:
         self._sums = np.zeros(2, dtype=np.uint64)
         self._rows = 0
-        self._strings: dict[str, int] = {}
+        self._words: dict[str | bytes, int] = {}
 
     def update(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Add the rows of a batch; columns are taken in the order of their names."""
@@ -43,38 +74,57 @@ class RowsHash:
         return hashlib.sha256(self._sums.tobytes() + self._rows.to_bytes(8, "little")).hexdigest()
 
     def _numbers(self, column: pa.Array | pa.ChunkedArray) -> NDArray[np.uint64]:
+        """One number for each value of a column."""
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
+        if column.null_count == len(column):
+            return np.full(len(column), _NULL)
         if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
             return np.array([self._of(value) for value in column.to_pylist()], dtype=np.uint64)
-        if not pa.types.is_dictionary(column.type) and pa.types.is_string(column.type):
+        if pa.types.is_string(column.type):
             column = column.dictionary_encode()
         if pa.types.is_dictionary(column.type):
-            words = np.array([self._of(value) for value in column.dictionary.to_pylist()] + [0], dtype=np.uint64)
+            words = np.array([*map(self._of, column.dictionary.to_pylist()), int(_NULL)], dtype=np.uint64)
             codes: NDArray[np.int64] = column.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False)
             return words[codes]
         missing = column.is_null().to_numpy(zero_copy_only=False)
         if pa.types.is_timestamp(column.type):
             column = column.cast(pa.int64())
         values = column.fill_null(False if pa.types.is_boolean(column.type) else 0).to_numpy(zero_copy_only=False)
-        bits = values.astype(np.float64).view(np.uint64) if values.dtype.kind == "f" else values.astype(np.uint64)
-        return np.where(missing, np.uint64(0), _mix(bits + np.uint64(1)))
+        return np.where(missing, _NULL, _mix(_bits(values)))
 
-    def _of(self, value: object) -> int:
-        """A number for a string, bytes or list; null is 0."""
+    def _of(self, value: str | bytes | list[str | None] | None) -> int:
+        """A number for a string, bytes or list."""
         if value is None:
-            return 0
-        text = value.hex() if isinstance(value, bytes) else json.dumps(value)
-        if text not in self._strings:
-            number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
-            if len(self._strings) > 1_000_000:
-                self._strings.clear()
-            self._strings[text] = number
-        return self._strings[text]
+            return int(_NULL)
+        word = json.dumps(value) if isinstance(value, list) else value
+        if word not in self._words:
+            content = word if isinstance(word, bytes) else word.encode()
+            if len(self._words) >= _CACHED:
+                self._words.clear()
+            self._words[word] = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+        return self._words[word]
+
+
+def _bits(values: NDArray[np.generic]) -> NDArray[np.uint64]:
+    """The values as 64 bits each, equal where the values are."""
+    if values.dtype.kind != "f":
+        return values.astype(np.int64).view(np.uint64)
+    numbers = values.astype(np.float64) + 0.0  # turns -0 into 0
+    numbers[np.isnan(numbers)] = np.nan
+    return numbers.view(np.uint64)
 
 
 def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """The finaliser of splitmix64."""
+    bits = bits + np.uint64(0x9E3779B97F4A7C15)
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))
+
+
+def _texts(column: pa.ChunkedArray) -> Iterator[str]:
+    """The strings of a column, some at a time; null is a string that no name can be."""
+    for begin in range(0, len(column), _TEXTS):
+        for text in column.slice(begin, _TEXTS).to_pylist():
+            yield "\0" if text is None else text
