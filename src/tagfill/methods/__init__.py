@@ -43,6 +43,8 @@ def create(name: str, options: Mapping[str, Mapping[str, Any]] | None = None) ->
     for part in names:
         if part not in METHODS:
             raise unknown_name("method", part, METHODS)
+    if len(set(names)) < len(names):
+        raise TagfillError(f"The method '{name}' names a part twice; name each once and set its weight in the options.")
     if TERMS.issuperset(names):
         raise TagfillError(f"'{name}' does not look at labels; add it to a method that does, as in en+{names[0]}.")
     options = options or {}

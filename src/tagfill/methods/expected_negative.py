@@ -46,7 +46,7 @@ class ExpectedNegative(Stateless):
         self._scores = task.memory.scores(momentum=self._momentum)
         self._likely = task.memory.entries("expected_positives")
         observed = torch.from_numpy(task.labels.positives)
-        self.counts = (observed * expected + 0.5).floor().long().clamp(max=task.size)
+        self.counts = (observed.double() * expected + 0.5).floor().long().clamp(max=task.size)
 
     def begin_epoch(self, epoch: int) -> None:
         """From the second epoch on, choose the likely positives anew."""
