@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,8 +17,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from tagfill.annotations import Dataset
 from tagfill.contract import Batch
-from tagfill.draws import generator
-from tagfill.images import EVAL, Geometry, View, decode, render
+from tagfill.images import EVAL, Geometry, Root, View, look, open_root
 from tagfill.loading.source import EVALUATION_BATCH, chunks, make_batch
 
 
@@ -34,14 +32,12 @@ class Item:
 
 
 class _Views(TorchDataset[tuple[NDArray[np.uint8], Geometry]]):
-    def __init__(self, root: Path, names: Sequence[str], view: View, size: tuple[int, int], seed: int) -> None:
+    def __init__(self, root: Root, names: Sequence[str], view: View, size: tuple[int, int], seed: int) -> None:
         self._root, self._names, self._view, self._size, self._seed = root, names, view, size, seed
 
     def __getitem__(self, item: Item) -> tuple[NDArray[np.uint8], Geometry]:
-        image = decode(self._root, self._names[item.row])
-        rng = generator(self._seed, "view", item.epoch, item.index, item.view)
-        geometry = self._view.draw(rng, image.width, image.height)
-        return render(image, geometry, self._size), geometry
+        address = {"seed": self._seed, "epoch": item.epoch, "index": item.index, "number": item.view}
+        return look(self._root, self._names[item.row], self._view, self._size, **address)
 
 
 def _join(samples: list[tuple[NDArray[np.uint8], Geometry]]) -> tuple[torch.Tensor, Geometry]:
@@ -53,7 +49,7 @@ def load(
     dataset: Dataset, batches: list[list[Item]], view: View, size: tuple[int, int], *, seed: int, workers: int
 ) -> Iterator[tuple[torch.Tensor, Geometry]]:
     """The pixels (B×3×H×W uint8, channels last in memory) and the geometry of each batch, in order."""
-    views = _Views(dataset.root, dataset.names(), view, size, seed)
+    views = _Views(open_root(dataset.root), dataset.names(), view, size, seed)
     loader: DataLoader[tuple[NDArray[np.uint8], Geometry]] = DataLoader(
         views,
         batch_sampler=batches,
