@@ -12,12 +12,12 @@ folder belong to it, an empty folder is a class too, and hidden files are left o
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 
 from tagfill.annotations import Dataset
 from tagfill.errors import DatasetError
 from tagfill.formats import image_files, unsaid
+from tagfill.formats.choosing import one_of
 from tagfill.formats.collecting import Collector
 from tagfill.formats.grouping import ImageRows, by_image
 from tagfill.formats.image_files import Carry
@@ -45,8 +45,7 @@ def read(
         progress: told about each image.
     """
     root = Path(source)
-    if same_name not in ("different", "same"):
-        raise DatasetError(f"same_name is '{same_name}', but only 'different' and 'same' are possible.")
+    one_of("same_name", same_name, ["different", "same"])
     parts = _parts(root, split)
     classes = sorted({name for _, folder in parts for name in _folders(folder)})
     if not classes:
@@ -100,8 +99,8 @@ def write(
     """
     folder = Path(target)
     unsaid.writing(dataset.labels(), absent_means, "A folder for each class")
-    _check_words(several, ("refuse", "repeat"), "several")
-    _check_words(none, ("refuse", "skip"), "none")
+    one_of("several", several, ["refuse", "repeat"])
+    one_of("none", none, ["refuse", "skip"])
     for label in dataset.classes:
         if "/" in label or label.startswith("."):
             raise DatasetError(f"Class '{label}' cannot be the name of a folder; rename it.")
@@ -139,11 +138,6 @@ def _check_count(entry: ImageRows, several: str, none: str) -> None:
             f"An image lies in a class folder, but {entry.image} is not known to show a class; none='skip' leaves such "
             "images out."
         )
-
-
-def _check_words(word: str, possible: Collection[str], option: str) -> None:
-    if word not in possible:
-        raise DatasetError(f"{option} is '{word}', but only {' and '.join(map(repr, possible))} are possible.")
 
 
 def _parts(root: Path, split: str) -> list[tuple[str, Path]]:

@@ -11,6 +11,7 @@ from typing import Literal
 from PIL import Image, UnidentifiedImageError
 
 from tagfill.errors import DatasetError, ImageError
+from tagfill.formats.choosing import one_of
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp"})
 Carry = Literal["copy", "link", "none"]
@@ -20,12 +21,13 @@ SPLIT_NAMES = frozenset({"train", "val", "test", *_SPLITS})
 
 
 def split_of(folder_name: str) -> str:
-    """The split that a folder stands for: `valid` and `validation` are val.
+    """The split that a folder stands for, whatever the usual names are in: `valid` and `Validation` are val.
 
-    >>> split_of("valid")
-    'val'
+    >>> split_of("Valid"), split_of("Fold2")
+    ('val', 'Fold2')
     """
-    return _SPLITS.get(folder_name.lower(), folder_name.lower())
+    lower = folder_name.lower()
+    return _SPLITS.get(lower, lower) if lower in SPLIT_NAMES else folder_name
 
 
 def below(folder: Path) -> Iterator[str]:
@@ -56,10 +58,9 @@ def check_name(name: str, where: str) -> None:
 
 def carry(image: Path, target: Path, how: Carry) -> None:
     """Put an image file at another place: copied, as a symbolic link, or not at all."""
+    one_of("images", how, ["copy", "link", "none"])
     if how == "none":
         return
-    if how not in ("copy", "link"):
-        raise DatasetError(f"images is '{how}', but only 'copy', 'link' and 'none' are possible.")
     if not image.is_file():
         raise DatasetError(f"{image} is missing, so it cannot be put at {target}; images='none' writes labels only.")
     target.parent.mkdir(parents=True, exist_ok=True)

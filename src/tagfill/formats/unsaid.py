@@ -12,6 +12,7 @@ import numpy as np
 
 from tagfill.annotations import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix
 from tagfill.errors import DatasetError
+from tagfill.formats.choosing import one_of
 
 AbsentMeans = Literal["unknown", "absent"]
 
@@ -38,11 +39,8 @@ def reading(absent_means: str | None, where: object, *, images: int, classes: in
 
 def checked(absent_means: str) -> AbsentMeans:
     """The word itself if it is one of the two."""
-    if absent_means == "unknown":
-        return "unknown"
-    if absent_means == "absent":
-        return "absent"
-    raise DatasetError(f"absent_means is '{absent_means}', but only 'unknown' and 'absent' are possible.")
+    one_of("absent_means", absent_means, ["unknown", "absent"])
+    return "absent" if absent_means == "absent" else "unknown"
 
 
 def writing(labels: LabelMatrix, absent_means: str | None, format_name: str) -> None:
@@ -74,8 +72,7 @@ def complete(labels: LabelMatrix, unknown: str, format_name: str) -> None:
         unknown: `refuse`, or `absent` to write them so.
         format_name: for the message.
     """
-    if unknown not in ("refuse", "absent"):
-        raise DatasetError(f"unknown is '{unknown}', but only 'refuse' and 'absent' are possible.")
+    one_of("unknown", unknown, ["refuse", "absent"])
     count = count_unknown(labels)
     if count and unknown == "refuse":
         raise DatasetError(
@@ -86,8 +83,7 @@ def complete(labels: LabelMatrix, unknown: str, format_name: str) -> None:
 
 def decided(labels: LabelMatrix, undecided: str, format_name: str) -> None:
     """Refuse "cannot tell", for a format that knows unknown only as not looked at; `drop` forgets such answers."""
-    if undecided not in ("refuse", "drop"):
-        raise DatasetError(f"undecided is '{undecided}', but only 'refuse' and 'drop' are possible.")
+    one_of("undecided", undecided, ["refuse", "drop"])
     count = int(np.count_nonzero(labels.values == UNKNOWN))
     if count and undecided == "refuse":
         raise DatasetError(
