@@ -1,0 +1,172 @@
+"""YOLO: a text file of boxes beside each image, and a `data.yaml` that names the classes.
+
+    data.yaml                    names: [cat, dog], or {0: cat, 1: dog}; train: images/train; val: images/val
+    images/train/1.jpg           labels/train/1.txt    with lines  class x y width height
+    train/images/1.jpg           train/labels/1.txt    (the other common order)
+
+x and y are the centre, all four numbers are relative to the image. A text file says that somebody looked: its boxes are
+present and the other classes absent, so an empty one says that nothing is there. An image without a text file was not
+labelled. Where boxes were not drawn for every class, `absent_means="unknown"` leaves the classes without a box unknown,
+but for empty files, which still say that nothing is there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tagfill.annotations import Dataset
+from tagfill.errors import DatasetError
+from tagfill.formats import image_files, masks, text_files, unsaid
+from tagfill.formats.choosing import one_of
+from tagfill.formats.collecting import Collector
+from tagfill.formats.yolo_writing import write
+from tagfill.progress import SILENT, Progress
+
+TITLE = "YOLO: text files of boxes, images/ and labels/, data.yaml"
+
+__all__ = ["TITLE", "read", "write"]
+
+_SPLIT_KEYS = ("train", "val", "valid", "test")
+_ROUNDING = 1e-3  # boxes may reach this far over the edge
+
+
+def read(
+    source: str | os.PathLike[str],
+    *,
+    absent_means: str = "absent",
+    polygons: str = "refuse",
+    progress: Progress = SILENT,
+) -> Dataset:
+    """Read a YOLO dataset.
+
+    Args:
+        source: the folder that holds `data.yaml`, or that file under any name.
+        absent_means: what a class without a box is in an image that was looked at, `absent` or `unknown`.
+        polygons: lines of a segmentation (class x y x y x y…) are refused, or become a `mask` or its `box`.
+        progress: told about each image.
+    """
+    path = Path(source)
+    path = path / "data.yaml" if path.is_dir() else path
+    absent_means = unsaid.checked(absent_means)
+    one_of("polygons", polygons, ["refuse", "mask", "box"])
+    description = _description(path)
+    classes = _names(path, description)
+    images = [entry for part in _SPLIT_KEYS for entry in _images(path, description, part)]
+    root = Path(os.path.commonpath([path.parent.absolute(), *(file.parent for _, file in images)]))
+    collector = Collector(path.parent.absolute().name, root, classes, source="yolo")
+    with progress.bar(f"Reading {path.parent.name}", len(images), "images") as bar:
+        for part, file in images:
+            image = file.relative_to(root).as_posix()
+            labels = _labels_of(file)
+            boxes = list(_boxes(labels, file, path, classes, polygons)) if labels.is_file() else []
+            size = image_files.size(root, image) if any("rle" in box for _, box in boxes) else (None, None)
+            collector.add_image(image, image_files.split_of(part), *size)
+            for label, box in boxes:
+                collector.add(image, label, True, **box)
+            if labels.is_file() and (absent_means == "absent" or not boxes):
+                collector.add_absent(image, [label for label, _ in boxes])
+            bar.advance()
+    return collector.dataset()
+
+
+def _description(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(text_files.needed(path, "the names of the classes").read_bytes())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise DatasetError(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from None
+    if not isinstance(content, dict):
+        raise DatasetError(f"{path} is not a description of a YOLO dataset; it needs 'names' and 'train'.")
+    return content
+
+
+def _names(path: Path, description: dict[str, Any]) -> list[str]:
+    names = description.get("names")
+    if isinstance(names, dict):
+        if sorted(names, key=str) != sorted(range(len(names)), key=str):
+            raise DatasetError(f"{path}: 'names' must number the classes 0, 1, 2… without gaps.")
+        names = [names[number] for number in range(len(names))]
+    if not isinstance(names, list) or not names:
+        raise DatasetError(f"{path} has no 'names'; list the class names there.")
+    if not all(isinstance(name, str) for name in names):
+        wrong = next(name for name in names if not isinstance(name, str))
+        raise DatasetError(f"{path}: class name {wrong!r} is no text; quote names that look like numbers or dates.")
+    if description.get("nc", len(names)) != len(names):
+        raise DatasetError(
+            f"{path}: 'nc' is {description['nc']}, but {len(names)} classes are named; mend one of them."
+        )
+    return names
+
+
+def _images(path: Path, description: dict[str, Any], part: str) -> Iterator[tuple[str, Path]]:
+    """Images of a split, which is given as folders or as lists of files."""
+    given = description.get(part) or []
+    for entry in [given] if isinstance(given, str) else given:
+        place = _existing(path, description, str(entry))
+        if place.is_dir():
+            yield from ((part, place / name) for name in image_files.below(place))
+        else:
+            for _, line in text_files.lines(place):
+                beside = place.parent / line
+                yield part, beside if beside.exists() else _existing(path, description, line)
+
+
+def _existing(path: Path, description: dict[str, Any], entry: str) -> Path:
+    """Where an entry of data.yaml leads: below `path`, beside data.yaml, or there without the leading `../`."""
+    base = path.parent.absolute()
+    for place in (base / str(description.get("path") or "") / entry, base / entry, base / entry.removeprefix("../")):
+        if place.exists():
+            return Path(os.path.normpath(place))
+    raise DatasetError(f"{path} names {entry}, but there is no such file or folder; mend the path.")
+
+
+def _labels_of(image: Path) -> Path:
+    """The text file of an image: the last folder called images becomes labels."""
+    parts = list(image.parent.parts)
+    for at in reversed(range(len(parts))):
+        if parts[at] == "images":
+            parts[at] = "labels"
+            break
+    return Path(*parts, f"{image.stem}.txt")
+
+
+def _boxes(
+    path: Path, image: Path, description: Path, classes: list[str], polygons: str
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Label and columns of each line of a text file."""
+    for number, line in text_files.lines(path):
+        words = line.split()
+        try:
+            code, *place = [float(word) for word in words]
+        except ValueError:
+            raise text_files.bad_line(path, number, f"'{line[:60]}'", "numbers are expected") from None
+        if code not in range(len(classes)):
+            found = f"class {words[0]}, but {description.name} names {len(classes)}"
+            raise text_files.bad_line(path, number, found, "mend the line or add the class")
+        if not all(-_ROUNDING <= value <= 1 + _ROUNDING for value in place):
+            remedy = "divide pixels by the image's width and height"
+            raise text_files.bad_line(path, number, f"'{line[:60]}', which is not within 0 and 1", remedy)
+        if len(place) == 4:
+            yield classes[int(code)], {"kind": "box", **dict(zip("xywh", place, strict=True))}
+        elif len(place) >= 6 and len(place) % 2 == 0 and polygons != "refuse":
+            yield classes[int(code)], _polygon(place, image, polygons)
+        else:
+            remedy = "a box has four" + ("; polygons='mask' or 'box' reads polygons" if len(place) >= 6 else "")
+            raise text_files.bad_line(path, number, f"{len(place)} numbers after the class", remedy)
+
+
+def _polygon(corners: list[float], image: Path, polygons: str) -> dict[str, Any]:
+    xs, ys = corners[::2], corners[1::2]
+    left, top, right, bottom = min(xs), min(ys), max(xs), max(ys)
+    box = {"x": (left + right) / 2, "y": (top + bottom) / 2, "w": right - left, "h": bottom - top}
+    if polygons == "mask":
+        width, height = image_files.size(image.parent, image.name)
+        pixels = [value * (height if at % 2 else width) for at, value in enumerate(corners)]
+        mask = masks.from_segmentation([pixels], height, width)
+        if mask is not None:
+            return {**box, **mask.columns()}
+    return {"kind": "box", **box}
