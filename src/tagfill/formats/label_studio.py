@@ -1,0 +1,254 @@
+"""Label Studio: its JSON export is read, and tasks that it can import are written.
+
+| in Label Studio | here |
+|---|---|
+| choices | present labels of the image; the control called `absent` lists absent ones, `cannot-tell` undecided ones |
+| rectanglelabels | boxes; a rotated one becomes the box around it, with the flag `rotated` |
+| keypointlabels | points |
+| polygonlabels | masks |
+| completed_by, created_at | source and time of each row |
+| lead_time | seconds, shared out evenly among the rows of an annotation |
+
+A choice that was not taken is absent only if annotators had to look for each of them: unless the file has a control
+called `absent` or `cannot-tell`, `absent_means` has to say so. Cancelled annotations and predictions say nothing, and
+brushes and other kinds of regions are left out, with a line that counts them.
+
+An image is known by its path: that after `?d=` for local files, that after `/data/` for uploads, and that after the
+host for addresses, without `prefix`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import ijson
+
+from tagfill.annotations import Dataset
+from tagfill.errors import DatasetError
+from tagfill.formats import image_files, masks, text_files, unsaid
+from tagfill.formats.collecting import Collector
+from tagfill.formats.label_studio_writing import ABSENT, CANNOT_TELL, write
+from tagfill.progress import SILENT, Progress
+
+TITLE = "Label Studio: JSON export, and tasks to import"
+
+__all__ = ["TITLE", "read", "write"]
+
+_STATES = {ABSENT: False, CANNOT_TELL: None}
+
+
+def read(
+    source: str | os.PathLike[str],
+    *,
+    root: str | os.PathLike[str] | None = None,
+    absent_means: str | None = None,
+    classes: Sequence[str] | None = None,
+    image_key: str = "image",
+    prefix: str = "",
+    split: str = "train",
+    progress: Progress = SILENT,
+) -> Dataset:
+    """Read a JSON export.
+
+    Args:
+        source: the file; export as JSON, not as JSON-MIN.
+        root: where the images are; the folder of the file unless given.
+        absent_means: what labels are that an annotation does not mention, `unknown` or `absent`; has to be said unless
+            the file says itself what is absent.
+        classes: their names in order; those of the file, sorted, unless given.
+        image_key: of a task's data.
+        prefix: removed from the beginning of each path.
+        split: of images whose task has no `split` in its data.
+        progress: told about each megabyte.
+    """
+    path = Path(source)
+    sizes: dict[str, tuple[str, int | None, int | None]] = {}
+    labels: set[str] = set()
+    present = 0
+    outspoken = False
+    skipped: Counter[str] = Counter()
+    for task in _tasks(path, image_key, prefix, progress):
+        known = sizes.get(task.image, (task.split or split, None, None))
+        sizes[task.image] = known if known[1] else (known[0], task.width, task.height)
+        for annotation in task.annotations:
+            labels |= {label for label, _, _ in annotation.statements}
+            present += len({label for label, state, _ in annotation.statements if state})
+            outspoken |= any(not state for _, state, _ in annotation.statements)
+            skipped += annotation.skipped
+    names = tuple(sorted(labels) if classes is None else classes)
+    if unlisted := sorted(labels - set(names)):
+        raise DatasetError(f"{path} uses label '{unlisted[0]}', which is not among the classes given; add it to them.")
+    if absent_means is not None or not outspoken:
+        absent_means = unsaid.reading(absent_means, path, images=len(sizes), classes=len(names), present=present)
+    collector = Collector(path.stem, path.parent if root is None else Path(root), names, source="label-studio")
+    for image, record in sizes.items():
+        collector.add_image(image, *record)
+    for task in _tasks(path, image_key, prefix, progress):
+        for annotation in task.annotations:
+            annotation.add_to(collector, task.image, exhaustive=absent_means == "absent")
+    for kind, count in sorted(skipped.items()):
+        progress.say(f"{path.name}: {count:,} results of type {kind} were left out; they have no counterpart here.")
+    return collector.dataset()
+
+
+@dataclass
+class _Annotation:
+    """What one person said about one image: label, state and columns of each statement."""
+
+    source: str
+    time: datetime | None
+    seconds: float | None
+    statements: list[tuple[str, bool | None, dict[str, Any]]] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+
+    def add_to(self, collector: Collector, image: str, *, exhaustive: bool) -> None:
+        rows = list(self.statements)
+        if exhaustive:
+            mentioned = {label for label, _, _ in rows}
+            rows += [(label, False, {}) for label in collector.classes if label not in mentioned]
+        seconds = self.seconds / len(rows) if self.seconds is not None and rows else None
+        for label, state, columns in rows:
+            collector.add(image, label, state, source=self.source, time=self.time, seconds=seconds, **columns)
+
+
+@dataclass
+class _Task:
+    image: str
+    split: str | None
+    width: int | None = None
+    height: int | None = None
+    annotations: list[_Annotation] = field(default_factory=list)
+
+
+def _tasks(path: Path, image_key: str, prefix: str, progress: Progress) -> Iterator[_Task]:
+    """The tasks of a file, one at a time."""
+    size = text_files.needed(path, "a JSON export").stat().st_size
+    with path.open("rb") as file, progress.bar(f"Reading {path.name}", size, "B") as bar:
+        if file.read(3) != b"\xef\xbb\xbf":
+            file.seek(0)
+        before = 0
+        number = -1
+        try:
+            for number, item in enumerate(ijson.items(file, "item", use_float=True)):
+                where = f"{path}, task {item.get('id', number) if isinstance(item, dict) else number}"
+                yield _task(item, image_key, prefix, where)
+                bar.advance(file.tell() - before)
+                before = file.tell()
+        except (ijson.JSONError, UnicodeDecodeError) as error:
+            problem = str(error).strip().splitlines()[0]
+            raise DatasetError(f"{path} is not valid JSON after task {number + 1}: {problem}.") from None
+    if number < 0:
+        raise DatasetError(f"{path} holds no list of tasks; export the project as JSON.")
+
+
+def _task(item: Any, image_key: str, prefix: str, where: str) -> _Task:
+    data = item.get("data") if isinstance(item, dict) else None
+    if not isinstance(data, dict):
+        raise DatasetError(f"{where} has no 'data'; export the project as JSON, not as JSON-MIN.")
+    if not isinstance(data.get(image_key), str):
+        raise DatasetError(f"{where} has no '{image_key}' but {', '.join(data)} in its data; name it with image_key=.")
+    task = _Task(_image(data[image_key], prefix), data.get("split"))
+    image_files.check_name(task.image, where)
+    for given in item.get("annotations", item.get("completions")) or []:
+        if given.get("was_cancelled"):
+            continue
+        annotation = _Annotation(_who(given), _when(given.get("created_at"), where), given.get("lead_time"))
+        results = given.get("result") or []
+        regions = {result.get("id") for result in results if result.get("type") != "choices"}
+        for result in results:
+            if isinstance(width := result.get("original_width"), int):
+                task.width, task.height = width, result.get("original_height")
+            try:
+                _understand(result, annotation, regions)
+            except (KeyError, TypeError, ValueError) as error:
+                problem = f"{type(error).__name__}: {error}"
+                raise DatasetError(f"{where} has a result that cannot be read ({problem}); export it anew.") from None
+        task.annotations.append(annotation)
+    return task
+
+
+def _image(address: str, prefix: str) -> str:
+    parts = urlsplit(address)
+    if parts.path.endswith("/local-files/") and parts.query.startswith("d="):
+        name = unquote(parts.query[2:])
+    elif parts.scheme or address.startswith("/data/"):
+        name = unquote(parts.path).removeprefix("/data/").lstrip("/")
+    else:
+        name = address
+    return name.removeprefix(prefix)
+
+
+def _who(annotation: dict[str, Any]) -> str:
+    person = annotation.get("completed_by")
+    if isinstance(person, dict):
+        person = person.get("email") or person.get("id")
+    return "label-studio" if person is None else f"label-studio:{person}"
+
+
+def _when(text: Any, where: str) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        raise DatasetError(f"{where}: created_at '{text}' is no time in ISO 8601.") from None
+    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def _understand(result: dict[str, Any], annotation: _Annotation, regions: set[Any]) -> None:
+    """Add what one result says, or count it among those left out."""
+    kind, value = result.get("type", "none"), result.get("value", {})
+    if kind == "choices" and result.get("id") not in regions:
+        state = _STATES.get(result.get("from_name", ""), True)
+        annotation.statements += [(label, state, {}) for label in value["choices"]]
+    elif kind in _REGIONS and value.get(kind):
+        columns = _REGIONS[kind](value, result)
+        annotation.statements += [(label, True, columns) for label in value[kind]]
+    else:
+        annotation.skipped[kind] += 1
+
+
+def _rectangle(value: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+    left, top, width, height = (float(value[side]) / 100 for side in ("x", "y", "width", "height"))
+    angle = math.radians(float(value.get("rotation") or 0))
+    if not angle:
+        return {"kind": "box", "x": left + width / 2, "y": top + height / 2, "w": width, "h": height}
+    aspect = result["original_width"] / result["original_height"]  # corners turn in pixels, around the first one
+    corners = [(0.0, 0.0), (width * aspect, 0.0), (0.0, height), (width * aspect, height)]
+    xs = [left + (x * math.cos(angle) - y * math.sin(angle)) / aspect for x, y in corners]
+    ys = [top + x * math.sin(angle) + y * math.cos(angle) for x, y in corners]
+    return {**_around(xs, ys), "flags": ["rotated"]}
+
+
+def _keypoint(value: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": "point", "x": float(value["x"]) / 100, "y": float(value["y"]) / 100}
+
+
+def _polygon(value: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+    xs, ys = ([float(point[axis]) / 100 for point in value["points"]] for axis in (0, 1))
+    width, height = int(result["original_width"]), int(result["original_height"])
+    pixels = [side for x, y in zip(xs, ys, strict=True) for side in (x * width, y * height)]
+    mask = masks.from_segmentation([pixels], height, width)
+    return {**_around(xs, ys), **(mask.columns() if mask else {})}
+
+
+def _around(xs: list[float], ys: list[float]) -> dict[str, Any]:
+    left, right, top, bottom = min(xs), max(xs), min(ys), max(ys)
+    return {
+        "kind": "box",
+        "x": (left + right) / 2,
+        "y": (top + bottom) / 2,
+        "w": right - left,
+        "h": bottom - top,
+    }
+
+
+_REGIONS = {"rectanglelabels": _rectangle, "keypointlabels": _keypoint, "polygonlabels": _polygon}
