@@ -20,7 +20,7 @@ from tagfill.annotations import NEGATIVE, POSITIVE, Dataset, LabelMatrix
 from tagfill.errors import DatasetError, TagfillError
 from tagfill.protocols.checks import proportion_between
 from tagfill.protocols.hashing import PairNumbers
-from tagfill.protocols.pairs import Pairs, joined
+from tagfill.protocols.pairs import Pairs, joined, thin
 from tagfill.protocols.selecting import smallest
 from tagfill.protocols.simulating import simulate
 from tagfill.protocols.stratifying import stratified
@@ -64,7 +64,7 @@ def positive_fraction(
 def draw(labels: LabelMatrix, numbers: PairNumbers, fraction: float, ratio: float) -> LabelMatrix:
     """The labels that are kept."""
     if fraction == 1:
-        return labels
+        return thin(labels, lambda pairs: np.ones(len(pairs), dtype=bool))
     count = round(fraction * int(labels.positives.sum()))
     positives = smallest(labels, numbers, np.array([count]), lambda pairs: np.where(pairs.value == POSITIVE, 0, -1))
     seen = np.zeros(len(labels), dtype=bool)
