@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from protocols.cases import CLASSES, SIZES, made
+from tagfill.annotations import Dataset, LabelMatrix, from_records
+from tagfill.errors import TagfillError
+from tagfill.protocols import budget
+from tagfill.protocols.budget import draw
+from tagfill.protocols.costs import Costs
+from tagfill.protocols.hashing import PairNumbers
+
+DATA = made()
+PAIRS = SIZES["train"] * len(CLASSES)
+KINDS = ("I", "SP", "SB", "AP", "AB")
+
+
+def training_rows(part: Dataset) -> list[dict[str, object]]:
+    return [row for row in part.rows().to_pylist() if row["image"].startswith("train/")]
+
+
+def boxes(data: Dataset) -> dict[tuple[str, str], list[tuple[float, ...]]]:
+    found: dict[tuple[str, str], list[tuple[float, ...]]] = {}
+    for row in data.rows().to_pylist():
+        if row["kind"] == "box":
+            found.setdefault((row["image"], row["label"]), []).append(tuple(row[name] for name in "xywh"))
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("percent", [0, 1, 10, 50])
+def test_average_accounting_buys_the_budget_over_the_average(kind, percent):
+    part = budget(DATA, percent=percent, kind=kind, located_per_image=2.0)
+
+    counts = part.protocol["kept"]
+    each = 1 + {"I": 0, "P": 1.4, "B": 6}[kind[-1]] * 2.0 / len(CLASSES)
+    assert counts["positives"] + counts["negatives"] == round(percent / 100 * PAIRS / each)
+    assert counts["seconds"] == pytest.approx(percent / 100 * PAIRS, abs=each)
+
+
+def test_average_comes_from_the_positives_of_the_dataset():
+    positives = int(DATA.labels("train").positives.sum())
+
+    counts = budget(DATA, percent=20, kind="SB").protocol["kept"]
+
+    each = 1 + 6 * positives / SIZES["train"] / len(CLASSES)
+    assert counts["positives"] + counts["negatives"] == round(0.2 * PAIRS / each)
+
+
+def test_average_of_all_instances_comes_from_the_instances_of_the_dataset():
+    instances = sum(len(found) for (image, _), found in boxes(DATA).items() if image.startswith("train/"))
+
+    counts = budget(DATA, percent=20, kind="AB").protocol["kept"]
+
+    each = 1 + 6 * instances / SIZES["train"] / len(CLASSES)
+    assert counts["positives"] + counts["negatives"] == round(0.2 * PAIRS / each)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("percent", [3, 10, 50])
+def test_exact_accounting_spends_the_budget_and_not_more(kind, percent):
+    found = boxes(DATA)
+    limit = percent / 100 * PAIRS
+
+    part = budget(DATA, percent=percent, kind=kind, accounting="exact")
+
+    unit = {"I": 0, "P": 1.4, "B": 6}[kind[-1]]
+    spent = 0.0
+    for image, label in {(row["image"], row["label"]) for row in training_rows(part)}:
+        instances = len(found.get((image, label), []))  # none where the class is absent
+        spent += 1 + unit * (instances if kind[0] == "A" else min(instances, 1))
+    assert part.protocol["kept"]["seconds"] == pytest.approx(spent)
+    assert spent <= limit + 1e-6
+    most = 1 + unit * (2 if kind[0] == "A" else 1)
+    assert spent + most > limit
+
+
+@pytest.mark.parametrize("accounting", ["average", "exact"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_seconds_of_the_rows_add_up(kind, accounting):
+    part = budget(DATA, percent=30, kind=kind, accounting=accounting)
+
+    total = sum(row["seconds"] for row in training_rows(part))
+    assert total == pytest.approx(part.protocol["kept"]["seconds"], rel=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "drawn"), [("I", "image"), ("SP", "point"), ("SB", "box"), ("AP", "point")])
+def test_positives_carry_what_the_kind_says_and_negatives_nothing(kind, drawn):
+    rows = training_rows(budget(DATA, percent=50, kind=kind))
+
+    assert {row["kind"] for row in rows if row["present"]} == {drawn}
+    assert {row["kind"] for row in rows if not row["present"]} == {"image"}
+
+
+def test_a_single_box_is_that_of_an_instance():
+    found = boxes(DATA)
+
+    rows = [row for row in training_rows(budget(DATA, percent=80, kind="SB")) if row["present"]]
+
+    assert all(tuple(row[name] for name in "xywh") in found[row["image"], row["label"]] for row in rows)
+    assert len({(row["image"], row["label"]) for row in rows}) == len(rows)
+
+
+def test_all_boxes_are_those_of_the_instances():
+    found = boxes(DATA)
+
+    part = boxes(budget(DATA, percent=80, kind="AB"))
+
+    training = {pair: sorted(places) for pair, places in part.items() if pair[0].startswith("train/")}
+    assert training
+    assert training == {pair: sorted(found[pair]) for pair in training}
+
+
+def test_either_instance_is_chosen():
+    found = boxes(DATA)
+    rows = [row for row in training_rows(budget(DATA, percent=300, kind="SB")) if row["present"]]
+    several = [row for row in rows if len(found[row["image"], row["label"]]) == 2]
+
+    first = sum(tuple(row[n] for n in "xywh") == min(found[row["image"], row["label"]]) for row in several)
+
+    assert 0.3 < first / len(several) < 0.7
+
+
+def test_kinds_draw_the_same_pairs_only_more_or_fewer():
+    parts = {kind: training_rows(budget(DATA, kind=kind, percent=30)) for kind in ("I", "SP", "SB")}
+    pairs = {kind: {(row["image"], row["label"]) for row in rows} for kind, rows in parts.items()}
+
+    assert pairs["SB"] < pairs["SP"] < pairs["I"]
+
+
+def test_more_than_everything_is_everything():
+    counts = budget(DATA, percent=1000, kind="I").protocol["kept"]
+
+    assert counts["unknown"] == 0
+
+
+def test_a_positive_without_a_location_stays_an_image_label():
+    rows = DATA.rows().to_pylist()
+    first = next(index for index, row in enumerate(rows) if row["present"])
+    bare = {**rows[first], "kind": "image", "x": None, "y": None, "w": None, "h": None}
+    same = [row for row in rows if (row["image"], row["label"]) != (bare["image"], bare["label"])]
+
+    part = budget(DATA.replace(annotations=from_records([bare, *same])), percent=1000, kind="SP")
+
+    kinds = [row["kind"] for row in training_rows(part) if row["present"]]
+    assert kinds.count("image") == 1
+    assert part.protocol["kept"]["locations"] == len(kinds) - 1
+
+
+def test_locations_are_asked_for():
+    with pytest.raises(
+        TagfillError, match=r"Kind SB needs boxes or masks, but none of the .* positives drawn from made"
+    ):
+        budget(made(located=False), percent=50, kind="SB")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kind": "XP"}, "kind is 'XP'; give one of I, SP, SB, AP, AB"),
+        ({"accounting": "free"}, "accounting is 'free'; give one of average, exact"),
+        ({"point": "corner"}, "point is 'corner'; give one of auto, mask, box, centre"),
+        ({"percent": -1}, "percent is -1; give 0 or more"),
+        ({"image_seconds": 0.0}, "Costs of 0.0, 1.4 and 6.0 seconds make no sense"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, message):
+    with pytest.raises(TagfillError, match=message):
+        budget(DATA, **options)
+
+
+def test_exact_draw_stops_at_the_first_pair_that_does_not_fit():
+    labels = LabelMatrix.from_dense(np.array([[1, 0, 0, 1, 0, 0, 1, 0]]))
+    numbers = PairNumbers.of(["a"], list("abcdefgh"), 0)
+    costs = Costs()
+
+    def charge(pairs):
+        return costs.exact("SB", pairs.value, np.ones(len(pairs), dtype=np.int64))
+
+    everything = draw(labels, numbers, 1000.0, charge)
+    spent = np.cumsum(charge(everything))
+    for count in range(len(spent)):
+        assert len(draw(labels, numbers, float(spent[count]), charge)) == count + 1
+        assert len(draw(labels, numbers, float(spent[count]) - 0.5, charge)) == count

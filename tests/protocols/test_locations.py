@@ -1,0 +1,134 @@
+"""Points on the masks and boxes of rendered scenes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import stats
+
+from reference.rle import decode
+from tagfill import scenes
+from tagfill.annotations import Dataset, from_records
+from tagfill.errors import DatasetError
+from tagfill.protocols import budget, locations
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Dataset:
+    return scenes.make(tmp_path_factory.mktemp("scenes"), train=40, val=2, test=2, size=64)
+
+
+def instances(data: Dataset) -> dict[tuple[str, str], list[dict[str, object]]]:
+    found: dict[tuple[str, str], list[dict[str, object]]] = {}
+    for row in data.rows().to_pylist():
+        if row["kind"] == "mask":
+            found.setdefault((row["image"], row["label"]), []).append(row)
+    return found
+
+
+def points(part: Dataset) -> list[dict[str, object]]:
+    return [row for row in part.rows().to_pylist() if row["kind"] == "point"]
+
+
+def in_mask(point: dict[str, object], mask: dict[str, object]) -> bool:
+    height, width = mask["rle_height"], mask["rle_width"]
+    pixels = decode(mask["rle"], height, width)
+    return bool(pixels[int(point["y"] * height)][int(point["x"] * width)])
+
+
+def in_box(point: dict[str, object], box: dict[str, object]) -> bool:
+    across, down = abs(point["x"] - box["x"]), abs(point["y"] - box["y"])
+    return across <= box["w"] / 2 + 1e-6 and down <= box["h"] / 2 + 1e-6
+
+
+@pytest.mark.parametrize("kind", ["SP", "AP"])
+@pytest.mark.parametrize("point", ["auto", "mask"])
+def test_points_lie_in_masks(data, kind, point):
+    found = instances(data)
+
+    drawn = points(budget(data, percent=300, kind=kind, point=point))
+
+    assert drawn
+    assert all(any(in_mask(row, mask) for mask in found[row["image"], row["label"]]) for row in drawn)
+
+
+def test_points_lie_in_boxes(data):
+    found = instances(data)
+
+    drawn = points(budget(data, percent=300, kind="SP", point="box"))
+
+    assert all(any(in_box(row, box) for box in found[row["image"], row["label"]]) for row in drawn)
+
+
+def test_every_instance_gets_its_point(data):
+    found = instances(data)
+
+    drawn = points(budget(data, percent=1000, kind="AP"))
+
+    training = {pair: masks for pair, masks in found.items() if "/train/" in pair[0]}
+    for pair, masks in training.items():
+        mine = [row for row in drawn if (row["image"], row["label"]) == pair]
+        assert len(mine) == len(masks)
+        assert all(any(in_mask(row, mask) for row in mine) for mask in masks)
+
+
+def table(**columns: object) -> pa.Table:
+    size = 4000
+    return from_records([{"image": "a", "label": "b", **columns}] * size)
+
+
+def place(point: str, **columns: object) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    rows = table(**columns)
+    return locations.place(rows, rng.random(rows.num_rows), rng.random(rows.num_rows), point)
+
+
+BOX = {"kind": "box", "x": 0.5, "y": 0.25, "w": 0.4, "h": 0.2}
+
+
+@pytest.mark.parametrize(("axis", "middle"), [(0, 0.5), (1, 0.25)])
+@pytest.mark.parametrize("point", ["centre", "auto"])
+def test_points_around_the_centre_are_normal(axis, middle, point):
+    found = place(point, **BOX)[:, axis]
+
+    assert stats.kstest(found, stats.norm(middle, 0.02).cdf).pvalue > 0.001
+
+
+@pytest.mark.parametrize(("axis", "low", "size"), [(0, 0.3, 0.4), (1, 0.15, 0.2)])
+def test_points_of_a_box_are_uniform(axis, low, size):
+    found = place("box", **BOX)[:, axis]
+
+    assert stats.kstest(found, stats.uniform(low, size).cdf).pvalue > 0.001
+
+
+@pytest.mark.parametrize("point", ["box", "centre"])
+def test_points_stay_in_the_image(point):
+    found = place(point, kind="box", x=0.0, y=1.0, w=0.4, h=0.4)
+
+    assert found.min() == 0.0
+    assert found.max() == 1.0
+
+
+def test_pixels_of_a_mask_are_equally_likely():
+    mask = {"kind": "mask", "x": 0.5, "y": 0.5, "w": 1.0, "h": 1.0, "rle": b"121", "rle_height": 2, "rle_width": 2}
+
+    found, counts = np.unique(place("mask", **mask), axis=0, return_counts=True)
+
+    assert found.tolist() == [[0.25, 0.75], [0.75, 0.25]]
+    assert stats.binomtest(int(counts[0]), int(counts.sum())).pvalue > 0.001
+
+
+def test_a_point_stays_where_it_is():
+    assert np.unique(place("auto", kind="point", x=0.25, y=0.75), axis=0).tolist() == [[0.25, 0.75]]
+
+
+def test_an_empty_mask_gives_a_point_near_its_centre():
+    mask = {"kind": "mask", "x": 0.5, "y": 0.5, "w": 0.0, "h": 0.0, "rle": b"4", "rle_height": 2, "rle_width": 2}
+
+    assert np.abs(place("mask", **mask) - 0.5).max() < 0.1
+
+
+def test_masks_that_are_missing_are_asked_for():
+    with pytest.raises(DatasetError, match="drawn from masks, but some instances have a box alone"):
+        place("mask", **BOX)
