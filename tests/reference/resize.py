@@ -54,13 +54,9 @@ def antialiased_row(
     return values
 
 
-def to_byte(value: float) -> float:
-    return float(min(max(floor(value + 0.5), 0), 255))
-
-
-def bicubic_bytes(channel: Grid, box: tuple[float, float, float, float], height: int, width: int) -> Grid:
-    """One channel of 8-bit pixels, first across and then down, rounded to bytes after each."""
+def bicubic(channel: Grid, box: tuple[float, float, float, float], height: int, width: int) -> Grid:
+    """One channel of an image seen through a box (left, top, right, bottom, in pixels); nothing is rounded."""
     left, top, right, bottom = box
-    across = [[to_byte(v) for v in antialiased_row(row, left, right, width)] for row in channel]
+    across = [antialiased_row(row, left, right, width) for row in channel]
     columns = [antialiased_row([row[x] for row in across], top, bottom, height) for x in range(width)]
-    return [[to_byte(columns[x][y]) for x in range(width)] for y in range(height)]
+    return [[columns[x][y] for x in range(width)] for y in range(height)]
