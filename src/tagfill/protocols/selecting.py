@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from tagfill.annotations import LabelMatrix
+from tagfill.annotations import UNKNOWN, LabelMatrix
 from tagfill.protocols.hashing import PairNumbers
 from tagfill.protocols.pairs import Pairs, joined, known
 
@@ -39,10 +39,7 @@ def smallest(
     Returns:
         The drawn pairs, group after group, in the order in which they were drawn.
     """
-    available = np.zeros(len(wanted), dtype=np.int64)
-    for pairs in known(labels):
-        groups = group(pairs)
-        available += np.bincount(groups[groups >= 0], minlength=len(wanted))
+    available = _available(labels, group, len(wanted))
     wanted = np.minimum(wanted, available)
     slack = 0
     while True:
@@ -55,6 +52,17 @@ def smallest(
     groups = groups[order]
     rank = np.arange(len(order)) - np.searchsorted(groups, groups)
     return drawn.take(order[rank < wanted[groups]])
+
+
+def _available(labels: LabelMatrix, group: Group, size: int) -> NDArray[np.int64]:
+    """How many pairs of each group can be drawn."""
+    if group is everything:
+        return np.array([np.count_nonzero(labels.values != UNKNOWN)])
+    available = np.zeros(size, dtype=np.int64)
+    for pairs in known(labels):
+        groups = group(pairs)
+        available += np.bincount(groups[groups >= 0], minlength=size)
+    return available
 
 
 def _candidates(
