@@ -19,7 +19,7 @@ def simulate(
     dataset: Annotated[Path, typer.Argument(help="A fully labelled dataset folder.")],
     out: Annotated[Path, typer.Option(help="The dataset folder to make.")],
     given: keywords.Options = None,
-    seed: options.Seed = 1200,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of the draw; by default the protocol's own.")] = None,
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
@@ -34,7 +34,9 @@ def simulate(
     keywords.require(function, values, what)
     data = Dataset.open(dataset)
     options.require_empty(out, force)
-    part = function(data, seed=seed, **values).save(out)
+    if seed is not None:
+        values["seed"] = seed
+    part = function(data, **values).save(out)
     if as_json:
         terminal.show_json(summary(part))
     else:

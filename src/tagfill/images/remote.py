@@ -17,9 +17,8 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from tagfill.errors import ImageError, TagfillError
-from tagfill.files import cache_folder, sha256_of_strings
+from tagfill.files import cache_folder, replacing, sha256_of_strings
 from tagfill.images.names import check_bytes, check_name, is_image
-from tagfill.images.whole import write_whole
 
 _LOCAL = ("file", "local", "memory")
 _PAUSES = (0.2, 1.0)  # seconds before trying again what failed for another reason than a missing file
@@ -52,7 +51,8 @@ class RemoteRoot:
         if place.is_file():
             return place.read_bytes()
         content = self._fetch(name)
-        write_whole(place, content)
+        with replacing(place) as file:
+            file.write(content)
         return content
 
     def names(self) -> list[str]:

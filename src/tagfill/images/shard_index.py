@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tagfill.errors import TagfillError
-from tagfill.files import cache_folder, sha256_of_strings
-from tagfill.images.whole import write_whole
+from tagfill.files import cache_folder, replacing, sha256_of_strings
 
 _VERSION = 1
 
@@ -50,8 +49,8 @@ def index_shard(path: Path) -> ShardIndex:
         return kept
     index = ShardIndex(stamp, _scan(path))
     content = {"version": _VERSION, "shard": str(path.absolute()), "stamp": stamp, "members": index.members}
-    with suppress(OSError):  # a cache that cannot be written costs time, nothing else
-        write_whole(place, json.dumps(content).encode())
+    with suppress(OSError), replacing(place) as file:  # a cache that cannot be written costs time, nothing else
+        file.write(json.dumps(content).encode())
     return index
 
 
