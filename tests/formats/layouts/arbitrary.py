@@ -57,7 +57,7 @@ def datasets(
 
     Args:
         draw: by hypothesis.
-        name: of an image, from its split and number.
+        name: of an image, from its split, its number, and its folder, which is validation for val.
         kinds: of locations.
         flags: that a location may carry.
         states: of labels: 1, 0, -1.
@@ -70,7 +70,7 @@ def datasets(
     for split in splits:
         numbers = sorted(draw(st.sets(st.integers(100, 999), min_size=1, max_size=4)))
         for number in numbers:
-            image = name.format(split=split, number=number)
+            image = name.format(split=split, number=number, folder="validation" if split == "val" else split)
             size = {"width": WIDTH, "height": HEIGHT} if sizes else {}
             images.append({"image": image, "split": split, **size})
             for label in classes:
