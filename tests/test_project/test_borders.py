@@ -20,6 +20,10 @@ LEAVES = {"errors", "files", "draws", "progress", "torchvision_remedy"}
 _TRAINING = {"annotations", "images", "contract", "models", "loading", "losses", "memory", "methods", "metrics"}
 _EXPERIMENTS = {*_TRAINING, "training", "scenes", "protocols"}
 
+# The published files of CIFAR-100 are pickles. This one reads them with stand-ins for the three names of a NumPy array
+# and refuses every other name; tests/formats/test_plain_pickle.py shows that nothing of a pickle is run.
+READS_PLAIN_PICKLES = {"formats/plain_pickle.py"}
+
 MAY_IMPORT: dict[str, set[str]] = {
     "annotations": set(),
     "formats": {"annotations"},
@@ -115,6 +119,8 @@ def test_only_the_command_line_speaks_to_a_terminal(path):
 
 @each_file
 def test_nothing_is_unpickled(path):
+    if path.relative_to(SOURCE).as_posix() in READS_PLAIN_PICKLES:
+        return
     unsafe = [
         f"line {line}: {name}"
         for line, name in imports(path)
