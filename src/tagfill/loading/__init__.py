@@ -1,9 +1,10 @@
 """Batches for training and evaluation, from images or from a feature cache."""
 
 from tagfill.loading.cache import FeatureCache
-from tagfill.loading.extract import extract, parse_views
+from tagfill.loading.extract import extract
 from tagfill.loading.features import FeatureSource
 from tagfill.loading.pixels import PixelSource
+from tagfill.loading.planned import parse_views
 from tagfill.loading.sampler import Sampler
 from tagfill.loading.source import Source, chunks
 

@@ -6,6 +6,7 @@ extraction goes on where it stopped.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,48 +18,14 @@ from torch import Tensor
 from tagfill.annotations import Dataset
 from tagfill.errors import TagfillError
 from tagfill.files import replacing, sync_file
-from tagfill.images import CROP, EVAL, FLIP, View
+from tagfill.images import Geometry
 from tagfill.loading.cache import SHARD_ROWS, FeatureCache, Manifest, ViewRecord, pack_geometry, shard_path
 from tagfill.loading.pixels import Item, load
+from tagfill.loading.planned import parse_views
 from tagfill.models import Backbone
-from tagfill.progress import SILENT, Progress
+from tagfill.progress import SILENT, Bar, Progress
 
 _BATCH = 32
-
-
-@dataclass(frozen=True)
-class PlannedView:
-    """A view to cache: its name, what to draw, and the number that goes into the address of its draws.
-
-    The number belongs to the name, so that a view is the same whatever other views are made beside it.
-    """
-
-    name: str
-    view: View
-    number: int
-
-
-def parse_views(text: str) -> list[PlannedView]:
-    """The views of a list such as `eval,flip,crops:2`.
-
-    >>> [planned.name for planned in parse_views("eval,flip,crops:2")]
-    ['eval', 'flip', 'crop0', 'crop1']
-    """
-    planned: list[PlannedView] = []
-    for word in text.split(","):
-        kind, _, count = word.strip().partition(":")
-        if kind == "eval" and not count:
-            planned.append(PlannedView("eval", EVAL, 0))
-        elif kind == "flip" and not count:
-            planned.append(PlannedView("flip", FLIP, 1))
-        elif kind == "crops" and count.isdecimal() and int(count) > 0:
-            planned += [PlannedView(f"crop{number}", CROP, 2 + number) for number in range(int(count))]
-        else:
-            raise TagfillError(f"'{word}' is not a view; write views as in eval,flip,crops:2.")
-    names = [view.name for view in planned]
-    if len(set(names)) < len(names) or "eval" not in names:
-        raise TagfillError(f"The views '{text}' must hold eval, and each view once.")
-    return planned
 
 
 def extract(
@@ -98,30 +65,44 @@ def extract(
     with progress.bar("features", left, "img") as bar:
         for view in planned:
             rows, record = covered[view.name], manifest.views[view.name]
-            target = _open_arrays(folder, view.name, rows, manifest)
+            arrays = _open_arrays(folder, view.name, rows, manifest)
             while record.done < record.rows:
                 part = slice(record.done, min(record.done + SHARD_ROWS, record.rows))
-                maps = np.empty((part.stop - part.start, *manifest.grid, manifest.channels), dtype=manifest.dtype)
-                at = part.start
                 batches = [
-                    [Item(int(row), int(row), view=view.number) for row in rows[start : min(start + _BATCH, part.stop)]]
-                    for start in range(part.start, part.stop, _BATCH)
+                    [Item(int(row), int(row), view=view.number) for row in batch]
+                    for batch in np.split(rows[part], np.arange(_BATCH, part.stop - part.start, _BATCH))
                 ]
                 loaded = load(dataset, batches, view.view, backbone.preprocessing.size, seed=seed, workers=workers)
-                for pixels, geometry in loaded:
-                    cells = _features(backbone, pixels)
-                    end = at + len(cells)
-                    maps[at - part.start : end - part.start] = _encode(cells, manifest)
-                    target.pooled[at:end] = cells.mean((1, 2)).numpy()
-                    target.geometry[at:end] = pack_geometry(geometry)
-                    bar.advance(len(cells))
-                    at = end
+                maps = _look(backbone, loaded, arrays, part, manifest, bar)
                 with replacing(shard_path(folder, view.name, part.start // SHARD_ROWS)) as file:
                     np.save(file, maps, allow_pickle=False)
-                target.sync()
+                arrays.sync()
                 record.done = part.stop
                 manifest.save(folder)
     return FeatureCache.open(folder, dataset)
+
+
+def _look(
+    backbone: Backbone,
+    loaded: Iterator[tuple[Tensor, Geometry]],
+    arrays: _Arrays,
+    part: slice,
+    manifest: Manifest,
+    bar: Bar,
+) -> NDArray[np.generic]:
+    """Spatial features of one shard, as they are stored; pooled ones and geometry go into their arrays."""
+    maps = np.empty((part.stop - part.start, *manifest.grid, manifest.channels), dtype=manifest.dtype)
+    done = 0
+    for pixels, geometry in loaded:
+        cells = _features(backbone, pixels)
+        here = slice(done, done + len(cells))
+        there = slice(part.start + here.start, part.start + here.stop)
+        maps[here] = _encode(cells, manifest)
+        arrays.pooled[there] = cells.mean((1, 2)).numpy()
+        arrays.geometry[there] = pack_geometry(geometry)
+        bar.advance(len(cells))
+        done = here.stop
+    return maps
 
 
 @dataclass
