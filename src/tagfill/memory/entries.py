@@ -24,6 +24,10 @@ class Entries:
         """Hold exactly the entries of an n×L mask over this rank's images, in the order of its shard."""
         self.keys = np.flatnonzero(mask.cpu().numpy())
 
+    def clear(self) -> None:
+        """Hold nothing."""
+        self.keys = np.empty(0, dtype=np.int64)
+
     def read(self, index: Tensor) -> Tensor:
         """Which classes of these images are in the set, B×L bool."""
         rows = self._shard.rows(index)

@@ -8,6 +8,7 @@ record is complete before its rows change, so a torn last record belongs to rows
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import struct
@@ -39,8 +40,7 @@ class JournaledArray:
             path.parent.mkdir(parents=True, exist_ok=True)
             for journal in self._journals().values():
                 journal.unlink()
-            with path.open("wb") as file:
-                file.truncate(int(np.prod(shape)))
+            _allocate(path, int(np.prod(shape)))
         elif not path.is_file() or path.stat().st_size != int(np.prod(shape)):
             raise RunError(f"{path} is missing or has the wrong size; this run cannot be resumed.")
         self._rows = (
@@ -137,6 +137,23 @@ class JournaledArray:
     def _journals(self) -> dict[int, Path]:
         found = self.path.parent.glob(f"{self.path.name}.undo-*")
         return {int(path.name.rpartition("-")[2]): path for path in found}
+
+
+def _allocate(path: Path, size: int) -> None:
+    """A file of zeros that has its place on disk, so that a full disk is found out now and not in the middle of a run."""
+    with path.open("wb") as file:
+        file.truncate(size)
+        try:
+            if size and hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                return  # a file system that cannot reserve space
+            path.unlink()
+            raise RunError(
+                f"There is no room for {size / 1e9:.2f} GB of per-image state at {path}; free some space, or choose "
+                "memory.storage=ram."
+            ) from None
 
 
 def _weights(rows: NDArray[np.int64]) -> NDArray[np.uint64]:

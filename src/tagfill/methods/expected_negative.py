@@ -49,7 +49,8 @@ class ExpectedNegative(Stateless):
         self.counts = (observed.double() * expected + 0.5).floor().long().clamp(max=task.size)
 
     def begin_epoch(self, epoch: int) -> None:
-        """From the second epoch on, choose the likely positives anew."""
+        """From the second epoch on, choose the likely positives anew; the first of a stage has none, as in AN."""
+        self._likely.clear()
         if epoch > 1:
             index = torch.from_numpy(self._task.shard)
             self._likely.replace(self._task.ranks.top_per_class(self._scores.values, index, self.counts))
