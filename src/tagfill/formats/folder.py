@@ -47,7 +47,7 @@ def read(
     root = Path(source)
     one_of("same_name", same_name, ["different", "same"])
     parts = _parts(root, split)
-    classes = sorted({name for _, folder in parts for name in _folders(folder)})
+    classes = sorted({name for _, folder in parts for name in image_files.folders_in(folder)})
     if not classes:
         raise DatasetError(f"{root} has no folder with a class's images; it should hold one folder for each class.")
     labels: dict[str, list[str]] = {}
@@ -55,7 +55,7 @@ def read(
     with progress.bar(f"Listing {root.name}", None, "images") as bar:
         for part, folder in parts:
             first: dict[str, str] = {}
-            for name in _folders(folder):
+            for name in image_files.folders_in(folder):
                 for file in image_files.below(folder / name):
                     image = (folder / name / file).relative_to(root).as_posix()
                     image = first.setdefault(file, image) if same_name == "same" else image
@@ -144,12 +144,8 @@ def _parts(root: Path, split: str) -> list[tuple[str, Path]]:
     """Splits and the folder of class folders of each."""
     if not root.is_dir():
         raise DatasetError(f"{root} is not a folder; it should hold one folder for each class.")
-    names = _folders(root)
+    names = image_files.folders_in(root)
     if names and all(name.lower() in image_files.SPLIT_NAMES for name in names):
         order = sorted(names, key=lambda name: (["train", "val", "test"].index(image_files.split_of(name)), name))
         return [(image_files.split_of(name), root / name) for name in order]
     return [(split, root)]
-
-
-def _folders(folder: Path) -> list[str]:
-    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))

@@ -39,6 +39,13 @@ def below(folder: Path) -> Iterator[str]:
                 yield (Path(place) / name).relative_to(folder).as_posix()
 
 
+def folders_in(folder: Path) -> list[str]:
+    """Names of the folders in a folder, sorted, without hidden ones; none if it does not exist."""
+    if not folder.is_dir():
+        return []
+    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+
+
 def size(root: Path, name: str) -> tuple[int, int]:
     """Width and height as the file's header says, before any EXIF rotation."""
     try:
