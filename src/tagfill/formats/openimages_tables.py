@@ -31,7 +31,7 @@ _TYPES = {
     **dict.fromkeys(CORNERS, pa.float64()),
     **dict.fromkeys(FLAGS, pa.int8()),
 }
-_BLOCK = 16 << 20  # bytes
+_BLOCK = 4 << 20  # bytes
 
 
 def blocks(path: Path, columns: tuple[str, ...], progress: Progress = SILENT) -> Iterator[pa.RecordBatch]:
