@@ -36,7 +36,7 @@ edges = st.lists(
     .map(lambda pair: (CLASSES[pair[0]], CLASSES[pair[1]])),
     max_size=5,
 )
-often = settings(max_examples=150, deadline=None)
+often = settings(max_examples=100, deadline=None)
 
 
 def made(found: list[reference.Row], hierarchy=(), cut: int = 1000) -> Dataset:

@@ -4,15 +4,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tagfill.annotations import lookup
+from tagfill.annotations import hashing
 from tagfill.annotations.lookup import Lookup
 
 NAMES = [f"{number:05d}.jpg" for number in range(2000)]
 
 
-@pytest.fixture(params=[10, 1 << 16], ids=["by stretches", "whole"])
+@pytest.fixture(params=["distinct", "all the same"])
 def names(request, monkeypatch):
-    monkeypatch.setattr(lookup, "_LARGE", request.param)
+    """The names, with hashes as they are and with hashes that tell nothing."""
+    if request.param == "all the same":
+        monkeypatch.setattr(hashing, "of_text", lambda words: np.zeros(len(words), np.uint64))
     return Lookup(pa.array(NAMES))
 
 
@@ -45,3 +47,10 @@ def test_what_is_missing_or_null_is_nowhere(names):
 
 def test_a_null_in_the_list_is_not_found():
     assert Lookup(pa.array(["a", None])).codes(pa.array([None, "a"])).tolist() == [-1, 0]
+
+
+def test_of_text_that_is_listed_twice_the_first_position_counts(names):
+    twice = Lookup(pa.array(["b", "a", "c", "a", "b"]))
+    assert twice.codes(pa.array(["a", "b", "c"])).tolist() == [1, 0, 2]
+    assert twice.repeated() == (1, 3)
+    assert names.repeated() is None

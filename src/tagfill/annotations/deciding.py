@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tagfill.annotations import resolve
 from tagfill.annotations.hierarchy import Hierarchy
 from tagfill.annotations.labels import LabelMatrix
+from tagfill.annotations.lookup import Lookup
 from tagfill.annotations.statements import Evidence, collect, evidence
 from tagfill.annotations.states import NEGATIVE, POSITIVE
 from tagfill.errors import DatasetError, unknown_name
@@ -57,9 +56,7 @@ def labels(dataset: Dataset, split: str | None, conflict: str) -> LabelMatrix:
         child, ancestor = (int(key) for key in contradictions[0])
         found = evidence(dataset, selection.position, np.unique(contradictions[:1]))
         raise DatasetError(f"{dataset.where()}: {contradiction(dataset, selection, found, child, ancestor)}.")
-    matrix = LabelMatrix.from_keys(keys, values, (len(selection.rows), len(dataset.classes)))
-    pa.default_memory_pool().release_unused()
-    return matrix
+    return LabelMatrix.from_keys(keys, values, (len(selection.rows), len(dataset.classes)))
 
 
 def settle(decided: resolve.Decided, found: Evidence) -> None:
@@ -95,12 +92,8 @@ def pair(dataset: Dataset, selection: Selection, key: int) -> tuple[str, str]:
 
 def _refuse_repeated_images(dataset: Dataset) -> None:
     names = dataset.images["image"]
-    if pc.count_distinct(names, mode="all").as_py() == len(names):
-        return
-    seen: dict[str, int] = {}
-    for row, name in enumerate(names.to_pylist()):
-        if name in seen:
-            raise DatasetError(
-                f"{dataset.where('images')}: image '{name}' is listed twice, in rows {seen[name]} and {row}; drop one."
-            )
-        seen[name] = row
+    if (rows := Lookup(names).repeated()) is not None:
+        raise DatasetError(
+            f"{dataset.where('images')}: image '{names[rows[0]]}' is listed twice, in rows {rows[0]} and {rows[1]}; "
+            "drop one."
+        )

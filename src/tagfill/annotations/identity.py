@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tagfill.annotations import hashing
 from tagfill.files import sha256_of_strings
 
 if TYPE_CHECKING:
     from tagfill.annotations.dataset import Dataset
 
-_CACHED = 1 << 16
 _TEXTS = 1 << 14
 _NULL = np.uint64(0xA0761D6478BD642F)
 
@@ -56,16 +56,15 @@ class RowsHash:
     def __init__(self) -> None:
         self._sums = np.zeros(2, dtype=np.uint64)
         self._rows = 0
-        self._words: dict[str | bytes, int] = {}
 
     def update(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Add the rows of a batch; columns are taken in the order of their names."""
         state = np.zeros((2, batch.num_rows), dtype=np.uint64)
         state[1] = np.uint64(0x9E3779B97F4A7C15)
         for name in sorted(batch.schema.names):
-            column = self._numbers(batch.column(name))
-            state[0] = _mix(state[0] ^ column)
-            state[1] = _mix(state[1] + column * np.uint64(0xD6E8FEB86659FD93))
+            column = _numbers(batch.column(name))
+            state[0] = hashing.mix(state[0] ^ column)
+            state[1] = hashing.mix(state[1] + column * np.uint64(0xD6E8FEB86659FD93))
         self._sums += state.sum(axis=1, dtype=np.uint64)
         self._rows += batch.num_rows
 
@@ -73,37 +72,27 @@ class RowsHash:
         """The hash of everything so far."""
         return hashlib.sha256(self._sums.tobytes() + self._rows.to_bytes(8, "little")).hexdigest()
 
-    def _numbers(self, column: pa.Array | pa.ChunkedArray) -> NDArray[np.uint64]:
-        """One number for each value of a column."""
-        if isinstance(column, pa.ChunkedArray):
-            column = column.combine_chunks()
-        if column.null_count == len(column):
-            return np.full(len(column), _NULL)
-        if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
-            return np.array([self._of(value) for value in column.to_pylist()], dtype=np.uint64)
-        if pa.types.is_string(column.type):
-            column = column.dictionary_encode()
-        if pa.types.is_dictionary(column.type):
-            words = np.array([*map(self._of, column.dictionary.to_pylist()), int(_NULL)], dtype=np.uint64)
-            codes: NDArray[np.int64] = column.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False)
-            return words[codes]
-        missing = column.is_null().to_numpy(zero_copy_only=False)
-        if pa.types.is_timestamp(column.type):
-            column = column.cast(pa.int64())
-        values = column.fill_null(False if pa.types.is_boolean(column.type) else 0).to_numpy(zero_copy_only=False)
-        return np.where(missing, _NULL, _mix(_bits(values)))
 
-    def _of(self, value: str | bytes | list[str | None] | None) -> int:
-        """A number for a string, bytes or list."""
-        if value is None:
-            return int(_NULL)
-        word = json.dumps(value) if isinstance(value, list) else value
-        if word not in self._words:
-            content = word if isinstance(word, bytes) else word.encode()
-            if len(self._words) >= _CACHED:
-                self._words.clear()
-            self._words[word] = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
-        return self._words[word]
+def _numbers(column: pa.Array | pa.ChunkedArray) -> NDArray[np.uint64]:
+    """One number for each value of a column, the same whatever its coding."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if column.null_count == len(column):
+        return np.full(len(column), _NULL)
+    if pa.types.is_list(column.type):
+        texts = [None if value is None else json.dumps(value) for value in column.to_pylist()]
+        column = pa.array(texts, pa.string())
+    if pa.types.is_dictionary(column.type):
+        words = np.append(_numbers(column.dictionary), _NULL)
+        codes: NDArray[np.int64] = column.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False)
+        return words[codes]
+    missing = column.is_null().to_numpy(zero_copy_only=False)
+    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        return np.where(missing, _NULL, hashing.of_text(column))
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    values = column.fill_null(False if pa.types.is_boolean(column.type) else 0).to_numpy(zero_copy_only=False)
+    return np.where(missing, _NULL, hashing.mix(_bits(values)))
 
 
 def _bits(values: NDArray[np.generic]) -> NDArray[np.uint64]:
@@ -113,14 +102,6 @@ def _bits(values: NDArray[np.generic]) -> NDArray[np.uint64]:
     numbers = values.astype(np.float64) + 0.0  # turns -0 into 0
     numbers[np.isnan(numbers)] = np.nan
     return numbers.view(np.uint64)
-
-
-def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finaliser of splitmix64."""
-    bits = bits + np.uint64(0x9E3779B97F4A7C15)
-    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return bits ^ (bits >> np.uint64(31))
 
 
 def _texts(column: pa.ChunkedArray) -> Iterator[str]:

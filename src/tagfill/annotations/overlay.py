@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tagfill.annotations.labels import LabelMatrix
+from tagfill.annotations.resolve import contains
 from tagfill.annotations.states import NEGATIVE, POSITIVE, UNKNOWN
 
 
@@ -55,7 +56,7 @@ class Overlay:
             value: 1, 0 or -1, for each or one for all.
         """
         keys, values = self._checked(image, label, value)
-        kept = ~_contains(keys, self.keys)
+        kept = ~contains(keys, self.keys)
         self.keys, self.values = np.concatenate([self.keys[kept], keys]), np.concatenate([self.values[kept], values])
         order = np.argsort(self.keys, kind="stable")  # two sorted stretches: a merge
         self.keys, self.values = self.keys[order], self.values[order]
@@ -63,7 +64,7 @@ class Overlay:
     def drop(self, image: ArrayLike, label: ArrayLike) -> None:
         """Show again what lies below, for these pairs."""
         keys, _ = self._checked(image, label, UNKNOWN)
-        kept = ~_contains(keys, self.keys)
+        kept = ~contains(keys, self.keys)
         self.keys, self.values = self.keys[kept], self.values[kept]
 
     def clear(self) -> None:
@@ -88,7 +89,7 @@ class Overlay:
     def matrix(self) -> LabelMatrix:
         """Labels and changes as one label matrix; a change to -1 stays an entry that was looked at."""
         below = self.labels.images() * self.labels.width + self.labels.classes
-        kept = ~_contains(self.keys, below)
+        kept = ~contains(self.keys, below)
         keys = np.concatenate([below[kept], self.keys])
         values = np.concatenate([self.labels.values[kept], self.values])
         order = np.argsort(keys, kind="stable")
@@ -113,12 +114,3 @@ class Overlay:
         if (keys[1:] == keys[:-1]).any():
             raise ValueError("an (image, label) pair occurs twice")
         return keys, values[order].astype(np.int8)
-
-
-def _contains(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which of `wanted` are among the ascending `keys`."""
-    if not len(keys):
-        return np.zeros(len(wanted), dtype=bool)
-    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    found: NDArray[np.bool_] = keys[at] == wanted
-    return found

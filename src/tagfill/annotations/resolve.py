@@ -53,23 +53,16 @@ def decide(keys: NDArray[np.int64], says: NDArray[np.int8], times: NDArray[np.in
         says: what the row says, without `REGION_ONLY` rows.
         times: microseconds, `NO_TIME` where it is missing; None where all are.
 
-    The arrays are worked on in place, and are of no use afterwards.
+    `keys` is worked on in place, and of no use afterwards.
 
     >>> decide(np.array([5, 3, 5]), np.array([0, 1, 1], np.int8), np.array([10, 10, 20])).values.tolist()
     [1, 1]
     """
     if _rising(keys):
         return Decided(keys, says, np.empty(0, np.int64))
-    if times is None:
-        return _of_one_age(keys, says)
-    order = np.lexsort((times, keys))
-    for column in (keys, times, says):  # in place: at most one copy at a time
-        column[:] = column[order]
-    del order
-    first = _first_of_each(keys)
-    rows_of_each = np.diff(first, append=len(keys))
-    newest = times == np.repeat(times[first + rows_of_each - 1], rows_of_each)
-    return _of_one_age(keys, says) if newest.all() else _of_one_age(keys[newest], says[newest])
+    if times is not None:
+        keys, says = _without_superseded(keys, says, times)
+    return _of_one_age(keys, says)
 
 
 def vote(keys: NDArray[np.int64], says: NDArray[np.int8], sources: NDArray[np.int64]) -> Decided:
@@ -91,6 +84,31 @@ def vote(keys: NDArray[np.int64], says: NDArray[np.int8], sources: NDArray[np.in
     for value in (NEGATIVE, POSITIVE):
         values[2 * np.bincount(pair[says == value], minlength=len(pairs)) > votes] = value
     return Decided(pairs, values, np.empty(0, np.int64))
+
+
+def _without_superseded(
+    keys: NDArray[np.int64], says: NDArray[np.int8], times: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+    """The newest rows about each key; ages matter for the few keys with several rows only."""
+    ascending = np.sort(keys)
+    repeated = np.unique(ascending[1:][ascending[1:] == ascending[:-1]])
+    del ascending
+    if not len(repeated):
+        return keys, says
+    rows = np.flatnonzero(contains(repeated, keys))
+    pair = np.searchsorted(repeated, keys[rows])
+    newest = np.full(len(repeated), NO_TIME)
+    np.maximum.at(newest, pair, times[rows])
+    superseded = rows[times[rows] < newest[pair]]
+    return np.delete(keys, superseded), np.delete(says, superseded)
+
+
+def contains(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of `wanted` are among the ascending `keys`."""
+    if not len(keys):
+        return np.zeros(len(wanted), dtype=bool)
+    found: NDArray[np.bool_] = keys[np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)] == wanted
+    return found
 
 
 def _of_one_age(keys: NDArray[np.int64], says: NDArray[np.int8]) -> Decided:

@@ -24,6 +24,7 @@ from tagfill.errors import DatasetError
 if TYPE_CHECKING:
     from tagfill.annotations.dataset import Dataset
 
+_GROWTH = 1 << 20
 _COLUMNS = ("image", "label", "present", "kind", "time")
 
 
@@ -77,18 +78,18 @@ def collect(
     dataset: Dataset, position: NDArray[np.int64], *, strict: bool = True
 ) -> tuple[NDArray[np.int64], NDArray[np.int8], NDArray[np.int64] | None]:
     """Keys, statements and times (None where no row has one) of all rows about the images that have a position."""
-    keys: list[NDArray[np.int64]] = []
-    says: list[NDArray[np.int8]] = []
-    times: list[NDArray[np.int64] | None] = []
+    keys, says, times = _Growing(np.int64), _Growing(np.int8), _Growing(np.int64)
+    timed = False
     for said in stream(dataset, position, strict=strict):
-        keys.append(said.keys)
-        says.append(said.says)
-        times.append(said.times)
-    if not any(time is not None for time in times):
-        return _joined(keys, np.int64), _joined(says, np.int8), None
-    ages = [_no_times(len(key)) if time is None else time for key, time in zip(keys, times, strict=True)]
-    del times
-    return _joined(keys, np.int64), _joined(says, np.int8), _joined(ages, np.int64)
+        keys.add(said.keys)
+        says.add(said.says)
+        if said.times is not None and not timed:
+            timed = True
+            times.add(_no_times(len(keys) - len(said.keys)))
+        if timed:
+            times.add(_no_times(len(said.keys)) if said.times is None else said.times)
+    pa.default_memory_pool().release_unused()
+    return keys.whole(), says.whole(), times.whole() if timed else None
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,7 @@ def evidence(
     """Read the rows again, and keep the newest about each of these keys (ascending)."""
     rows, found, says, times, sources = [], [], [], [], []
     for said in stream(dataset, position, sources=True, strict=strict):
-        at = np.minimum(np.searchsorted(keys, said.keys), max(len(keys) - 1, 0))
-        use = np.flatnonzero(keys[at] == said.keys) if len(keys) else np.empty(0, np.int64)
+        use = np.flatnonzero(resolve.contains(keys, said.keys))
         rows.append(said.rows[use])
         found.append(said.keys[use])
         says.append(said.says[use])
@@ -181,7 +181,26 @@ def _plain(column: pa.Array) -> pa.Array:
 
 
 def _joined(parts: list[NDArray[Any]], kind: type[np.generic]) -> NDArray[Any]:
-    """The parts as one array; the list is emptied, so that they can be freed."""
-    whole = np.concatenate([np.empty(0, kind), *parts])
-    parts.clear()
-    return whole
+    return np.concatenate([np.empty(0, kind), *parts])
+
+
+class _Growing:
+    """An array that is added to; large blocks are moved by the kernel and not copied."""
+
+    def __init__(self, kind: type[np.generic]) -> None:
+        self._array: NDArray[Any] = np.empty(0, dtype=kind)
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, part: NDArray[Any]) -> None:
+        end = self._size + len(part)
+        if end > len(self._array):
+            self._array.resize(max(end, len(self._array) + min(len(self._array), _GROWTH)), refcheck=False)
+        self._array[self._size : end] = part
+        self._size = end
+
+    def whole(self) -> NDArray[Any]:
+        self._array.resize(self._size, refcheck=False)
+        return self._array

@@ -66,7 +66,10 @@ def read(path: Path, schema: pa.Schema) -> pa.Table:
     """A whole file as a table in `schema`."""
     check(path, schema)
     batches = [plain(batch, schema) for batch in stream(path, schema, coded=())]
-    return pa.Table.from_batches(batches, schema=schema).combine_chunks()
+    table = pa.Table.from_batches(batches, schema=schema).combine_chunks()
+    del batches
+    pa.default_memory_pool().release_unused()
+    return table
 
 
 def writer(kind: str) -> Callable[[IO[bytes], Iterable[pa.RecordBatch], pa.Schema], None]:
