@@ -220,6 +220,8 @@ ANNOTATION = layout.polygons(17, 9, 1, layout.SQUARE)
         ({"segmentation": [[1, 2, 3, 4, 1e9, 5]]}, "annotation 17: a polygon of its segmentation lies far outside"),
         ({"segmentation": {"size": [80, 100], "counts": [1, 2]}}, "do not fill its 80 × 100 pixels."),
         ({"segmentation": {"size": [80, 100], "counts": "12"}}, "do not fill its 80 × 100 pixels."),
+        ({"segmentation": {"size": [80, 100], "counts": "1ü"}}, "have a character 'Ã'."),
+        ({"segmentation": {"size": [80, 100], "counts": "1o"}}, "end in the middle of a number."),
         ({"segmentation": {"size": [80], "counts": "12"}}, "have no size of [height, width]."),
         ({"segmentation": {"size": [8, 8], "counts": [1.5]}}, "are neither a list of numbers nor compressed."),
         ({"segmentation": "12"}, "its segmentation is neither a list of polygons nor run lengths."),
@@ -247,9 +249,10 @@ def test_an_annotation_without_a_key_is_named(tmp_path, key):
     [
         ({"width": -5}, "image 9 has a width of -5; it must be at least one pixel."),
         ({"id": None}, "images[0] has no id."),
+        ({"file_name": 9}, "images[0] has a file name that is not text."),
         ({"file_name": "../../9.jpg"}, "'../../9.jpg' is not the path of an image below the image root."),
     ],
-    ids=["size", "id", "path"],
+    ids=["size", "id", "number", "path"],
 )
 def test_a_bad_image_is_named(tmp_path, changes, problem):
     layout.write(tmp_path, [{**layout.image(9), **changes}], [])

@@ -107,6 +107,15 @@ def test_machine_labels_are_refused(tmp_path):
     assert "label /m/01yrx of image 000002b66c9c498e has a confidence of 0.5" in message(tmp_path)
 
 
+def test_a_path_is_not_an_id(tmp_path):
+    layout.v5(tmp_path)
+    layout.text(
+        tmp_path / "train-annotations-human-imagelabels-boxable.csv", layout.LABELS, f"../secret,human,{layout.CAT},1"
+    )
+
+    assert message(tmp_path) == "'../secret' is not the id of an image of Open Images: it is a path."
+
+
 def test_a_box_that_ends_before_it_begins_is_named(tmp_path):
     path = layout.v5(tmp_path) / "train-annotations-bbox.csv"
     path.write_text(path.read_text().replace("0.25,0.75", "0.75,0.25"))

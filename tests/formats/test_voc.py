@@ -183,6 +183,23 @@ def test_a_missing_xml_file_is_named(folder):
     assert message(folder).endswith("2008_000008.xml, although ImageSets/Main lists 2008_000008.")
 
 
+def test_an_image_outside_of_the_folder_is_named(folder):
+    layout.image_list(folder, "val", "../2011_003271")
+
+    assert message(folder).endswith("val.txt lists ../2011_003271, which leads out of the folder.")
+
+
+def test_masks_are_refused_or_written_as_boxes(folder, tmp_path):
+    layout.mask(folder, "SegmentationObject", "2011_003271", np.ones((50, 100)))
+    dataset = voc.read(folder, locations="mask")
+
+    with pytest.raises(DatasetError, match=r"VOC cannot carry a mask, .* masks='box' writes the box of a mask"):
+        voc.write(dataset, tmp_path / "out")
+    voc.write(dataset, tmp_path / "out", masks="box")
+
+    assert same(voc.read(tmp_path / "out"), voc.read(folder))
+
+
 def test_a_bad_mark_is_named(folder):
     path = folder / "ImageSets" / "Main" / "cat_val.txt"
     path.write_text("2011_003271 2\n", encoding="utf-8")

@@ -77,7 +77,12 @@ def read(
 
 
 def write(
-    dataset: Dataset, target: str | os.PathLike[str], *, unknown: str = "refuse", progress: Progress = SILENT
+    dataset: Dataset,
+    target: str | os.PathLike[str],
+    *,
+    unknown: str = "refuse",
+    masks: str = "refuse",
+    progress: Progress = SILENT,
 ) -> None:
     """Write `annotations/panoptic_<split>2017.json` for each split: labels and boxes, without segment pixels.
 
@@ -88,24 +93,25 @@ def write(
         dataset: whose present labels all have a box; splits are train and val.
         target: the folder to write into.
         unknown: `refuse`, or `absent` to write unknown labels as absent.
+        masks: `refuse`, or `box` to write masks as their boxes.
         progress: told about the splits.
 
     Raises:
         DatasetError: the format cannot say what the dataset says.
     """
-    parents = _parents(dataset)
+    parents, kinds = _parents(dataset), writable.box_kinds(masks)
     codes = {name: code for code, name in enumerate(dataset.classes)}
     leaves = [name for name in dataset.classes if name not in parents.values()]
     for split in dataset.splits:
         choosing.one_of("split", split, _SPLITS)
         labels = writable.complete_labels(dataset, split, unknown, "COCO panoptic")
-        found = coco_writing.located(dataset, split, labels, ("box",), "COCO panoptic")
+        found = coco_writing.located(dataset, split, labels, kinds, "COCO panoptic")
         writable.require_located(dataset, split, labels, found, "COCO panoptic", [codes[name] for name in leaves])
         _require_children(dataset, split, labels, found, parents)
         pictures = coco_writing.pictures(dataset, split, f"{split}2017/")
         path = Path(target) / "annotations" / f"panoptic_{split}2017.json"
         with progress.bar(f"Writing {path.name}", len(found), "segments") as bar:
-            places = writable.locations(dataset, split, labels, ("box",), "COCO panoptic")
+            places = writable.locations(dataset, split, labels, kinds, "COCO panoptic")
             segments = coco_writing.objects(places, pictures, coco_instances.CROWD, bar)
             json_sections.write(
                 path,
@@ -132,9 +138,10 @@ def _collect(
     """Add a row for each segment, or for each image and class."""
     shown = Shown(pictures, categories)
     for item in file.items("annotations", f"Segments of {file.path.name}", progress):
-        if "segments_info" not in item:
+        segments = item.get("segments_info")
+        if not isinstance(segments, list) or not all(isinstance(segment, dict) for segment in segments):
             raise DatasetError(f"{file.path}: the annotation of image {item.get('image_id')} has no segments_info.")
-        for segment in item["segments_info"]:
+        for segment in segments:
             coco_instances.add_one(
                 file, {**segment, "image_id": item.get("image_id")}, collector, pictures, categories, shown, locations
             )

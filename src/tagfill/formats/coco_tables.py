@@ -94,6 +94,8 @@ def read_pictures(
             name = _below_root(name_of(item), where)
         except KeyError as missing:
             raise DatasetError(f"{where} has no {missing}.") from None
+        except TypeError:
+            raise DatasetError(f"{where} has a file name that is not text.") from None
         width, height = (_side(item, key, f"{file.path}, image {identity}") for key in ("width", "height"))
         found.append((identity, name, width, height))
         if visit:
@@ -129,7 +131,7 @@ def distinct(names: Sequence[str], ids: Sequence[Any]) -> tuple[str, ...]:
 
 
 def _below_root(name: str, where: str) -> str:
-    path = PurePosixPath(name)
+    path = PurePosixPath(name)  # a number is a TypeError
     if not path.parts or path.is_absolute() or ".." in path.parts:
         raise DatasetError(f"{where}: '{name}' is not the path of an image below the image root.")
     return path.as_posix()

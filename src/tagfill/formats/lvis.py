@@ -121,7 +121,7 @@ class _Verified:
 
     def visit(self, identity: Any, item: dict[str, Any]) -> None:
         for key, kept in ((_ABSENT_KEY, self._absent), (_NOT_EXHAUSTIVE_KEY, self._not_exhaustive)):
-            if key not in item:
+            if not isinstance(item.get(key), list):
                 raise DatasetError(f"{self._path}, image {identity} has no {key}; this is not a file of LVIS.")
             kept[identity] = [self._code(identity, key, category) for category in item[key]]
 

@@ -126,11 +126,16 @@ def decompress(counts: bytes) -> list[int]:
 
     >>> decompress(b"22")
     [2, 2]
+
+    Raises:
+        ValueError: a character is none of these, or the last number does not end.
     """
     runs: list[int] = []
     number = shift = 0
     for character in counts:
         digit = character - 48
+        if not 0 <= digit < 64:
+            raise ValueError(f"the counts of its segmentation have a character {chr(character)!r}")
         number |= (digit & 31) << shift
         shift += 5
         if digit & 32:
@@ -139,4 +144,6 @@ def decompress(counts: bytes) -> list[int]:
             number -= 1 << shift
         runs.append(number + runs[-2] if len(runs) > 2 else number)
         number = shift = 0
+    if shift:
+        raise ValueError("the counts of its segmentation end in the middle of a number")
     return runs

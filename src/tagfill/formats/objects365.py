@@ -19,7 +19,7 @@ from typing import Any
 
 from tagfill.annotations import Dataset
 from tagfill.errors import DatasetError
-from tagfill.formats import choosing, coco_instances, coco_tables, coco_writing
+from tagfill.formats import choosing, coco_instances, coco_tables, coco_writing, writable
 from tagfill.formats.collecting import Collector
 from tagfill.formats.json_sections import JsonFile
 from tagfill.progress import SILENT, Progress
@@ -69,7 +69,12 @@ def read(
 
 
 def write(
-    dataset: Dataset, target: str | os.PathLike[str], *, unknown: str = "refuse", progress: Progress = SILENT
+    dataset: Dataset,
+    target: str | os.PathLike[str],
+    *,
+    unknown: str = "refuse",
+    masks: str = "refuse",
+    progress: Progress = SILENT,
 ) -> None:
     """Write `zhiyuan_objv2_<split>.json` for each split; images stay where they are.
 
@@ -79,6 +84,7 @@ def write(
         dataset: whose present labels all have a box; splits are train and val.
         target: the folder to write into.
         unknown: `refuse`, or `absent` to write unknown labels as absent.
+        masks: `refuse`, or `box` to write masks as their boxes.
         progress: told about the splits.
 
     Raises:
@@ -95,7 +101,7 @@ def write(
             split,
             Path(target) / f"zhiyuan_objv2_{split}.json",
             pictures,
-            kinds=("box",),
+            kinds=writable.box_kinds(masks),
             flags=FLAGS,
             unknown=unknown,
             format_name="Objects365",

@@ -85,6 +85,7 @@ def write(
     target: str | os.PathLike[str],
     *,
     undecided: str = "refuse",
+    masks: str = "refuse",
     progress: Progress = SILENT,
 ) -> None:
     """Write the files of V5: labels, boxes, image lists, classes and hierarchy; images stay where they are.
@@ -96,18 +97,19 @@ def write(
         dataset: with images named `train/<id>.jpg`, `validation/<id>.jpg` and `test/<id>.jpg`.
         target: the folder to write into.
         undecided: `refuse`, or `drop` to write "cannot tell" as not looked at.
+        masks: `refuse`, or `box` to write masks as their boxes.
         progress: told about the splits.
 
     Raises:
         DatasetError: the format cannot say what the dataset says.
     """
-    folder = Path(target)
+    folder, kinds = Path(target), writable.box_kinds(masks)
     for split in dataset.splits:
         choosing.one_of("split", split, tuple(SPLITS))
         labels = dataset.labels(split)
         writable.require_decided(labels, split, undecided, "Open Images")
         boxes = [
-            _box(dataset, split, place) for place in writable.locations(dataset, split, labels, ("box",), "Open Images")
+            _box(dataset, split, place) for place in writable.locations(dataset, split, labels, kinds, "Open Images")
         ]
         ids = [_identity(name, split) for name in dataset.names(dataset.split(split))]
         with progress.bar(f"Writing {split}", None, "files") as bar:

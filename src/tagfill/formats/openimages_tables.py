@@ -57,6 +57,9 @@ def blocks(path: Path, columns: tuple[str, ...], progress: Progress = SILENT) ->
 
 def image_names(ids: pa.Array, folder: str) -> pa.Array:
     """Images' paths below the root."""
+    if pc.any(pc.match_substring(ids, "/")).as_py():
+        wrong = ids.filter(pc.match_substring(ids, "/"))[0].as_py()
+        raise DatasetError(f"'{wrong}' is not the id of an image of Open Images: it is a path.")
     return pc.binary_join_element_wise(folder + "/", ids, ".jpg", "")
 
 

@@ -76,7 +76,12 @@ def read(
 
 
 def write(
-    dataset: Dataset, target: str | os.PathLike[str], *, unknown: str = "refuse", progress: Progress = SILENT
+    dataset: Dataset,
+    target: str | os.PathLike[str],
+    *,
+    unknown: str = "refuse",
+    masks: str = "refuse",
+    progress: Progress = SILENT,
 ) -> None:
     """Write Annotations and ImageSets; images stay where they are.
 
@@ -87,6 +92,7 @@ def write(
         dataset: with splits among train, val and test.
         target: the folder to write into, the counterpart of VOC2012.
         unknown: `refuse`, or `absent` to write unknown labels as absent.
+        masks: `refuse`, or `box` to write masks as their boxes.
         progress: told about the images.
 
     Raises:
@@ -98,7 +104,7 @@ def write(
     for split in dataset.splits:
         choosing.one_of("split", split, voc_files.SPLITS)
         labels = writable.complete_labels(dataset, split, unknown, "VOC")
-        prepared.append((split, labels, list(_photos(dataset, split, labels))))
+        prepared.append((split, labels, list(_photos(dataset, split, labels, writable.box_kinds(masks)))))
         for name in dataset.names(dataset.split(split)):
             if identities.setdefault(_identity(name), name) != name:
                 raise DatasetError(f"VOC knows images by name without suffix, but {name} and another one share it.")
@@ -190,11 +196,11 @@ def _identity(name: str) -> str:
     return PurePosixPath(name.removeprefix("JPEGImages/")).with_suffix("").as_posix()
 
 
-def _photos(dataset: Dataset, split: str, labels: LabelMatrix) -> Iterator[Photo]:
+def _photos(dataset: Dataset, split: str, labels: LabelMatrix, kinds: tuple[str, ...]) -> Iterator[Photo]:
     """What to write about each image of a split."""
     table = dataset.images.take(dataset.split(split)).to_pylist()
     things: list[list[Thing]] = [[] for _ in table]
-    for place in writable.locations(dataset, split, labels, ("box",), "VOC"):
+    for place in writable.locations(dataset, split, labels, kinds, "VOC"):
         flags = tuple(flag for flag in voc_files.FLAGS if flag in (place.row["flags"] or ()))
         box = {side: place.row[side] for side in "xywh"}
         things[place.image].append(Thing(dataset.classes[place.label], flags, box))

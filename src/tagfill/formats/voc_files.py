@@ -53,6 +53,9 @@ def image_lists(folder: Path) -> dict[str, list[str]]:
     lists = {split: sorted(_lines(path)) for split, path in paths.items() if path.is_file()}
     if not lists:
         raise DatasetError(f"{main} has no train.txt, val.txt or test.txt.")
+    for split, ids in lists.items():
+        if outside := next((name for name in ids if name.startswith("/") or ".." in name.split("/")), None):
+            raise DatasetError(f"{main / split}.txt lists {outside}, which leads out of the folder.")
     return lists
 
 

@@ -18,6 +18,7 @@ from tagfill.annotations import POSITIVE, UNKNOWN, Dataset, LabelMatrix
 from tagfill.errors import DatasetError
 from tagfill.formats import choosing
 
+_MASK_HINT = ", and masks='box' writes the box of a mask"
 _ROWS = 1 << 12  # as Python objects at a time
 
 
@@ -80,6 +81,12 @@ def locations(
                     yield Location(place, code, row)
 
 
+def box_kinds(masks: str) -> tuple[str, ...]:
+    """The kinds of locations for a format that has boxes only: masks are refused, or written as their boxes."""
+    choosing.one_of("masks", masks, ("refuse", "box"))
+    return ("box", "mask") if masks == "box" else ("box",)
+
+
 def state(labels: LabelMatrix, image: int, label: int) -> int:
     """What is known about one pair."""
     start, end = labels.starts[image], labels.starts[image + 1]
@@ -139,7 +146,7 @@ def _refuse_unsayable(row: dict[str, Any], kinds: Collection[str], format_name: 
     if row["kind"] not in kinds:
         raise DatasetError(
             f"{format_name} cannot carry a {row['kind']}, but '{row['label']}' of {row['image']} has one; "
-            f"it carries {' and '.join(kinds)} only."
+            f"it carries {' and '.join(kinds)} only{_MASK_HINT if row['kind'] == 'mask' else ''}."
         )
     if row["present"] is not None and not row["present"]:
         raise DatasetError(
