@@ -103,7 +103,7 @@ orphan: true
 Written by `{results["command"]}` at commit `{results["commit"]}` on a machine of {machine["cores"]} cores
 ({machine["system"]}, Python {machine["python"]}) that did other work at the same time: take the times as an order of
 magnitude. Memory is what the kernel counts as private to a fresh process, beyond the interpreter with its imports, in
-millions of bytes.
+millions of bytes; for the peak it is looked at every 50 ms.
 
 ## From Parquet to a label matrix
 
