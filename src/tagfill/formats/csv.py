@@ -202,10 +202,10 @@ def _decided(dataset: Dataset, bar: Bar) -> Iterator[tuple[str, str, str, str]]:
     labels = dataset.labels()
     words = {POSITIVE: "1", NEGATIVE: "0", UNKNOWN: ""}
     for at, record in enumerate(dataset.images.select(["image", "split"]).to_pylist()):
-        start, stop = int(labels.starts[at]), int(labels.starts[at + 1])
-        if start == stop:
+        entries = slice(int(labels.starts[at]), int(labels.starts[at + 1]))
+        known = list(zip(labels.classes[entries].tolist(), labels.values[entries].tolist(), strict=True))
+        if not known:
             yield record["image"], "", "", record["split"]
-        for entry in range(start, stop):
-            label = dataset.classes[labels.classes[entry]]
-            yield record["image"], label, words[int(labels.values[entry])], record["split"]
+        for label, value in known:
+            yield record["image"], dataset.classes[label], words[value], record["split"]
         bar.advance()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import pyarrow.compute as pc
 
 from tagfill.annotations import NEGATIVE, POSITIVE, Dataset
 from tagfill.formats.image_files import check_name
+
+_IMAGES_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
@@ -46,18 +49,28 @@ def by_image(dataset: Dataset, *, with_rows: bool = True) -> Iterator[ImageRows]
     """Every image in the order of the dataset; without rows it is quicker and needs less memory."""
     labels = dataset.labels()
     words = {POSITIVE: True, NEGATIVE: False}
-    rows = dataset.rows() if with_rows else None
-    if rows is not None:
-        codes = pc.index_in(rows["image"], value_set=dataset.images["image"]).to_numpy(zero_copy_only=False)
-        order = np.argsort(codes, kind="stable")
-        starts = np.searchsorted(codes[order], np.arange(len(dataset) + 1))
-    for at, record in enumerate(dataset.images.to_pylist()):
+    rows = _rows_by_image(dataset) if with_rows else iter([[]] * len(dataset))
+    for at, (record, its_rows) in enumerate(zip(dataset.images.to_pylist(), rows, strict=True)):
         check_name(record["image"], dataset.name)
-        entries = range(int(labels.starts[at]), int(labels.starts[at + 1]))
+        entries = slice(int(labels.starts[at]), int(labels.starts[at + 1]))
+        known = zip(labels.classes[entries].tolist(), labels.values[entries].tolist(), strict=True)
         yield ImageRows(
             image=record["image"],
             split=record["split"],
             size=(record["width"], record["height"]) if record["width"] and record["height"] else None,
-            states={dataset.classes[labels.classes[entry]]: words.get(int(labels.values[entry])) for entry in entries},
-            rows=rows.take(pa.array(order[starts[at] : starts[at + 1]])).to_pylist() if rows is not None else [],
+            states={dataset.classes[label]: words.get(value) for label, value in known},
+            rows=its_rows,
         )
+
+
+def _rows_by_image(dataset: Dataset) -> Iterator[list[dict[str, Any]]]:
+    """The rows of each image, some thousand images at a time."""
+    rows = dataset.rows()
+    codes = pc.index_in(rows["image"], value_set=dataset.images["image"]).to_numpy(zero_copy_only=False)
+    order = np.argsort(codes, kind="stable")
+    starts = np.searchsorted(codes[order], np.arange(len(dataset) + 1)).tolist()
+    for first in range(0, len(dataset), _IMAGES_AT_ONCE):
+        bounds = starts[first : first + _IMAGES_AT_ONCE + 1]
+        block = rows.take(pa.array(order[bounds[0] : bounds[-1]])).to_pylist()
+        for start, stop in pairwise(bounds):
+            yield block[start - bounds[0] : stop - bounds[0]]

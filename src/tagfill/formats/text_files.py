@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from tagfill.errors import DatasetError
 from tagfill.progress import SILENT, Progress
 
 _REPORT_BYTES = 1 << 20
+_NEEDS_QUOTES = re.compile(r'^ |[,\t"\n\r]').search
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -49,7 +51,7 @@ def row(values: Iterable[str], delimiter: str = ",") -> bytes:
     >>> row(["a, b.jpg", "007", ""])
     b'"a, b.jpg",007,\n'
     """
-    return (delimiter.join(_quoted(value, delimiter) for value in values) + "\n").encode()
+    return (delimiter.join([_quoted(value) for value in values]) + "\n").encode()
 
 
 def bad_line(path: Path, number: int, found: str, remedy: str) -> DatasetError:
@@ -77,10 +79,8 @@ def delimiter_of(path: Path) -> str:
     return "\t" if path.suffix.lower() in (".tsv", ".tab") else ","
 
 
-def _quoted(value: str, delimiter: str) -> str:
-    if value.startswith(" ") or any(sign in value for sign in (delimiter, '"', "\n", "\r")):
-        return '"' + value.replace('"', '""') + '"'
-    return value
+def _quoted(value: str) -> str:
+    return '"' + value.replace('"', '""') + '"' if _NEEDS_QUOTES(value) else value
 
 
 def _decoded(path: Path, progress: Progress) -> Iterator[str]:
