@@ -68,6 +68,15 @@ class Prediction:
     maps: Tensor | None = None
     features: Tensor | None = None
 
+    def detach(self) -> Prediction:
+        """The same values without a gradient."""
+        maps, features = self.maps, self.features
+        return Prediction(
+            self.logits.detach(),
+            None if maps is None else maps.detach(),
+            None if features is None else features.detach(),
+        )
+
 
 class Ranks:
     """What processes that train together may ask of each other; this one stands alone.

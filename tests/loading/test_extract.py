@@ -81,9 +81,9 @@ def test_pooled_features_are_the_mean_of_the_maps(whole, view):
 
 
 def test_plain_features_are_those_of_the_backbone(whole):
-    ((pixels, _),) = load(scenes(), [[Item(7, 7)]], EVAL, (64, 64), seed=0, workers=0)
+    (loaded,) = load(scenes(), [[Item(7, 7)]], EVAL, (64, 64), seed=0, workers=0)
     with torch.no_grad():
-        features = tiny().eval()(pixels)
+        features = tiny().eval()(loaded.pixels)
     np.testing.assert_allclose(maps_of(whole, "eval")[7], features[0].permute(1, 2, 0).numpy(), rtol=1e-4, atol=1e-5)
 
 

@@ -103,12 +103,14 @@ def train(
 
 def _override(content: dict[str, Any], text: str) -> None:
     """Set one value of a recipe by its path; a setting of stages goes to all of them."""
+    from tagfill.training.recipe import Recipe, Stage
+
     path, equals, value = text.partition("=")
     if not equals:
         raise TagfillError(f"--set {text} has no value; write it as in --set memory.storage=disk.")
     keys = path.split(".")
     targets: list[dict[str, Any]] = [content]
-    if keys[0] in ("optimizer", "start", "train", "input", "crop_scale"):
+    if keys[0] not in Recipe.model_fields and keys[0] in Stage.model_fields:
         targets = content["stages"]
     for target in targets:
         for key in keys[:-1]:

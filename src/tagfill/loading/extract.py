@@ -18,9 +18,8 @@ from torch import Tensor
 from tagfill.annotations import Dataset
 from tagfill.errors import TagfillError
 from tagfill.files import replacing, sync_file
-from tagfill.images import Geometry
 from tagfill.loading.cache import SHARD_ROWS, FeatureCache, Manifest, ViewRecord, pack_geometry, shard_path
-from tagfill.loading.pixels import Item, load
+from tagfill.loading.pixels import Item, Loaded, load
 from tagfill.loading.planned import parse_views
 from tagfill.models import Backbone
 from tagfill.progress import SILENT, Bar, Progress
@@ -84,7 +83,7 @@ def extract(
 
 def _look(
     backbone: Backbone,
-    loaded: Iterator[tuple[Tensor, Geometry]],
+    loaded: Iterator[Loaded],
     arrays: _Arrays,
     part: slice,
     manifest: Manifest,
@@ -93,13 +92,15 @@ def _look(
     """Spatial features of one shard, as they are stored; pooled ones and geometry go into their arrays."""
     maps = np.empty((part.stop - part.start, *manifest.grid, manifest.channels), dtype=manifest.dtype)
     done = 0
-    for pixels, geometry in loaded:
-        cells = _features(backbone, pixels)
+    for views in loaded:
+        for error in views.bad:
+            raise error
+        cells = _features(backbone, views.pixels)
         here = slice(done, done + len(cells))
         there = slice(part.start + here.start, part.start + here.stop)
         maps[here] = _encode(cells, manifest)
         arrays.pooled[there] = cells.mean((1, 2)).numpy()
-        arrays.geometry[there] = pack_geometry(geometry)
+        arrays.geometry[there] = pack_geometry(views.geometry)
         bar.advance(len(cells))
         done = here.stop
     return maps

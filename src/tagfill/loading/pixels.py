@@ -6,7 +6,7 @@ from that address, so that neither their number nor their order changes a pixel.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from tagfill.annotations import Dataset
 from tagfill.contract import Batch
+from tagfill.errors import ImageError, TagfillError
 from tagfill.images import EVAL, Geometry, Root, View, look, open_root
 from tagfill.loading.source import EVALUATION_BATCH, chunks, make_batch
 
@@ -31,33 +32,72 @@ class Item:
     view: int = 0
 
 
-class _Views(TorchDataset[tuple[NDArray[np.uint8], Geometry]]):
+Sample = tuple[NDArray[np.uint8], Geometry] | ImageError
+
+
+@dataclass
+class Loaded:
+    """Views that belong to one batch.
+
+    Attributes:
+        pixels: n×3×H×W uint8, channels last in memory.
+        geometry: of the n views.
+        kept: which items of the batch they are; bad images are missing.
+        bad: what was wrong with those.
+    """
+
+    pixels: torch.Tensor
+    geometry: Geometry
+    kept: NDArray[np.int64]
+    bad: list[ImageError]
+
+
+class _Views(TorchDataset[Sample]):
     def __init__(self, root: Root, names: Sequence[str], view: View, size: tuple[int, int], seed: int) -> None:
         self._root, self._names, self._view, self._size, self._seed = root, names, view, size, seed
 
-    def __getitem__(self, item: Item) -> tuple[NDArray[np.uint8], Geometry]:
+    def __getitem__(self, item: Item) -> Sample:
         address = {"seed": self._seed, "epoch": item.epoch, "index": item.index, "number": item.view}
-        return look(self._root, self._names[item.row], self._view, self._size, **address)
+        try:
+            return look(self._root, self._names[item.row], self._view, self._size, **address)
+        except ImageError as error:
+            return error
 
-
-def _join(samples: list[tuple[NDArray[np.uint8], Geometry]]) -> tuple[torch.Tensor, Geometry]:
-    pixels = torch.from_numpy(np.stack([pixels for pixels, _ in samples]))
-    return pixels.permute(0, 3, 1, 2), Geometry.join([geometry for _, geometry in samples])
+    def join(self, samples: list[Sample]) -> Loaded:
+        """The good views of a batch as one array."""
+        good = [sample for sample in samples if not isinstance(sample, ImageError)]
+        bad = [sample for sample in samples if isinstance(sample, ImageError)]
+        kept = np.array([at for at, sample in enumerate(samples) if not isinstance(sample, ImageError)], dtype=np.int64)
+        pixels = np.stack([pixels for pixels, _ in good]) if good else np.empty((0, *self._size, 3), np.uint8)
+        geometry = Geometry.join([Geometry.whole(0), *(geometry for _, geometry in good)])
+        return Loaded(torch.from_numpy(pixels).permute(0, 3, 1, 2), geometry, kept, bad)
 
 
 def load(
     dataset: Dataset, batches: list[list[Item]], view: View, size: tuple[int, int], *, seed: int, workers: int
-) -> Iterator[tuple[torch.Tensor, Geometry]]:
-    """The pixels (B×3×H×W uint8, channels last in memory) and the geometry of each batch, in order."""
+) -> Iterator[Loaded]:
+    """The views of each batch, in order."""
     views = _Views(open_root(dataset.root), dataset.names(), view, size, seed)
-    loader: DataLoader[tuple[NDArray[np.uint8], Geometry]] = DataLoader(
+    loader: DataLoader[Sample] = DataLoader(
         views,
         batch_sampler=batches,
         num_workers=workers,
-        collate_fn=_join,
+        collate_fn=views.join,
         generator=torch.Generator(),
     )
-    yield from loader
+    try:
+        yield from loader
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        raise TagfillError(
+            "A process that decodes images was killed, perhaps because memory ran out; use fewer --workers or smaller "
+            "batches, and resume."
+        ) from None
+
+
+def _raise(error: ImageError) -> None:
+    raise error
 
 
 class PixelSource:
@@ -70,6 +110,7 @@ class PixelSource:
         seed: of the run.
         workers: processes that decode; 0 decodes in this one.
         train_split: the split to train on.
+        on_bad: told about each image that cannot be decoded and is left out of its batch; by default it is raised.
     """
 
     def __init__(
@@ -81,9 +122,11 @@ class PixelSource:
         seed: int,
         workers: int = 0,
         train_split: str = "train",
+        on_bad: Callable[[ImageError], None] = _raise,
     ) -> None:
         self._dataset, self._size, self._view, self._seed, self._workers = dataset, size, view, seed, workers
         self._train_split = train_split
+        self._on_bad = on_bad
 
     def train(self, batches: Sequence[NDArray[np.int64]], epoch: int) -> Iterator[Batch]:
         """Batches of the training split in the views of an epoch."""
@@ -99,5 +142,8 @@ class PixelSource:
         rows, labels = self._dataset.split(split), self._dataset.labels(split)
         items = [[Item(int(rows[i]), int(i), epoch) for i in batch] for batch in batches]
         loaded = load(self._dataset, items, view, self._size, seed=self._seed, workers=self._workers)
-        for index, (pixels, geometry) in zip(batches, loaded, strict=True):
-            yield make_batch(index, labels.rows(index), pixels, geometry, name)
+        for index, views in zip(batches, loaded, strict=True):
+            for error in views.bad:
+                self._on_bad(error)
+            kept = index[views.kept]
+            yield make_batch(kept, labels.rows(kept), views.pixels, views.geometry, name)

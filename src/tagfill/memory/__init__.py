@@ -129,6 +129,14 @@ class Memory:
             checksums[name] = array.checksum()
         return checksums
 
+    def checksums(self) -> dict[str, str]:
+        """The checksum of each file's content as of now."""
+        return {name: array.checksum() for name, array in self._files().items()}
+
+    def paths(self) -> list[Path]:
+        """The files, with everything written that was changed."""
+        return [array.written() for array in self._files().values()]
+
     def forget(self, before: int) -> None:
         """Checkpoints older than `before` are gone."""
         for array in self._files().values():

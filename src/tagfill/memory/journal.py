@@ -69,6 +69,11 @@ class JournaledArray:
         """A checksum of the whole content, kept up to date row by row."""
         return f"{int(self._digests.sum(dtype=np.uint64)):016x}"
 
+    def written(self) -> Path:
+        """The path of the array, with all changes in the file."""
+        self._flush()
+        return self.path
+
     def mark(self, checkpoint: int) -> None:
         """Content as of now belongs to `checkpoint`; later changes can be undone back to here."""
         self._flush()
@@ -140,7 +145,7 @@ class JournaledArray:
 
 
 def _allocate(path: Path, size: int) -> None:
-    """A file of zeros that has its place on disk, so that a full disk is found out now and not in the middle of a run."""
+    """A file of zeros with its place on disk reserved, so that a full disk is found out now and not in mid-run."""
     with path.open("wb") as file:
         file.truncate(size)
         try:

@@ -42,6 +42,10 @@ class Classifier(nn.Module):
         prediction: Prediction = self.head(inputs, maps=maps)
         return prediction
 
+    def with_head(self, head: nn.Module) -> Classifier:
+        """The same backbone under another head."""
+        return Classifier(self.backbone, head, self.head_name, self.classes)
+
     def freeze_backbone(self, frozen: bool) -> None:
         """Leave the backbone out of training, or let it train again."""
         if self.backbone is not None:

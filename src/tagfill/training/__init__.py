@@ -2,8 +2,8 @@
 
 from tagfill.training.evaluation import Evaluation, evaluate
 from tagfill.training.folder import Run
-from tagfill.training.loop import Saving
 from tagfill.training.recipe import Recipe, make_recipe, read_recipe
+from tagfill.training.saving import Saving
 from tagfill.training.starting import resume, start, train
 
 __all__ = [

@@ -40,6 +40,8 @@ class State:
         epoch: under way, from 1; one more than there are when the stage is done.
         step: steps of that epoch that are done.
         best: the best epoch so far in this stage: epoch and score.
+        stale: epochs since then.
+        done: whether the stage has ended early.
         metrics_bytes: length of `metrics.jsonl`.
         memory_stage: the stage that the memory was created in, whose folder holds its files.
         disk: per rank, the checksum of each memory on disk.
@@ -52,6 +54,8 @@ class State:
     epoch: int
     step: int
     best: dict[str, float] | None = None
+    stale: int = 0
+    done: bool = False
     metrics_bytes: int = 0
     memory_stage: int = 0
     disk: list[dict[str, str]] = field(default_factory=list)

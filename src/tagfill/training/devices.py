@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -19,6 +20,8 @@ from torch import Tensor, nn
 from tagfill.contract import Batch, Ranks
 from tagfill.errors import TagfillError
 
+_PRECISIONS: dict[str, Any] = {"float32": "32-true", "bfloat16": "bf16-mixed", "float16": "16-mixed"}
+
 
 class Devices:
     """One or several processes that train together.
@@ -26,9 +29,10 @@ class Devices:
     Args:
         processes: on this machine; under torchrun its own number is taken.
         device: `cpu`, `cuda`, `mps`, or `auto`.
+        precision: of the network's arithmetic: `float32`, `bfloat16` or `float16`, the latter two mixed.
     """
 
-    def __init__(self, processes: int = 1, device: str = "cpu") -> None:
+    def __init__(self, processes: int = 1, device: str = "cpu", precision: str = "float32") -> None:
         processes = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
         world = int(os.environ.get("WORLD_SIZE", processes))
         self._fabric = Fabric(
@@ -36,6 +40,7 @@ class Devices:
             devices=processes,
             num_nodes=max(1, world // processes),
             strategy="ddp" if world > 1 else "auto",
+            precision=_PRECISIONS[precision],
         )
         self._fabric.launch()
         self.ranks: Ranks = Ranks() if world == 1 else _FabricRanks(self._fabric)
@@ -54,6 +59,16 @@ class Devices:
         """The batch with inputs and labels on the device."""
         device = self._fabric.device
         return Batch(batch.index, batch.labels.to(device), batch.inputs.to(device), batch.geometry, batch.views)
+
+    def sharing(self, wrapped: nn.Module, now: bool) -> AbstractContextManager[None]:
+        """Forward and backward passes inside share gradients between processes only if `now`; they add up otherwise."""
+        if self.ranks.world == 1:
+            return nullcontext()
+        return self._fabric.no_backward_sync(wrapped, enabled=not now)  # type: ignore[arg-type]
+
+    def clip(self, wrapped: nn.Module, optimizer: Any, norm: float) -> None:
+        """Scale gradients down so that their norm over all weights is at most `norm`."""
+        self._fabric.clip_gradients(wrapped, optimizer, max_norm=norm)
 
     def backward(self, loss: Tensor) -> None:
         """Gradients of the loss, averaged over processes."""

@@ -2,99 +2,85 @@
 
 from __future__ import annotations
 
-import shutil
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
-from tagfill.contract import Batch, Prediction, Ranks
+from tagfill.contract import Batch, Prediction
 from tagfill.draws import seed_of
 from tagfill.errors import RunError
+from tagfill.files import write_json
 from tagfill.progress import Bar, Progress
-from tagfill.training import checkpoints
-from tagfill.training.checkpoints import Checkpoint, State
+from tagfill.training import saving
+from tagfill.training.checkpoints import Checkpoint
 from tagfill.training.evaluation import Evaluation, gather, summarise
-from tagfill.training.stage import ActiveStage, Setting, enter, memory_folder
+from tagfill.training.interruption import Interruption
+from tagfill.training.optimizers import set_rate
+from tagfill.training.saving import Saving
+from tagfill.training.stage import ActiveStage, Setting, below, enter
+from tagfill.training.tensorboard import Events
+from tagfill.training.totals import Totals
+from tagfill.training.validating import observed_labels
 
-_ASK_EVERY = 16  # steps between two questions to the main process whether the clock says to save
-
-
-@dataclass
-class Saving:
-    """When to save besides the beginning of a stage and the end of the run."""
-
-    every_steps: int | None = None
-    every_minutes: float | None = 5.0
+_ASK_EVERY = 16  # steps between two questions to the other processes whether it is time to save or to stop
 
 
 @dataclass
-class Totals:
-    """Sums of the loss terms of an epoch so far."""
+class Standing:
+    """How far a stage has come.
 
-    sums: dict[str, Tensor] = field(default_factory=dict)
-    images: int = 0
+    Attributes:
+        best: epoch and score of the best one so far.
+        stale: epochs since then.
+        done: whether the stage has ended early.
+    """
 
-    def add(self, terms: dict[str, Tensor], images: int) -> None:
-        """One more step."""
-        for name, value in terms.items():
-            total = self.sums.setdefault(name, torch.zeros((), dtype=torch.float64))
-            total += value.detach().double().cpu() * images
-        self.images += images
-
-    def means(self, ranks: Ranks) -> dict[str, float]:
-        """The mean of each term over the images of all ranks."""
-        count = float(ranks.sum(torch.tensor(float(self.images), dtype=torch.float64)))
-        return {name: float(ranks.sum(self.sums[name])) / max(count, 1.0) for name in sorted(self.sums)}
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """As tensors."""
-        return {**{f"sum.{name}": value for name, value in self.sums.items()}, "images": torch.tensor(self.images)}
-
-    @classmethod
-    def from_state(cls, state: dict[str, Tensor]) -> Totals:
-        """Back from `state_dict`."""
-        sums = {name.removeprefix("sum."): value for name, value in state.items() if name.startswith("sum.")}
-        return cls(sums, int(state["images"]))
+    best: dict[str, float] | None = None
+    stale: int = 0
+    done: bool = False
 
 
 class Trainer:
     """Runs all stages of a recipe, from the beginning or from a checkpoint."""
 
-    def __init__(self, setting: Setting, saving: Saving, progress: Progress, checkpoint: Checkpoint | None) -> None:
+    def __init__(self, setting: Setting, due: Saving, progress: Progress, checkpoint: Checkpoint | None) -> None:
         self._setting = setting
-        self._saving = saving
+        self._saving = due
         self._progress = progress
         self._checkpoint = checkpoint
-        self._best: dict[str, float] | None = None
+        self._standing = Standing()
         self._totals = Totals()
         self._last_save = time.monotonic()
+        self._interruption = Interruption()
+        self._events = Events(setting.run.folder / "tensorboard") if setting.devices.main else None
 
     def run(self) -> dict[str, float]:
         """Train to the end; gives stage, epoch and score of the best epoch of the last stage."""
         checkpoint, active = self._checkpoint, None
         first = checkpoint.state.stage if checkpoint else 0
-        for number in range(first, len(self._setting.recipe.stages)):
-            active = enter(self._setting, number, active, checkpoint)
-            epoch, step = 1, 0
-            if checkpoint is not None:
-                epoch, step, self._best = checkpoint.state.epoch, checkpoint.state.step, checkpoint.state.best
-                prefix = "totals."
-                totals = {k.removeprefix(prefix): v for k, v in checkpoint.rank.items() if k.startswith(prefix)}
-                self._totals = Totals.from_state(totals)
-                checkpoint = None
-            else:
-                self._best = None
-                self._save(active, 1, 0)
-            while epoch <= active.stage.epochs:
-                self._epoch(active, epoch, step)
-                epoch, step = epoch + 1, 0
-        assert active is not None
-        self._save(active, active.stage.epochs + 1, 0)
+        with self._interruption:
+            for number in range(first, len(self._setting.recipe.stages)):
+                active = enter(self._setting, number, active, checkpoint)
+                epoch, step = 1, 0
+                self._standing = Standing()
+                if checkpoint is not None:
+                    epoch, step = checkpoint.state.epoch, checkpoint.state.step
+                    self._standing = Standing(checkpoint.state.best, checkpoint.state.stale, checkpoint.state.done)
+                    self._totals = Totals.from_state(below(checkpoint.rank, "totals"))
+                    checkpoint = None
+                else:
+                    self._save(active, 1, 0)
+                while epoch <= active.stage.epochs and not self._standing.done:
+                    self._epoch(active, epoch, step)
+                    epoch, step = epoch + 1, 0
+            assert active is not None
+            self._save(active, epoch, 0)
         active.memory.close()
-        assert self._best is not None
-        return self._best
+        if self._events is not None:
+            self._events.close()
+        assert self._standing.best is not None
+        return self._standing.best
 
     def _epoch(self, active: ActiveStage, epoch: int, done: int) -> None:
         if done == 0:
@@ -102,117 +88,149 @@ class Trainer:
             active.method.begin_epoch(epoch)
         begin = time.monotonic()
         batches = active.sampler.batches(epoch)
+        parts = [active.parts(batch) for batch in batches[done:]]
         visits = sum(map(len, batches[done:]))
+        loaded = active.source.train([part for batch in parts for part in batch], epoch)
         title = f"{active.stage.name} {epoch}/{active.stage.epochs}"
         with self._progress.bar(title, visits, "img") as bar:
-            for step, batch in enumerate(active.source.train(batches[done:], epoch), start=done):
-                self._step(active, epoch, step, batch, bar)
-                if step + 1 < len(batches) and self._due(step):
-                    self._save(active, epoch, step + 1)
+            for step, batch in enumerate(parts, start=done):
+                shares = [len(part) / sum(map(len, batch)) for part in batch]
+                self._step(active, epoch, step, [(share, next(loaded)) for share in shares], bar)
+                if step + 1 < len(batches):
+                    self._pause(active, epoch, step + 1, self._due(step))
         self._end_epoch(active, epoch, time.monotonic() - begin, visits)
-        if epoch < active.stage.epochs and self._due(len(batches) - 1):
-            self._save(active, epoch + 1, 0)
+        over = self._standing.done or epoch == active.stage.epochs
+        self._pause(active, epoch + 1, 0, not over and self._due(len(batches) - 1))
 
-    def _step(self, active: ActiveStage, epoch: int, step: int, batch: Batch, bar: Bar) -> None:
-        setting = self._setting
-        torch.manual_seed(
-            seed_of(setting.recipe.seed, f"step {active.number}", epoch, step, setting.devices.ranks.rank)
-        )
-        placed = setting.devices.place(batch)
-        active.memory.begin_step()
+    def _step(self, active: ActiveStage, epoch: int, step: int, parts: list[tuple[float, Batch]], bar: Bar) -> None:
+        """One step of the optimiser, over the parts of a batch and the share of the batch that each is."""
+        devices, stage, seed = self._setting.devices, active.stage, self._setting.recipe.seed
+        factor = stage.schedule.at((epoch - 1) * active.sampler.steps + step, active.sampler.steps, stage.epochs)
+        active.task.lr = stage.optimizer.lr * factor
+        set_rate(active.optimizer.optimizer, active.task.lr)
+        torch.manual_seed(seed_of(seed, f"step {active.number}", epoch, step, devices.ranks.rank))
         active.wrapped.train()
-        prediction: Prediction = active.wrapped(placed.inputs, maps=active.maps)
-        terms = active.method.loss(placed, prediction)
-        loss = torch.stack(list(terms.values())).sum()
-        if not bool(torch.isfinite(loss)):
-            bad = next(name for name, value in terms.items() if not bool(torch.isfinite(value)))
-            raise RunError(
-                f"The loss term '{bad}' is {float(terms[bad].detach())} in epoch {epoch}, step {step + 1}; "
-                "lower the learning rate."
-            )
-        setting.devices.backward(loss)
+        shown = 0.0
+        for number, (share, batch) in enumerate(parts, start=1):
+            if not len(batch.index):
+                self._skip(active, epoch, step)
+                continue
+            placed = devices.place(batch)
+            active.memory.begin_step()
+            with devices.sharing(active.wrapped, number == len(parts)):
+                prediction: Prediction = active.wrapped(placed.inputs, maps=active.maps)
+                terms = active.method.loss(placed, prediction)
+                loss = torch.stack(list(terms.values())).sum()
+                if not bool(torch.isfinite(loss)):
+                    self._refuse(active, epoch, step, placed, {k: float(v.detach()) for k, v in terms.items()})
+                devices.backward(share * loss)
+            with torch.no_grad():
+                active.method.observe(placed, prediction.detach())
+            self._totals.add(terms, len(placed.index))
+            bar.advance(len(placed.index))
+            shown += share * float(loss.detach())
+        if stage.clip_norm is not None:
+            devices.clip(active.wrapped, active.optimizer, stage.clip_norm)
         active.optimizer.step()
         active.optimizer.zero_grad()
-        with torch.no_grad():
-            active.method.observe(placed, _detached(prediction))
-        self._totals.add(terms, len(placed.index))
-        bar.advance(len(placed.index))
-        bar.note(f"loss {float(loss.detach()):.4f}")
+        if active.average is not None:
+            active.average.update(active.module)
+        best = self._standing.best
+        bar.note(f"loss {shown:.4f}" + ("" if best is None else f"  best mAP {100 * best['score']:.2f}"))
 
     def _end_epoch(self, active: ActiveStage, epoch: int, seconds: float, visits: int) -> None:
-        setting = self._setting
+        setting, standing = self._setting, self._standing
         setting.devices.share_buffers(active.module)
         losses = self._totals.means(setting.devices.ranks)
         validation = self._validate(active)
-        score = validation.mean if validation is not None else float(epoch)
-        better = self._best is None or score > self._best["score"]
+        score = validation.mean if validation is not None and setting.recipe.select == "mAP" else float(epoch)
+        better = standing.best is None or score > standing.best["score"]
         if better:
-            self._best = {"stage": active.number, "epoch": epoch, "score": score}
+            standing.best = {"stage": active.number, "epoch": epoch, "score": score}
+            active.keep_best(setting)
+        standing.stale = 0 if better else standing.stale + 1
+        standing.done = self._stops(active, score)
         if setting.devices.main:
-            if better:
-                active.full.save(setting.run.model_folder)
-            line = {"stage": active.stage.name, "epoch": epoch, "loss": losses, "best": better}
+            line = {"stage": active.stage.name, "epoch": epoch, "lr": active.task.lr, "loss": losses, "best": better}
             if validation is not None:
                 line["val_mAP"] = 100 * validation.mean
             setting.run.append("metrics.jsonl", line)
-            setting.run.append(
-                "timings.jsonl", {"stage": active.stage.name, "epoch": epoch, "seconds": seconds, "images": visits}
-            )
+            took = {"stage": active.stage.name, "epoch": epoch, "seconds": seconds, "images": visits}
+            setting.run.append("timings.jsonl", took)
+            assert self._events is not None
+            scalars = {"lr": active.task.lr, **{f"loss/{name}": value for name, value in losses.items()}}
+            if validation is not None:
+                scalars["val/mAP"] = 100 * validation.mean
+            self._events.write(sum(s.epochs for s in setting.recipe.stages[: active.number]) + epoch, scalars)
         shown = " ".join(f"{name} {value:.4f}" for name, value in losses.items())
-        scored = "" if validation is None else f"  val mAP {100 * score:.2f}{' (best)' if better else ''}"
+        scored = "" if validation is None else f"  val mAP {100 * validation.mean:.2f}{' (best)' if better else ''}"
         self._progress.say(f"{active.stage.name} epoch {epoch}/{active.stage.epochs}  {shown}{scored}")
+        if standing.done and epoch < active.stage.epochs:
+            self._progress.say(f"{active.stage.name} stops after epoch {epoch}: no better one is expected")
+
+    def _stops(self, active: ActiveStage, score: float) -> bool:
+        stopping, best = active.stage.stopping, self._standing.best
+        assert best is not None
+        if stopping.patience is not None and self._standing.stale >= stopping.patience:
+            return True
+        return stopping.drop is not None and 100 * (best["score"] - score) > stopping.drop
 
     def _validate(self, active: ActiveStage) -> Evaluation | None:
         dataset = self._setting.dataset
         if "val" not in dataset.splits:
             return None
         gathered = gather(active.task.predict("val"), self._setting.devices.ranks, len(dataset.classes))
+        if self._setting.recipe.val_labels == "observed":
+            gathered.labels[:] = observed_labels(dataset, "val")[gathered.index]
         return summarise(gathered, "val", dataset.classes)
 
+    def _skip(self, active: ActiveStage, epoch: int, step: int) -> None:
+        """No image of a batch could be decoded; processes that wait for each other's gradients cannot pass over it."""
+        if self._setting.devices.ranks.world > 1:
+            raise RunError(
+                f"None of the images of step {step + 1} of epoch {epoch} can be decoded; find them with "
+                "'tagfill inspect --decode'."
+            )
+
+    def _refuse(self, active: ActiveStage, epoch: int, step: int, batch: Batch, terms: dict[str, float]) -> None:
+        """Stop on a loss that is not a number, and keep what it was made from."""
+        setting = self._setting
+        rows = setting.dataset.split("train")[batch.index.numpy()]
+        path = setting.run.folder / f"not-finite-rank{setting.devices.ranks.rank}.json"
+        images = setting.dataset.names(rows)
+        write_json(path, {"stage": active.stage.name, "epoch": epoch, "step": step, "terms": terms, "images": images})
+        bad = next(name for name, value in terms.items() if not torch.isfinite(torch.tensor(value)))
+        raise RunError(
+            f"The loss term '{bad}' is {terms[bad]} in epoch {epoch}, step {step + 1}; {path} lists the images of the "
+            "batch. Lower the learning rate, or look at those images."
+        )
+
     def _due(self, step: int) -> bool:
-        if self._saving.every_steps is not None and (step + 1) % self._saving.every_steps == 0:
+        every, minutes = self._saving.every_steps, self._saving.every_minutes
+        if every is not None and (step + 1) % every == 0:
             return True
-        minutes = self._saving.every_minutes
-        if minutes is None or (self._setting.devices.ranks.world > 1 and step % _ASK_EVERY):
+        if minutes is None or not self._may_ask(step):
             return False
         overdue: bool = self._setting.devices.on_main(lambda: time.monotonic() - self._last_save > 60 * minutes)
         return overdue
 
+    def _pause(self, active: ActiveStage, epoch: int, step: int, due: bool) -> None:
+        """Between two steps: save if it is time, and stop if somebody asked to."""
+        stop = False
+        if self._may_ask(step):
+            asked = torch.tensor(int(self._interruption.asked))
+            stop = bool(self._setting.devices.ranks.sum(asked))
+        if due or stop:
+            self._save(active, epoch, step)
+        if stop:
+            folder = self._setting.run.folder
+            self._progress.say(f"stopped and saved; continue with: tagfill train --resume {folder}")
+            raise KeyboardInterrupt
+
+    def _may_ask(self, step: int) -> bool:
+        return self._setting.devices.ranks.world == 1 or step % _ASK_EVERY == 0
+
     def _save(self, active: ActiveStage, epoch: int, step: int) -> None:
-        setting, devices = self._setting, self._setting.devices
-        offset = sum(stage.epochs * active.sampler.steps + 1 for stage in setting.recipe.stages[: active.number])
-        number = offset + (epoch - 1) * active.sampler.steps + step
-        tensors, groups = checkpoints.optimizer_tensors(active.optimizer.optimizer)
-        state = State(
-            number=number,
-            stage=active.number,
-            epoch=epoch,
-            step=step,
-            best=self._best,
-            metrics_bytes=setting.run.metrics_path.stat().st_size if devices.main else 0,
-            memory_stage=active.memory_stage,
-            disk=devices.gather_json(active.memory.mark(number)),
-            groups=groups,
-        )
-        rank = {
-            **{f"memory.{name}": value for name, value in active.memory.state_dict().items()},
-            **{f"method.{name}": value for name, value in active.method.state_dict().items()},
-            **{f"totals.{name}": value for name, value in self._totals.state_dict().items()},
-        }
-        model = active.module.state_dict()
-        checkpoints.save_checkpoint(setting.run.checkpoints, devices, state, model, tensors, rank)
-        oldest = devices.on_main(lambda: checkpoints.prune(setting.run.checkpoints))
-        active.memory.forget(before=oldest["number"])
-        if devices.main:
-            for stage in range(oldest["memory_stage"]):
-                shutil.rmtree(memory_folder(setting.run, stage), ignore_errors=True)
+        standing = self._standing
+        saving.save(self._setting, active, self._totals, epoch, step, standing.best, standing.stale, standing.done)
         self._last_save = time.monotonic()
-
-
-def _detached(prediction: Prediction) -> Prediction:
-    maps, features = prediction.maps, prediction.features
-    return Prediction(
-        prediction.logits.detach(),
-        None if maps is None else maps.detach(),
-        None if features is None else features.detach(),
-    )

@@ -15,26 +15,31 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from tagfill.errors import TagfillError
+from tagfill.training.optimizers import Optimizer
+from tagfill.training.schedule import Schedule
 
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Optimizer(_Part):
-    """How weights are stepped."""
-
-    name: Literal["adam", "adamw", "sgd"] = "adam"
-    lr: float = Field(1e-3, gt=0)
-    weight_decay: float = Field(0.0, ge=0)
-
-
 class Start(_Part):
-    """What a stage begins with."""
+    """What a stage begins with.
+
+    `best` is the best epoch of the stage before and `last` its end. A head that is not new brings its backbone along
+    where `backbone` is `previous`.
+    """
 
     backbone: Literal["pretrained", "previous"] = "pretrained"
     head: Literal["new", "best", "last"] = "new"
-    memory: Literal["new", "last"] = "new"
+    memory: Literal["new", "best", "last"] = "new"
+
+
+class Stopping(_Part):
+    """When a stage ends before its last epoch."""
+
+    patience: int | None = Field(None, ge=1)  # epochs without a new best one
+    drop: float | None = Field(None, gt=0)  # points of validation mAP below the best
 
 
 class Stage(_Part):
@@ -44,7 +49,15 @@ class Stage(_Part):
     input: Literal["cache", "images"] = "images"
     train: Literal["head", "all"] = "head"
     epochs: int = Field(10, ge=1)
+    method: str | None = None  # in place of the run's own
+    options: dict[str, dict[str, Any]] | None = None  # in place of the run's own
     optimizer: Optimizer = Optimizer()
+    schedule: Schedule = Schedule()
+    clip_norm: float | None = Field(None, gt=0)
+    accumulate: int = Field(1, ge=1)  # parts that a batch is worked off in; what a loss ranks, it ranks within a part
+    average: float | None = Field(None, gt=0, lt=1)  # decay of the weight average, which is then what gets validated
+    labelled_share: float | None = Field(None, gt=0, lt=1)  # of each batch, from images with any label
+    stopping: Stopping = Stopping()
     crop_scale: tuple[float, float] | None = (0.25, 1.0)
     start: Start = Start()
 
@@ -68,9 +81,13 @@ class Recipe(_Part):
     head: str = "cam"
     image_size: int | None = Field(None, ge=32)
     features: str | None = None
-    batch_size: int = Field(16, ge=1)
+    batch_size: int = Field(16, ge=1)  # images of a step, over all processes and parts
     seed: int = Field(0, ge=0)
     threads: int = Field(1, ge=1)
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"  # of the network; losses are always in float32
+    select: Literal["mAP", "last"] = "mAP"  # which epoch is the best: that of the best validation mAP, or the last
+    val_labels: Literal["clean", "observed"] = "clean"  # observed: what the protocol would have kept, the rest absent
+    max_bad_images: float = Field(0.01, ge=0, le=1)  # share of images that may fail to decode
     memory: MemoryOptions = MemoryOptions()
     stages: list[Stage] = [Stage()]
 

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from tagfill import methods
 from tagfill.annotations import Dataset
 from tagfill.contract import Method, Task
-from tagfill.errors import TagfillError
+from tagfill.errors import ImageError, TagfillError
 from tagfill.images import View
 from tagfill.loading import FeatureCache, FeatureSource, PixelSource, Sampler, Source
 from tagfill.memory import Memory
 from tagfill.models import Classifier, create
-from tagfill.training import checkpoints
+from tagfill.training import checkpoints, keepsake, optimizers
+from tagfill.training.averaging import WeightAverage
 from tagfill.training.checkpoints import Checkpoint
 from tagfill.training.devices import Devices
 from tagfill.training.evaluation import predict, share
 from tagfill.training.folder import Run
 from tagfill.training.recipe import Recipe, Stage
-
-_OPTIMIZERS: dict[str, Any] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
 
 
 @dataclass
@@ -37,6 +38,7 @@ class Setting:
     devices: Devices
     workers: int
     expected_positives: float | None
+    on_bad_image: Callable[[ImageError], None]
 
 
 @dataclass
@@ -50,6 +52,7 @@ class ActiveStage:
         module: what trains: `full`, or its head alone on cached features.
         wrapped: `module`, sharing gradients between processes.
         optimizer: over the weights that train.
+        average: of the weights, if the stage keeps one.
         memory_stage: the stage whose folder holds the memory's files.
     """
 
@@ -59,6 +62,7 @@ class ActiveStage:
     module: Classifier
     wrapped: nn.Module
     optimizer: Any
+    average: WeightAverage | None
     sampler: Sampler
     source: Source
     method: Method
@@ -67,23 +71,55 @@ class ActiveStage:
     task: Task
     maps: bool
 
+    def parts(self, batch: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """The parts that a batch is worked off in, of nearly the same size."""
+        return np.array_split(batch, min(self.stage.accumulate, len(batch)))
+
+    def keep_best(self, setting: Setting) -> None:
+        """This epoch is the best so far: keep its model, and its memory if the next stage starts from it."""
+        if setting.devices.main:
+            self.deployed().save(setting.run.model_folder)
+        following = setting.recipe.stages[self.number + 1 : self.number + 2]
+        if following and following[0].start.memory == "best":
+            keepsake.keep(self.memory, _keepsake_folder(setting))
+
+    def deployed(self) -> Classifier:
+        """The classifier that is validated and saved: with averaged weights, if there is an average."""
+        if self.average is None:
+            return self.full
+        average = self.average.module
+        assert isinstance(average, Classifier)
+        return average if average.backbone is not None else self.full.with_head(average.head)
+
 
 def enter(setting: Setting, number: int, previous: ActiveStage | None, checkpoint: Checkpoint | None) -> ActiveStage:
     """Set up a stage, from the one before it or from a checkpoint inside it."""
     recipe, stage, devices = setting.recipe, setting.recipe.stages[number], setting.devices
-    method = methods.create(recipe.method, recipe.options)
+    options = recipe.options if stage.options is None else stage.options
+    method = methods.create(stage.method or recipe.method, options)
     maps = "maps" in method.needs
     cache = _open_cache(setting) if stage.input == "cache" else None
     full = _classifier(setting, stage, previous, cache)
     module = full if cache is None else Classifier(None, full.head, full.head_name, full.classes)
     module.freeze_backbone(stage.train == "head")
     if checkpoint is not None:
-        module.load_state_dict(checkpoint.model)
-    wrapped, optimizer = devices.wrap(module, _optimizer(module, stage))
+        module.load_state_dict(below(checkpoint.model, "module"))
+    average = None if stage.average is None else WeightAverage(module, stage.average)
+    wrapped, optimizer = devices.wrap(module, optimizers.build(stage.optimizer, module))
     if checkpoint is not None:
+        if average is not None:
+            average.load_state_dict(below(checkpoint.model, "average"))
         checkpoints.load_optimizer(optimizer.optimizer, checkpoint.optimizer, checkpoint.state.groups)
     labels = setting.dataset.labels("train")
-    sampler = Sampler(len(labels), recipe.batch_size, recipe.seed, devices.ranks.rank, devices.ranks.world)
+    sampler = Sampler(
+        len(labels),
+        recipe.batch_size,
+        recipe.seed,
+        devices.ranks.rank,
+        devices.ranks.world,
+        None if stage.labelled_share is None else labels.unannotated(),
+        stage.labelled_share or 0.0,
+    )
     source = _source(setting, stage, cache, full, maps)
     if previous is not None and stage.start.memory == "last":
         memory, memory_stage = previous.memory, previous.memory_stage
@@ -91,7 +127,7 @@ def enter(setting: Setting, number: int, previous: ActiveStage | None, checkpoin
         if previous is not None:
             previous.memory.close()
         memory_stage = number if checkpoint is None else checkpoint.state.memory_stage
-        memory = _memory(setting, sampler, memory_stage, checkpoint)
+        memory = _memory(setting, sampler, memory_stage, checkpoint, stage.start.memory == "best")
     assert full.backbone is not None
     task = Task(
         classes=setting.dataset.classes,
@@ -105,7 +141,7 @@ def enter(setting: Setting, number: int, previous: ActiveStage | None, checkpoin
         memory=memory,
         ranks=devices.ranks,
         predict=lambda split: predict(
-            wrapped,
+            wrapped if average is None else average.module,
             source,
             split,
             share(len(setting.dataset.split(split)), devices.ranks),
@@ -116,11 +152,28 @@ def enter(setting: Setting, number: int, previous: ActiveStage | None, checkpoin
     )
     method.setup(task)
     if checkpoint is not None:
-        prefix = "method."
-        method.load_state_dict({k.removeprefix(prefix): v for k, v in checkpoint.rank.items() if k.startswith(prefix)})
+        method.load_state_dict(below(checkpoint.rank, "method"))
     return ActiveStage(
-        number, stage, full, module, wrapped, optimizer, sampler, source, method, memory, memory_stage, task, maps
+        number,
+        stage,
+        full,
+        module,
+        wrapped,
+        optimizer,
+        average,
+        sampler,
+        source,
+        method,
+        memory,
+        memory_stage,
+        task,
+        maps,
     )
+
+
+def below(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:
+    """The tensors below a name, under their own names."""
+    return {key.removeprefix(f"{name}."): value for key, value in tensors.items() if key.startswith(f"{name}.")}
 
 
 def memory_folder(run: Run, stage: int) -> Path:
@@ -162,37 +215,36 @@ def _classifier(setting: Setting, stage: Stage, previous: ActiveStage | None, ca
     return full
 
 
-def _optimizer(module: Classifier, stage: Stage) -> torch.optim.Optimizer:
-    settings = stage.optimizer
-    weights = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    optimizer: torch.optim.Optimizer = _OPTIMIZERS[settings.name](
-        weights, lr=settings.lr, weight_decay=settings.weight_decay
-    )
-    return optimizer
-
-
 def _source(setting: Setting, stage: Stage, cache: FeatureCache | None, full: Classifier, maps: bool) -> Source:
     if cache is not None:
         return FeatureSource(setting.dataset, cache, maps=maps, seed=setting.recipe.seed)
     assert full.backbone is not None
     view = View(scale=stage.crop_scale, flip="random")
     size = full.backbone.preprocessing.size
-    return PixelSource(setting.dataset, size, view, seed=setting.recipe.seed, workers=setting.workers)
+    return PixelSource(
+        setting.dataset, size, view, seed=setting.recipe.seed, workers=setting.workers, on_bad=setting.on_bad_image
+    )
 
 
-def _memory(setting: Setting, sampler: Sampler, stage: int, checkpoint: Checkpoint | None) -> Memory:
+def _memory(setting: Setting, sampler: Sampler, stage: int, checkpoint: Checkpoint | None, best: bool) -> Memory:
     options, rank = setting.recipe.memory, setting.devices.ranks.rank
+    folder = memory_folder(setting.run, stage) / f"rank{rank}" if options.storage == "disk" else None
     saved = disk = None
     if checkpoint is not None:
-        prefix = "memory."
-        saved = {k.removeprefix(prefix): v for k, v in checkpoint.rank.items() if k.startswith(prefix)}
+        saved = below(checkpoint.rank, "memory")
         disk = (checkpoint.state.number, checkpoint.state.disk[rank])
+    elif best:
+        saved, disk = keepsake.take(_keepsake_folder(setting), folder)
     return Memory(
         setting.dataset.labels("train"),
         sampler.shard,
         seed=setting.recipe.seed,
-        folder=memory_folder(setting.run, stage) / f"rank{rank}" if options.storage == "disk" else None,
+        folder=folder,
         budget=int(options.budget_gb * 1e9),
         saved=saved,
         disk=disk,
     )
+
+
+def _keepsake_folder(setting: Setting) -> Path:
+    return setting.run.folder / "memory" / "best" / f"rank{setting.devices.ranks.rank}"

@@ -18,10 +18,13 @@ from tagfill.files import recover_folder
 from tagfill.loading import FeatureCache
 from tagfill.progress import SILENT, Progress
 from tagfill.training import checkpoints
+from tagfill.training.bad_images import BadImages
 from tagfill.training.devices import Devices
 from tagfill.training.folder import Lock, Run, default_name
-from tagfill.training.loop import Saving, Trainer
+from tagfill.training.log import Logged
+from tagfill.training.loop import Trainer
 from tagfill.training.recipe import Recipe, make_recipe
+from tagfill.training.saving import Saving
 from tagfill.training.stage import Setting
 
 _VERSIONS = ("tagfill", "torch", "timm", "numpy")
@@ -105,7 +108,7 @@ def start(
         force: begin anew in a folder that is not empty.
         progress: told about epochs and steps.
     """
-    devices = Devices(processes, device)
+    devices = Devices(processes, device, recipe.precision)
     run = Run(Path(out) if out is not None else Path("runs") / default_name(dataset, recipe))
     lock = Lock(run)
     devices.on_main(lambda: _prepare(run, lock, dataset, recipe, devices, force))
@@ -136,11 +139,11 @@ def resume(
         saving: when to save.
         progress: told about epochs and steps.
     """
-    devices = Devices(processes, device)
     run = Run.open(folder)
     if run.finished:
         return run
     recipe = run.recipe
+    devices = Devices(processes, device, recipe.precision)
     dataset = Dataset.open(run.folder / recipe.dataset)
     lock = Lock(run)
     devices.on_main(lambda: _check(run, lock, dataset, recipe, devices))
@@ -217,10 +220,13 @@ def _fit(
     saving: Saving,
     progress: Progress,
 ) -> Run:
+    if devices.main:
+        progress = Logged(progress, run.folder / "log.txt")
     expected, origin = _expected_positives(dataset, recipe)
     if origin is not None:
         progress.say(f"expected positives an image: {expected:.3f}, {origin}")
-    setting = Setting(run, recipe, dataset, devices, workers, expected)
+    bad_images = BadImages(run.folder / "bad-images.txt", int(recipe.max_bad_images * len(dataset)), progress)
+    setting = Setting(run, recipe, dataset, devices, workers, expected, bad_images)
     threads = torch.get_num_threads()
     torch.set_num_threads(recipe.threads)
     try:

@@ -1,0 +1,50 @@
+"""Optimisers over a classifier: its backbone and its head as groups with learning rates of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import nn
+
+from tagfill.models import Classifier
+
+
+class Optimizer(BaseModel):
+    """How weights are stepped."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Literal["adam", "adamw", "sgd"] = "adam"
+    lr: Annotated[float, Field(gt=0)] = 1e-3
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9  # of sgd
+    head_multiplier: Annotated[float, Field(gt=0)] = 1.0  # learning rate of the head over that of the backbone
+    decay_vectors: bool = True  # whether biases and normalisation weights decay too
+
+
+def build(settings: Optimizer, module: Classifier) -> torch.optim.Optimizer:
+    """An optimiser over the weights that train; each group remembers its own multiple of the learning rate."""
+    parts: list[tuple[Iterable[nn.Parameter], float]] = [(module.head.parameters(), settings.head_multiplier)]
+    if module.backbone is not None:
+        parts.insert(0, (module.backbone.parameters(), 1.0))
+    groups: list[dict[str, Any]] = []
+    for parameters, multiplier in parts:
+        trained = [parameter for parameter in parameters if parameter.requires_grad]
+        vectors = [p for p in trained if p.ndim <= 1 and not settings.decay_vectors]
+        matrices = [p for p in trained if p.ndim > 1 or settings.decay_vectors]
+        for weights, decay in ((matrices, settings.weight_decay), (vectors, 0.0)):
+            if weights:
+                groups.append({"params": weights, "weight_decay": decay, "multiplier": multiplier})
+    if settings.name == "sgd":
+        return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum)
+    kind = torch.optim.Adam if settings.name == "adam" else torch.optim.AdamW
+    return kind(groups, lr=settings.lr)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Set the learning rate of every group to its multiple of `lr`."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr * group["multiplier"]

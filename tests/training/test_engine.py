@@ -1,0 +1,219 @@
+"""Options of the loop: parts of a batch, averages, early stopping, mixed batches, faults."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import tagfill
+from tagfill.annotations import Dataset
+from tagfill.models import Classifier
+from tagfill.training import Run
+
+from .conftest import Material
+from .processes import outcome, start
+
+
+def train(material: Material, out: Path, stage: dict[str, Any], dataset: Path | None = None, **settings: Any) -> Run:
+    stages = settings.pop("stages", [{"input": "cache", "epochs": 2, **stage}])
+    return tagfill.train(
+        dataset or material.single,
+        out=out,
+        features=material.cache,
+        stages=stages,
+        **{"method": "an", "batch_size": 16, **material.settings, **settings},
+    )
+
+
+def weights(run: Run) -> dict[str, torch.Tensor]:
+    return Classifier.load(run.model_folder).head.state_dict()
+
+
+def test_parts_of_a_batch_add_up_to_the_batch(material: Material, tmp_path: Path) -> None:
+    whole = train(material, tmp_path / "whole", {"optimizer": {"name": "sgd", "lr": 0.1}})
+    parts = train(material, tmp_path / "parts", {"optimizer": {"name": "sgd", "lr": 0.1}, "accumulate": 3})
+
+    for name, value in weights(whole).items():
+        torch.testing.assert_close(weights(parts)[name], value, rtol=1e-5, atol=1e-6)
+
+
+def test_clipping_bounds_the_step(material: Material, tmp_path: Path) -> None:
+    settings = {"optimizer": {"name": "sgd", "lr": 1.0, "momentum": 0.0}, "epochs": 1, "clip_norm": 1e-4}
+    run = train(material, tmp_path / "run", settings, batch_size=101)
+
+    start_weights = tagfill.models.create_head("cam", 256, 20, seed=0).state_dict()
+    step = torch.cat([(weights(run)[name] - start_weights[name]).flatten() for name in start_weights])
+    assert step.norm().item() == pytest.approx(1e-4, rel=1e-2)
+
+
+def test_average_is_what_gets_saved(material: Material, tmp_path: Path) -> None:
+    plain = train(material, tmp_path / "plain", {}, select="last")
+    averaged = train(material, tmp_path / "averaged", {"average": 0.99}, select="last")
+
+    newest = max(averaged.checkpoints.iterdir()) / "model.safetensors"
+    assert torch.equal(load_file(newest)["average.head.fc.weight"], weights(averaged)["fc.weight"])
+    assert torch.equal(load_file(newest)["module.head.fc.weight"], weights(plain)["fc.weight"])
+
+
+def test_patience_ends_a_stage(material: Material, tmp_path: Path) -> None:
+    run = train(material, tmp_path / "run", {"epochs": 60, "stopping": {"patience": 2}, "optimizer": {"lr": 0.1}})
+
+    scores = [line["val_mAP"] for line in run.metrics()]
+    assert len(scores) < 60
+    assert max(scores[-2:]) <= max(scores[:-2])
+
+
+def test_drop_ends_a_stage(material: Material, tmp_path: Path) -> None:
+    run = train(material, tmp_path / "run", {"epochs": 60, "stopping": {"drop": 0.5}, "optimizer": {"lr": 0.1}})
+
+    scores = [line["val_mAP"] for line in run.metrics()]
+    assert max(scores) - scores[-1] > 0.5
+    assert all(max(scores[: n + 1]) - score <= 0.5 for n, score in enumerate(scores[:-1]))
+
+
+def test_selecting_the_last_epoch(material: Material, tmp_path: Path) -> None:
+    run = train(material, tmp_path / "run", {"epochs": 3}, select="last")
+
+    assert run.best["epoch"] == 3
+
+
+def test_learning_rate_of_each_epoch_is_written_down(material: Material, tmp_path: Path) -> None:
+    run = train(material, tmp_path / "run", {"epochs": 3, "schedule": {"name": "step", "milestones": [1, 2]}})
+
+    assert [line["lr"] for line in run.metrics()] == pytest.approx([1e-3, 1e-4, 1e-5])
+
+
+def test_observed_validation_labels_give_another_score(material: Material, tmp_path: Path) -> None:
+    clean = train(material, tmp_path / "clean", {})
+    observed = train(material, tmp_path / "observed", {}, val_labels="observed")
+
+    assert [a["loss"] for a in clean.metrics()] == [b["loss"] for b in observed.metrics()]
+    assert clean.metrics()[0]["val_mAP"] != observed.metrics()[0]["val_mAP"]
+
+
+def test_observed_validation_labels_need_a_simulated_dataset(material: Material, tmp_path: Path) -> None:
+    with pytest.raises(tagfill.TagfillError, match="needs a simulated dataset"):
+        train(material, tmp_path / "run", {}, dataset=material.full, val_labels="observed", method="bce")
+
+
+def test_batches_hold_their_share_of_labelled_images(material: Material, tmp_path: Path) -> None:
+    data = Dataset.open(material.single)
+    train_images = set(data.names(data.split("train")))
+    rows = data.rows()
+    labelled = data.names(data.split("train"))[:20]
+    keep = [n for n, name in enumerate(rows["image"].to_pylist()) if name not in train_images or name in labelled]
+    data.replace(annotations=rows.take(keep)).save(tmp_path / "few")
+
+    run = train(material, tmp_path / "run", {"labelled_share": 0.25, "epochs": 1}, dataset=tmp_path / "few")
+
+    assert run.finished
+
+
+def test_labelled_share_without_unlabelled_images_is_refused(material: Material, tmp_path: Path) -> None:
+    with pytest.raises(tagfill.TagfillError, match="no unlabelled ones"):
+        train(material, tmp_path / "run", {"labelled_share": 0.5})
+
+
+def test_next_stage_can_start_from_the_best_memory(material: Material, tmp_path: Path) -> None:
+    second = {"name": "second", "input": "cache", "epochs": 1, "start": {"head": "best", "memory": "best"}}
+    stages = [{"name": "first", "input": "cache", "epochs": 3}, second]
+
+    runs = [
+        train(material, tmp_path / storage, {}, stages=stages, method="en+scl", memory={"storage": storage})
+        for storage in ("ram", "disk")
+    ]
+
+    assert runs[0].metrics() == runs[1].metrics()
+    last = [{**second, "start": {"head": "best", "memory": "last"}}]
+    other = train(material, tmp_path / "last", {}, stages=[stages[0], *last], method="en+scl")
+    best_is_last = [line["best"] for line in other.metrics()][2]
+    assert (other.metrics()[3]["loss"] == runs[0].metrics()[3]["loss"]) == best_is_last
+
+
+def test_stage_can_have_a_method_of_its_own(material: Material, tmp_path: Path) -> None:
+    stages = [
+        {"name": "first", "input": "cache", "epochs": 1, "method": "an"},
+        {"name": "second", "input": "cache", "epochs": 1, "start": {"head": "last"}},
+    ]
+
+    run = train(material, tmp_path / "run", {}, stages=stages, method="role")
+
+    assert [sorted(line["loss"]) for line in run.metrics()] == [["an"], ["estimates", "role"]]
+
+
+def test_bad_images_are_left_out_and_listed(material: Material, tmp_path: Path) -> None:
+    data = Dataset.open(material.single)
+    shutil.copytree(data.root, tmp_path / "images")
+    broken = data.names(data.split("train"))[3]
+    (tmp_path / "images" / broken).write_bytes(b"not an image")
+    data.replace(root=tmp_path / "images").save(tmp_path / "data")
+
+    run = train(material, tmp_path / "run", {"input": "images"}, dataset=tmp_path / "data")
+
+    lines = (run.folder / "bad-images.txt").read_text().splitlines()
+    assert [line.split("\t")[0] for line in lines] == [broken]
+    assert sum(broken in line for line in (run.folder / "log.txt").read_text().splitlines()) == 1
+
+
+def test_too_many_bad_images_stop_the_run(material: Material, tmp_path: Path) -> None:
+    data = Dataset.open(material.single)
+    shutil.copytree(data.root, tmp_path / "images")
+    for name in data.names(data.split("train"))[:3]:
+        (tmp_path / "images" / name).unlink()
+    data.replace(root=tmp_path / "images").save(tmp_path / "data")
+
+    with pytest.raises(tagfill.TagfillError, match="2 images cannot be decoded, more than the 1"):
+        train(material, tmp_path / "run", {"input": "images"}, dataset=tmp_path / "data", max_bad_images=0.01)
+
+
+def test_images_of_a_batch_without_a_finite_loss_are_kept(material: Material, tmp_path: Path) -> None:
+    with pytest.raises(tagfill.TagfillError, match=r"not-finite-rank0\.json lists the images"):
+        train(material, tmp_path / "run", {}, method="role", expected_positives=1e300)
+
+    content = json.loads((tmp_path / "run" / "not-finite-rank0.json").read_text())
+    assert len(content["images"]) == 16
+    assert set(content["images"]) <= set(Dataset.open(material.single).names())
+
+
+def test_full_disk_destroys_nothing(material: Material, tmp_path: Path) -> None:
+    script = (
+        "import resource, sys, tagfill\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[4]), int(sys.argv[4])))\n"
+        "tagfill.train(sys.argv[1], out=sys.argv[2], features=sys.argv[3], method='role', epochs=50, batch_size=16,\n"
+        "              backbone='test_efficientnet', pretrained=sys.argv[5], image_size=128)\n"
+    )
+    arguments = [str(material.single), str(tmp_path / "run"), str(material.cache), "20000", str(material.weights)]
+
+    ended = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
+
+    assert "There is no room to save a checkpoint" in ended.stderr
+    assert list((tmp_path / "run" / "checkpoints").glob("[0-9]*")) == []
+
+
+@pytest.mark.parametrize("processes", [1])
+def test_interrupting_once_saves_and_stops(material: Material, tmp_path: Path, processes: int) -> None:
+    command = ["train", str(material.single), *material.flags, "--method", "role", "--features", str(material.cache)]
+    unbroken = train(material, tmp_path / "unbroken", {"epochs": 400}, method="role")
+    run = tmp_path / "run"
+    process = start(*command, "--epochs", "400", "--batch-size", "16", "--out", str(run))
+    while not (run / "metrics.jsonl").exists() or (run / "metrics.jsonl").stat().st_size == 0:
+        assert process.poll() is None
+        time.sleep(0.01)
+
+    os.kill(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+
+    assert process.returncode == 130, output.decode()
+    assert b"stopped and saved" in output
+    assert outcome(tagfill.resume(run).folder) == outcome(unbroken.folder)

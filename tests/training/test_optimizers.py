@@ -1,0 +1,73 @@
+"""Parameter groups and their learning rates."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tagfill.models import create
+from tagfill.training.averaging import WeightAverage
+from tagfill.training.optimizers import Optimizer, build, set_rate
+
+
+@pytest.fixture(scope="module")
+def model() -> torch.nn.Module:
+    return create("test_efficientnet", "cam", ["cat", "dog"], image_size=64)
+
+
+def test_head_has_its_own_multiple(model: torch.nn.Module) -> None:
+    optimizer = build(Optimizer(head_multiplier=10), model)
+
+    set_rate(optimizer, 0.25)
+
+    assert [group["lr"] for group in optimizer.param_groups] == [0.25, 2.5]
+    assert len(optimizer.param_groups[1]["params"]) == 2
+
+
+def test_vectors_can_be_kept_from_decaying(model: torch.nn.Module) -> None:
+    optimizer = build(Optimizer(name="adamw", weight_decay=0.1, decay_vectors=False), model)
+
+    decays = {(p.ndim > 1, group["weight_decay"]) for group in optimizer.param_groups for p in group["params"]}
+    assert decays == {(True, 0.1), (False, 0.0)}
+
+
+def test_frozen_weights_are_left_out(model: torch.nn.Module) -> None:
+    model.freeze_backbone(True)
+
+    optimizer = build(Optimizer(), model)
+
+    model.freeze_backbone(False)
+    assert sum(len(group["params"]) for group in optimizer.param_groups) == 2
+
+
+@pytest.mark.parametrize(("name", "kind"), [("adam", "Adam"), ("adamw", "AdamW"), ("sgd", "SGD")])
+def test_optimizer_is_torch_s_own(model: torch.nn.Module, name: str, kind: str) -> None:
+    assert type(build(Optimizer(name=name), model)).__name__ == kind
+
+
+def test_weight_average_follows_the_formula() -> None:
+    module = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.constant_(module.weight, 1.0)
+    average = WeightAverage(module, 0.9)
+
+    expected = 1.0
+    for step in range(200):
+        torch.nn.init.constant_(module.weight, float(step))
+        average.update(module)
+        decay = min(0.9, (1 + step) / (10 + step))
+        expected = decay * expected + (1 - decay) * step
+
+    assert average.module.weight.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_weight_average_continues_after_saving() -> None:
+    module = torch.nn.Linear(2, 2)
+    first, second = WeightAverage(module, 0.9), WeightAverage(torch.nn.Linear(2, 2), 0.9)
+    first.update(module)
+    second.load_state_dict(first.state_dict())
+    torch.nn.init.zeros_(module.weight)
+
+    first.update(module)
+    second.update(module)
+
+    assert torch.equal(first.module.weight, second.module.weight)
