@@ -62,7 +62,7 @@ def show(dataset: Dataset, problems: list[dict[str, str]], *, as_json: bool) -> 
         return
     terminal.show_table(
         dataset.name,
-        ["split", "images", "annotated", "positives", "negatives", "known", "positives/image"],
+        ["split", "images", "annotated", "positives", "negatives", "known", "per image"],
         [
             [
                 name,
