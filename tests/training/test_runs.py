@@ -220,10 +220,14 @@ def test_damaged_checkpoint_falls_back_to_the_one_before(
     assert outcome(tagfill.resume(run).folder) == outcome(tagfill.resume(unbroken).folder)
 
 
-def test_only_two_checkpoints_are_kept(material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_newest_two_checkpoints_are_kept_and_one_between_epochs(
+    material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     half_way(material, tmp_path / "run", monkeypatch)
 
-    assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 2
+    kept = sorted((tmp_path / "run" / "checkpoints").iterdir())
+    steps = [json.loads((path / "state.json").read_text())["step"] for path in kept]
+    assert steps == [0, 4, 6]
 
 
 def test_loss_that_is_not_finite_stops_the_run(material: Material, tmp_path: Path) -> None:

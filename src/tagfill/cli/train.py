@@ -40,6 +40,9 @@ def train(
     device: Annotated[str, typer.Option(help="`cpu`, `cuda`, `mps` or `auto`.")] = "cpu",
     processes: Annotated[int, typer.Option(min=1, help="Processes that train together on this machine.")] = 1,
     workers: options.Workers = 0,
+    reshard: Annotated[
+        bool, typer.Option("--reshard", help="Resume with another number of processes, from the end of an epoch.")
+    ] = False,
     save_minutes: Annotated[float, typer.Option(min=0.01, help="Minutes between checkpoints.")] = 5.0,
     save_steps: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints, besides the clock.")] = None,
     force: options.Force = False,
@@ -56,7 +59,13 @@ def train(
         if dataset is not None or recipe is not None:
             raise TagfillError("--resume continues a run as it was begun; give no dataset and no recipe with it.")
         run = training.resume(
-            resume, processes=processes, device=device, workers=workers, saving=saving, progress=progress
+            resume,
+            processes=processes,
+            device=device,
+            workers=workers,
+            reshard=reshard,
+            saving=saving,
+            progress=progress,
         )
     else:
         content: dict[str, Any] = training.read_recipe(recipe).model_dump(mode="json") if recipe else {}

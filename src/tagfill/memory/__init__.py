@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -17,9 +17,9 @@ from tagfill.memory.estimates import Estimates
 from tagfill.memory.heatmaps import Heatmaps
 from tagfill.memory.journal import JournaledArray
 from tagfill.memory.scores import Scores
-from tagfill.memory.shard import Shard
+from tagfill.memory.shard import SavedPart, Shard
 
-__all__ = ["Entries", "Estimates", "Heatmaps", "Memory", "Scores", "Shard"]
+__all__ = ["Entries", "Estimates", "Heatmaps", "JournaledArray", "Memory", "SavedPart", "Scores", "Shard"]
 
 
 class Store(Protocol):
@@ -27,6 +27,7 @@ class Store(Protocol):
 
     def state_dict(self) -> dict[str, Tensor]: ...
     def load_state_dict(self, state: dict[str, Tensor]) -> None: ...
+    def reshard(self, parts: Sequence[SavedPart]) -> None: ...
 
 
 S = TypeVar("S", bound=Store)
@@ -43,6 +44,7 @@ class Memory:
         budget: bytes that the state may take on this rank, on disk and in memory together.
         saved: what `state_dict` gave, to start from instead of the initial state.
         disk: what `mark` gave for the files, with the number of that checkpoint.
+        parts: what another number of processes saved, instead of `saved` and `disk`.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Memory:
         budget: int | None = None,
         saved: Mapping[str, Tensor] | None = None,
         disk: tuple[int, Mapping[str, str]] | None = None,
+        parts: Sequence[SavedPart] | None = None,
     ) -> None:
         self._labels = labels
         self._shard = Shard(shard)
@@ -63,6 +66,7 @@ class Memory:
         self._budget = budget
         self._saved = saved
         self._disk = disk
+        self._parts = parts
         self._stores: dict[str, Store] = {}
         self._options: dict[str, dict[str, Any]] = {}
         self._bytes: dict[str, int] = {}
@@ -164,6 +168,8 @@ class Memory:
         if self._saved is not None:
             prefix = f"{name}."
             store.load_state_dict({k.removeprefix(prefix): v for k, v in self._saved.items() if k.startswith(prefix)})
+        if self._parts is not None:
+            store.reshard([part.below(name) for part in self._parts])
         array: JournaledArray | None = getattr(store, "disk", None)
         if self._disk is not None and array is not None and name in self._disk[1]:
             array.roll_back(self._disk[0], self._disk[1][name])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from tagfill.memory.shard import Shard
+from tagfill.memory.shard import SavedPart, Shard
 
 
 class Entries:
@@ -37,6 +39,17 @@ class Entries:
         dense = np.zeros((len(rows), self._width), dtype=bool)
         dense[np.repeat(np.arange(len(rows)), count), self.keys[entry] % self._width] = True
         return torch.from_numpy(dense)
+
+    def reshard(self, parts: Sequence[SavedPart]) -> None:
+        """Take over what other processes kept."""
+        keys = []
+        for part in parts:
+            saved = part.tensors["keys"].numpy()
+            index = part.shard.index[saved // self._width]
+            mine = np.isin(index, self._shard.index)
+            rows = np.searchsorted(self._shard.index, index[mine])
+            keys.append(rows * self._width + saved[mine] % self._width)
+        self.keys = np.sort(np.concatenate(keys))
 
     def state_dict(self) -> dict[str, Tensor]:
         """The keys."""

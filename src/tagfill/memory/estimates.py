@@ -8,6 +8,7 @@ Memory is therefore three n×L tables of float32, and every step updates all of 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from tagfill.contract import NEGATIVE, POSITIVE, LabelMatrix
 from tagfill.draws import generator
-from tagfill.memory.shard import Shard
+from tagfill.memory.shard import SavedPart, Shard
 
 
 def logit(probability: float) -> float:
@@ -61,6 +62,13 @@ class Estimates:
         self.values.grad[rows] = gradient.float().cpu()
         self._adam.param_groups[0]["lr"] = lr
         self._adam.step()
+
+    def reshard(self, parts: Sequence[SavedPart]) -> None:
+        """Take over what other processes kept; all have taken the same number of steps."""
+        first = parts[0].tensors
+        self.load_state_dict(
+            {name: self._shard.collect(parts, name) if value.ndim else value for name, value in first.items()}
+        )
 
     def state_dict(self) -> dict[str, Tensor]:
         """The table and Adam's moments."""

@@ -11,6 +11,7 @@ Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers fr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from torch import Tensor
 from tagfill.contract import POSITIVE, Geometry, LabelMatrix
 from tagfill.memory.journal import JournaledArray
 from tagfill.memory.resampling import cut, paste
-from tagfill.memory.shard import Shard
+from tagfill.memory.shard import SavedPart, Shard
 
 _BLOCK = 256
 
@@ -44,9 +45,9 @@ class Heatmaps:
         self.momentum = momentum
         self.size = size
         self._shard = shard
-        shape = (len(shard), labels.width, size, size)
-        self.disk = None if path is None else JournaledArray(path, shape, create=not resume)
-        self._values = torch.zeros(shape if path is None else (0,), dtype=torch.uint8)
+        self._shape = (len(shard), labels.width, size, size)
+        self.disk = None if path is None else JournaledArray(path, self._shape, create=not resume)
+        self._values = torch.zeros(self._shape if path is None else (0,), dtype=torch.uint8)
         if not resume:
             self._fill(labels)
 
@@ -65,6 +66,21 @@ class Heatmaps:
         past = self._get(rows)
         seen, visible = paste(probabilities.float().cpu(), geometry, self.size)
         self._put(rows, torch.where(visible, self.momentum * past + (1 - self.momentum) * seen, past))
+
+    def reshard(self, parts: Sequence[SavedPart]) -> None:
+        """Take over what other processes kept, in memory or in files."""
+        for part in parts:
+            stored: NDArray[np.uint8]
+            if "heatmaps" in part.files:
+                shape = (len(part.shard), *self._shape[1:])
+                stored = np.memmap(part.files["heatmaps"], dtype=np.uint8, mode="r", shape=shape)
+            else:
+                stored = part.tensors["values"].numpy()
+            theirs = np.flatnonzero(np.isin(part.shard.index, self._shard.index))
+            for start in range(0, len(theirs), _BLOCK):
+                chosen = theirs[start : start + _BLOCK]
+                rows = np.searchsorted(self._shard.index, part.shard.index[chosen])
+                self._put(rows, torch.from_numpy(np.asarray(stored[chosen])).float() / 255)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The heatmaps if they are in memory; those on disk stay there."""

@@ -7,11 +7,13 @@ Kept in half precision, n×L; averages are taken in single precision.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from tagfill.contract import POSITIVE, LabelMatrix
-from tagfill.memory.shard import Shard
+from tagfill.memory.shard import SavedPart, Shard
 
 
 class Scores:
@@ -39,6 +41,10 @@ class Scores:
         rows = torch.from_numpy(self._shard.rows(index))
         average = self.momentum * self.values[rows].float() + (1 - self.momentum) * probabilities.float().cpu()
         self.values[rows] = average.half()
+
+    def reshard(self, parts: Sequence[SavedPart]) -> None:
+        """Take over what other processes kept."""
+        self.load_state_dict({"values": self._shard.collect(parts, "values")})
 
     def state_dict(self) -> dict[str, Tensor]:
         """The whole table."""

@@ -5,8 +5,8 @@
                          rank0.safetensors       memory and method state of each process
                          state.json              position, best epoch, checksums of the files above
 
-All files are written below a temporary name and synced; the last act is a rename. The newest two are kept. Opening
-takes the newest one whose checksums hold.
+All files are written below a temporary name and synced; the last act is a rename. Opening takes the newest one whose
+checksums hold.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class State:
         stale: epochs since then.
         done: whether the stage has ended early.
         metrics_bytes: length of `metrics.jsonl`.
-        memory_stage: the stage that the memory was created in, whose folder holds its files.
+        memory: name of the folder that holds the memory's files.
         disk: per rank, the checksum of each memory on disk.
         groups: hyper-parameters of the optimiser's groups.
         files: checksum of each file of the checkpoint.
@@ -57,7 +57,7 @@ class State:
     stale: int = 0
     done: bool = False
     metrics_bytes: int = 0
-    memory_stage: int = 0
+    memory: str = "0"
     disk: list[dict[str, str]] = field(default_factory=list)
     groups: list[dict[str, Any]] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
@@ -65,12 +65,21 @@ class State:
 
 @dataclass
 class Checkpoint:
-    """A checkpoint that was read back, with this rank's tensors."""
+    """A checkpoint that was read back."""
 
+    path: Path
     state: State
     model: dict[str, Tensor]
     optimizer: dict[str, Tensor]
-    rank: dict[str, Tensor]
+
+    @property
+    def world(self) -> int:
+        """How many processes saved it."""
+        return len(self.state.disk)
+
+    def of_rank(self, rank: int) -> dict[str, Tensor]:
+        """The memory, the method's state and the sums of one process."""
+        return load_file(self.path / f"rank{rank}.safetensors")
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
@@ -121,36 +130,49 @@ def save_checkpoint(
     devices.barrier()
 
 
-def prune(folder: Path) -> dict[str, int]:
-    """Remove all but the newest checkpoints and anything half-written.
+def prune(folder: Path) -> dict[str, Any]:
+    """Remove old checkpoints and anything half-written.
+
+    The newest two are kept, and the newest one between two epochs, where the number of processes may change.
 
     Returns:
-        The `number` and the `memory_stage` of the oldest one kept.
+        The `number` of the oldest one kept, and the names of all `memories` that are still needed.
     """
     for leftover in folder.glob(".*.tmp"):
         shutil.rmtree(leftover)
     numbers = _numbers(folder)
-    for number in numbers[:-KEPT]:
-        shutil.rmtree(folder / f"{number:08d}")
-    oldest = _state(folder / f"{numbers[-KEPT:][0]:08d}")
-    return {"number": oldest.number, "memory_stage": oldest.memory_stage}
+    states = {number: _state(folder / f"{number:08d}") for number in numbers}
+    between = [number for number in numbers if states[number].step == 0][-1:]
+    kept = sorted({*between, *numbers[-KEPT:]})
+    for number in numbers:
+        if number not in kept:
+            shutil.rmtree(folder / f"{number:08d}")
+    return {"number": kept[0], "memories": sorted({states[number].memory for number in kept})}
 
 
-def open_newest(folder: Path, rank: int) -> tuple[Checkpoint, list[str]]:
-    """The newest checkpoint that is whole, and a sentence about each damaged one that was passed over."""
+def open_newest(folder: Path, *, between_epochs: bool = False) -> tuple[Checkpoint, list[str]]:
+    """The newest checkpoint that is whole, and a sentence about each damaged one that was passed over.
+
+    Args:
+        folder: of the checkpoints.
+        between_epochs: take the newest one between two epochs.
+    """
     warnings: list[str] = []
     for number in reversed(_numbers(folder)):
         path = folder / f"{number:08d}"
         try:
-            return _read(path, rank), warnings
+            checkpoint = _read(path)
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             warnings.append(f"Checkpoint {path} is damaged ({error}); going back to the one before.")
+            continue
+        if checkpoint.state.step == 0 or not between_epochs:
+            return checkpoint, warnings
     detail = f" {warnings[-1]}" if warnings else ""
     raise RunError(f"{folder} holds no checkpoint to resume from; start the run again.{detail}")
 
 
 def discard_after(folder: Path, number: int) -> None:
-    """Remove checkpoints that are newer than the one resumed from; they are damaged."""
+    """Remove checkpoints that are newer than the one resumed from: damaged ones, or those within an epoch."""
     for newer in _numbers(folder):
         if newer > number:
             shutil.rmtree(folder / f"{newer:08d}")
@@ -176,10 +198,14 @@ def _checksum(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _read(path: Path, rank: int) -> Checkpoint:
+def _read(path: Path) -> Checkpoint:
     state = _state(path)
     for name, checksum in state.files.items():
         if sha256(path / name) != checksum:
             raise ValueError(f"{name} does not have its checksum")
-    files = [load_file(path / f"{name}.safetensors") for name in ("model", "optimizer", f"rank{rank}")]
-    return Checkpoint(state, *files)
+    return Checkpoint(path, state, *(load_file(path / f"{name}.safetensors") for name in ("model", "optimizer")))
+
+
+def below(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:
+    """The tensors below a name, under their own names."""
+    return {key.removeprefix(f"{name}."): value for key, value in tensors.items() if key.startswith(f"{name}.")}

@@ -113,6 +113,11 @@ class Run:
         write_json(self.description_path, {**self.description(), "result": result})
 
 
+def memory_folder(run: Run, name: str, rank: int) -> Path:
+    """Where the files of a memory lie."""
+    return run.folder / "memory" / name / f"rank{rank}"
+
+
 class Lock:
     """Keeps a second process from training in the same folder; the system lets go of it when the holder dies."""
 

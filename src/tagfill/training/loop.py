@@ -13,12 +13,12 @@ from tagfill.errors import RunError
 from tagfill.files import write_json
 from tagfill.progress import Bar, Progress
 from tagfill.training import saving
-from tagfill.training.checkpoints import Checkpoint
+from tagfill.training.checkpoints import Checkpoint, below
 from tagfill.training.evaluation import Evaluation, gather, summarise
 from tagfill.training.interruption import Interruption
 from tagfill.training.optimizers import set_rate
 from tagfill.training.saving import Saving
-from tagfill.training.stage import ActiveStage, Setting, below, enter
+from tagfill.training.stage import ActiveStage, Setting, enter
 from tagfill.training.tensorboard import Events
 from tagfill.training.totals import Totals
 from tagfill.training.validating import observed_labels
@@ -67,7 +67,7 @@ class Trainer:
                 if checkpoint is not None:
                     epoch, step = checkpoint.state.epoch, checkpoint.state.step
                     self._standing = Standing(checkpoint.state.best, checkpoint.state.stale, checkpoint.state.done)
-                    self._totals = Totals.from_state(below(checkpoint.rank, "totals"))
+                    self._totals = self._saved_totals(checkpoint)
                     checkpoint = None
                 else:
                     self._save(active, 1, 0)
@@ -81,6 +81,12 @@ class Trainer:
             self._events.close()
         assert self._standing.best is not None
         return self._standing.best
+
+    def _saved_totals(self, checkpoint: Checkpoint) -> Totals:
+        ranks = self._setting.devices.ranks
+        if checkpoint.world != ranks.world:
+            return Totals()  # it lies between two epochs
+        return Totals.from_state(below(checkpoint.of_rank(ranks.rank), "totals"))
 
     def _epoch(self, active: ActiveStage, epoch: int, done: int) -> None:
         if done == 0:
@@ -100,7 +106,7 @@ class Trainer:
                     self._pause(active, epoch, step + 1, self._due(step))
         self._end_epoch(active, epoch, time.monotonic() - begin, visits)
         over = self._standing.done or epoch == active.stage.epochs
-        self._pause(active, epoch + 1, 0, not over and self._due(len(batches) - 1))
+        self._pause(active, epoch + 1, 0, not over and self._due(len(batches) - 1, 0.1))
 
     def _step(self, active: ActiveStage, epoch: int, step: int, parts: list[tuple[float, Batch]], bar: Bar) -> None:
         """One step of the optimiser, over the parts of a batch and the share of the batch that each is."""
@@ -205,13 +211,15 @@ class Trainer:
             "batch. Lower the learning rate, or look at those images."
         )
 
-    def _due(self, step: int) -> bool:
+    def _due(self, step: int, share: float = 1.0) -> bool:
+        """Whether to save after a step; between epochs a smaller share of the time between two saves will do."""
         every, minutes = self._saving.every_steps, self._saving.every_minutes
         if every is not None and (step + 1) % every == 0:
             return True
         if minutes is None or not self._may_ask(step):
             return False
-        overdue: bool = self._setting.devices.on_main(lambda: time.monotonic() - self._last_save > 60 * minutes)
+        limit = 60 * minutes * share
+        overdue: bool = self._setting.devices.on_main(lambda: time.monotonic() - self._last_save > limit)
         return overdue
 
     def _pause(self, active: ActiveStage, epoch: int, step: int, due: bool) -> None:

@@ -7,10 +7,12 @@ import shutil
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from tagfill.errors import RunError
 from tagfill.training import checkpoints
 from tagfill.training.checkpoints import State
-from tagfill.training.stage import ActiveStage, Setting, memory_folder
+from tagfill.training.stage import ActiveStage, Setting
 from tagfill.training.totals import Totals
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -48,12 +50,13 @@ def save(
         stale=stale,
         done=done,
         metrics_bytes=setting.run.metrics_path.stat().st_size if devices.main else 0,
-        memory_stage=active.memory_stage,
+        memory=active.memory_name,
         disk=devices.gather_json(active.memory.mark(number)),
         groups=groups,
     )
     sections: dict[str, Any] = {"memory": active.memory, "method": active.method, "totals": totals}
-    rank = {f"{name}.{key}": value for name, owner in sections.items() for key, value in owner.state_dict().items()}
+    rank = {"shard.index": torch.from_numpy(active.sampler.shard)}
+    rank |= {f"{name}.{key}": value for name, owner in sections.items() for key, value in owner.state_dict().items()}
     model = {f"module.{key}": value for key, value in active.module.state_dict().items()}
     if active.average is not None:
         model |= {f"average.{key}": value for key, value in active.average.state_dict().items()}
@@ -69,5 +72,6 @@ def save(
     oldest = devices.on_main(lambda: checkpoints.prune(setting.run.checkpoints))
     active.memory.forget(before=oldest["number"])
     if devices.main:
-        for stage in range(oldest["memory_stage"]):
-            shutil.rmtree(memory_folder(setting.run, stage), ignore_errors=True)
+        for folder in (setting.run.folder / "memory").glob("[0-9]*"):
+            if folder.name not in oldest["memories"]:
+                shutil.rmtree(folder)

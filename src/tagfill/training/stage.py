@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from tagfill import methods
 from tagfill.annotations import Dataset
@@ -19,12 +19,12 @@ from tagfill.images import View
 from tagfill.loading import FeatureCache, FeatureSource, PixelSource, Sampler, Source
 from tagfill.memory import Memory
 from tagfill.models import Classifier, create
-from tagfill.training import checkpoints, keepsake, optimizers
+from tagfill.training import checkpoints, keepsake, optimizers, resharding
 from tagfill.training.averaging import WeightAverage
-from tagfill.training.checkpoints import Checkpoint
+from tagfill.training.checkpoints import Checkpoint, below
 from tagfill.training.devices import Devices
 from tagfill.training.evaluation import predict, share
-from tagfill.training.folder import Run
+from tagfill.training.folder import Run, memory_folder
 from tagfill.training.recipe import Recipe, Stage
 
 
@@ -53,7 +53,7 @@ class ActiveStage:
         wrapped: `module`, sharing gradients between processes.
         optimizer: over the weights that train.
         average: of the weights, if the stage keeps one.
-        memory_stage: the stage whose folder holds the memory's files.
+        memory_name: of the folder that holds the memory's files.
     """
 
     number: int
@@ -67,7 +67,7 @@ class ActiveStage:
     source: Source
     method: Method
     memory: Memory
-    memory_stage: int
+    memory_name: str
     task: Task
     maps: bool
 
@@ -122,12 +122,11 @@ def enter(setting: Setting, number: int, previous: ActiveStage | None, checkpoin
     )
     source = _source(setting, stage, cache, full, maps)
     if previous is not None and stage.start.memory == "last":
-        memory, memory_stage = previous.memory, previous.memory_stage
+        memory, memory_name = previous.memory, previous.memory_name
     else:
         if previous is not None:
             previous.memory.close()
-        memory_stage = number if checkpoint is None else checkpoint.state.memory_stage
-        memory = _memory(setting, sampler, memory_stage, checkpoint, stage.start.memory == "best")
+        memory, memory_name = _memory(setting, sampler, number, checkpoint, stage.start.memory == "best")
     assert full.backbone is not None
     task = Task(
         classes=setting.dataset.classes,
@@ -152,7 +151,7 @@ def enter(setting: Setting, number: int, previous: ActiveStage | None, checkpoin
     )
     method.setup(task)
     if checkpoint is not None:
-        method.load_state_dict(below(checkpoint.rank, "method"))
+        method.load_state_dict(below(checkpoint.of_rank(devices.ranks.rank % checkpoint.world), "method"))
     return ActiveStage(
         number,
         stage,
@@ -165,20 +164,10 @@ def enter(setting: Setting, number: int, previous: ActiveStage | None, checkpoin
         source,
         method,
         memory,
-        memory_stage,
+        memory_name,
         task,
         maps,
     )
-
-
-def below(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:
-    """The tensors below a name, under their own names."""
-    return {key.removeprefix(f"{name}."): value for key, value in tensors.items() if key.startswith(f"{name}.")}
-
-
-def memory_folder(run: Run, stage: int) -> Path:
-    """Where the files of a memory lie that was created in this stage."""
-    return run.folder / "memory" / str(stage)
 
 
 def _open_cache(setting: Setting) -> FeatureCache:
@@ -226,24 +215,32 @@ def _source(setting: Setting, stage: Stage, cache: FeatureCache | None, full: Cl
     )
 
 
-def _memory(setting: Setting, sampler: Sampler, stage: int, checkpoint: Checkpoint | None, best: bool) -> Memory:
-    options, rank = setting.recipe.memory, setting.devices.ranks.rank
-    folder = memory_folder(setting.run, stage) / f"rank{rank}" if options.storage == "disk" else None
-    saved = disk = None
-    if checkpoint is not None:
-        saved = below(checkpoint.rank, "memory")
-        disk = (checkpoint.state.number, checkpoint.state.disk[rank])
-    elif best:
-        saved, disk = keepsake.take(_keepsake_folder(setting), folder)
-    return Memory(
+def _memory(
+    setting: Setting, sampler: Sampler, stage: int, checkpoint: Checkpoint | None, best: bool
+) -> tuple[Memory, str]:
+    """The memory of a stage, and the name of its folder."""
+    ranks, name = setting.devices.ranks, str(stage)
+    options: dict[str, Any] = {}
+    if checkpoint is not None and checkpoint.world == ranks.world:
+        name = checkpoint.state.memory
+        options["saved"] = below(checkpoint.of_rank(ranks.rank), "memory")
+        options["disk"] = (checkpoint.state.number, checkpoint.state.disk[ranks.rank])
+    elif checkpoint is not None:
+        name = f"{stage}-{ranks.world}-from-{checkpoint.state.number}"
+        options["parts"] = resharding.parts(setting.run, sampler, checkpoint)
+    on_disk = setting.recipe.memory.storage == "disk"
+    folder = memory_folder(setting.run, name, ranks.rank) if on_disk else None
+    if checkpoint is None and best:
+        options["saved"], options["disk"] = keepsake.take(_keepsake_folder(setting), folder)
+    memory = Memory(
         setting.dataset.labels("train"),
         sampler.shard,
         seed=setting.recipe.seed,
         folder=folder,
-        budget=int(options.budget_gb * 1e9),
-        saved=saved,
-        disk=disk,
+        budget=int(setting.recipe.memory.budget_gb * 1e9),
+        **options,
     )
+    return memory, name
 
 
 def _keepsake_folder(setting: Setting) -> Path:

@@ -17,7 +17,7 @@ from tagfill.errors import RunError
 from tagfill.files import recover_folder
 from tagfill.loading import FeatureCache
 from tagfill.progress import SILENT, Progress
-from tagfill.training import checkpoints
+from tagfill.training import checkpoints, resharding
 from tagfill.training.bad_images import BadImages
 from tagfill.training.devices import Devices
 from tagfill.training.folder import Lock, Run, default_name
@@ -111,7 +111,7 @@ def start(
     devices = Devices(processes, device, recipe.precision)
     run = Run(Path(out) if out is not None else Path("runs") / default_name(dataset, recipe))
     lock = Lock(run)
-    devices.on_main(lambda: _prepare(run, lock, dataset, recipe, devices, force))
+    devices.on_main(lambda: _prepare(run, lock, dataset, recipe, force))
     try:
         if dataset.folder is None:
             dataset = Dataset.open(run.folder / "dataset")
@@ -126,16 +126,18 @@ def resume(
     processes: int = 1,
     device: str = "cpu",
     workers: int = 0,
+    reshard: bool = False,
     saving: Saving | None = None,
     progress: Progress = SILENT,
 ) -> Run:
-    """Continue a run that was stopped; it ends with the same bytes as one that was not.
+    """Continue a run that was stopped; with as many processes, it ends with the same bytes as one that was not.
 
     Args:
         folder: of the run.
-        processes: the same number as before.
+        processes: that train together on this machine.
         device: to train on.
         workers: processes that decode images.
+        reshard: go on with another number of processes, from the newest checkpoint between two epochs.
         saving: when to save.
         progress: told about epochs and steps.
     """
@@ -146,22 +148,32 @@ def resume(
     devices = Devices(processes, device, recipe.precision)
     dataset = Dataset.open(run.folder / recipe.dataset)
     lock = Lock(run)
-    devices.on_main(lambda: _check(run, lock, dataset, recipe, devices))
+    devices.on_main(lambda: _check(run, lock, dataset, recipe))
     try:
         recover_folder(run.model_folder)
-        checkpoint, warnings = checkpoints.open_newest(run.checkpoints, devices.ranks.rank)
+        checkpoint, warnings = checkpoints.open_newest(run.checkpoints)
+        if checkpoint.world != devices.ranks.world:
+            if not reshard:
+                raise RunError(
+                    f"The run {run.folder} was saved by {checkpoint.world} processes and there are "
+                    f"{devices.ranks.world} now; give --reshard to go on from the end of an epoch, or use as many."
+                )
+            checkpoint, warnings = checkpoints.open_newest(run.checkpoints, between_epochs=True)
         for warning in warnings:
             progress.say(warning)
         devices.barrier()
         if devices.main:
             checkpoints.discard_after(run.checkpoints, checkpoint.state.number)
             os.truncate(run.metrics_path, checkpoint.state.metrics_bytes)
+            if checkpoint.world != devices.ranks.world:
+                resharding.roll_back(run, checkpoint)
+        devices.barrier()
         return _fit(run, dataset, recipe, devices, checkpoint, workers, saving or Saving(), progress)
     finally:
         lock.release()
 
 
-def _prepare(run: Run, lock: Lock, dataset: Dataset, recipe: Recipe, devices: Devices, force: bool) -> None:
+def _prepare(run: Run, lock: Lock, dataset: Dataset, recipe: Recipe, force: bool) -> None:
     """Lock the run folder and make it a run."""
     if run.folder.exists() and any(run.folder.iterdir()) and not force:
         hint = f"continue it with 'tagfill train --resume {run.folder}', " if run.description_path.exists() else ""
@@ -170,7 +182,7 @@ def _prepare(run: Run, lock: Lock, dataset: Dataset, recipe: Recipe, devices: De
     _clear(run)
     if dataset.folder is None:
         dataset.save(run.folder / "dataset")
-    run.create(recipe, _description(dataset, recipe, devices))
+    run.create(recipe, _description(dataset, recipe))
 
 
 def _clear(run: Run) -> None:
@@ -181,9 +193,9 @@ def _clear(run: Run) -> None:
         (run.folder / name).unlink(missing_ok=True)
 
 
-def _check(run: Run, lock: Lock, dataset: Dataset, recipe: Recipe, devices: Devices) -> None:
+def _check(run: Run, lock: Lock, dataset: Dataset, recipe: Recipe) -> None:
     """Lock the run folder, unless something that the run depends on has changed."""
-    was, now = run.description(), _description(dataset, recipe, devices)
+    was, now = run.description(), _description(dataset, recipe)
     if was["recipe_hash"] != now["recipe_hash"]:
         raise RunError(f"{run.folder / 'recipe.yaml'} was changed since the run began; undo that or start a new run.")
     for what, identity in was["identities"].items():
@@ -191,20 +203,14 @@ def _check(run: Run, lock: Lock, dataset: Dataset, recipe: Recipe, devices: Devi
             raise RunError(
                 f"The {what} of dataset {dataset.folder} changed since the run {run.folder} began; start a new run."
             )
-    if was["processes"] != now["processes"]:
-        raise RunError(
-            f"The run {run.folder} was begun with {was['processes']} processes and cannot go on with "
-            f"{now['processes']}."
-        )
     lock.acquire()
 
 
-def _description(dataset: Dataset, recipe: Recipe, devices: Devices) -> dict[str, Any]:
+def _description(dataset: Dataset, recipe: Recipe) -> dict[str, Any]:
     return {
         "dataset": dataset.name,
         "identities": dataset.identities,
         "recipe_hash": recipe.hash(),
-        "processes": devices.ranks.world,
         "versions": {"python": platform.python_version(), **{name: version(name) for name in _VERSIONS}},
         "command": sys.argv,
     }

@@ -1,0 +1,71 @@
+"""State that some processes saved is the same state when other processes take it over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tagfill.annotations import LabelMatrix
+from tagfill.images import Geometry
+from tagfill.memory import Memory, SavedPart, Shard
+
+IMAGES, CLASSES = 23, 5
+LABELS = LabelMatrix.from_dense(np.random.default_rng(1).integers(-1, 2, (IMAGES, CLASSES)))
+
+
+def shards(world: int) -> list[np.ndarray]:
+    order = np.random.default_rng(2).permutation(IMAGES)
+    return [np.sort(order[rank::world]) for rank in range(world)]
+
+
+def lived(shard: np.ndarray, folder: Path | None) -> Memory:
+    """A memory whose every store has seen all its images, with values that depend on the image alone."""
+    memory = Memory(LABELS, shard, seed=3, folder=folder)
+    index = torch.from_numpy(shard)
+    values = torch.stack([torch.rand(CLASSES, generator=torch.Generator().manual_seed(int(i))) for i in shard])
+    memory.scores(momentum=0.5).update(index, values)
+    memory.estimates().step(index, values - 0.5, lr=0.1)
+    maps = values[:, :, None, None].expand(-1, -1, 2, 2)
+    memory.heatmaps(momentum=0.5, size=4).update(index, Geometry.whole(len(shard)), maps)
+    memory.entries("likely").replace(values > 0.5)
+    return memory
+
+
+def read(memory: Memory, shard: np.ndarray) -> list[torch.Tensor]:
+    index = torch.from_numpy(shard)
+    heatmaps = memory.heatmaps(momentum=0.5, size=4).read(index, Geometry.whole(len(shard)), (4, 4))
+    tables = [memory.scores(momentum=0.5).read(index), memory.estimates().read(index), heatmaps]
+    return [*tables, memory.entries("likely").read(index)]
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (3, 2), (2, 3)])
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_everything_moves_with_its_image(tmp_path: Path, before: int, after: int, on_disk: bool) -> None:
+    parts = []
+    for rank, shard in enumerate(shards(before)):
+        folder = tmp_path / f"old{rank}" if on_disk else None
+        memory = lived(shard, folder)
+        files = dict(zip(["heatmaps"], memory.paths(), strict=False))
+        parts.append(SavedPart(Shard(shard), memory.state_dict(), files))
+
+    for rank, shard in enumerate(shards(after)):
+        moved = Memory(LABELS, shard, seed=3, folder=tmp_path / f"new{rank}" if on_disk else None, parts=parts)
+        expected = lived(shard, None)
+
+        for found, wanted in zip(read(moved, shard), read(expected, shard), strict=True):
+            assert torch.equal(found, wanted)
+
+
+def test_moments_of_the_estimates_move_too() -> None:
+    parts = [SavedPart(Shard(shard), lived(shard, None).state_dict()) for shard in shards(2)]
+    whole = np.arange(IMAGES)
+    moved, expected = Memory(LABELS, whole, seed=3, parts=parts).estimates(), lived(whole, None).estimates()
+    index = torch.arange(IMAGES)
+
+    for estimates in (moved, expected):
+        estimates.step(index, torch.ones(IMAGES, CLASSES), lr=0.1)
+
+    assert torch.equal(moved.read(index), expected.read(index))

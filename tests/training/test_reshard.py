@@ -1,0 +1,37 @@
+"""A run goes on with another number of processes, between two epochs."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+from tagfill.annotations import Dataset
+from tagfill.training import Run
+
+from .conftest import Material
+from .processes import between_epochs, kill_when, start, tagfill
+
+
+def test_two_processes_become_one(material: Material, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = start(
+        *("train", str(material.single), *material.flags, "--features", str(material.cache), "--method", "en+scl"),
+        *("--set", "memory.storage=disk", "--epochs", "4", "--batch-size", "8", "--processes", "2"),
+        *("--save-steps", "3", "--out", str(run)),
+    )
+    assert kill_when(process, between_epochs(run), random.Random(0))
+
+    refused = start("train", "--resume", str(run))
+    output, _ = refused.communicate()
+    assert refused.returncode == 2
+    assert b"saved by 2 processes and there are 1 now; give --reshard" in output
+
+    tagfill("train", "--resume", str(run), "--reshard")
+
+    assert [line["epoch"] for line in Run.open(run).metrics()] == [1, 2, 3, 4]
+    newest = max((run / "checkpoints").glob("[0-9]*"))
+    saved = load_file(newest / "rank0.safetensors")
+    assert len(saved["memory.scores.values"]) == len(Dataset.open(material.single).split("train"))
+    assert [path.parent.name for path in (run / "memory").glob("0-1-from-*/rank*")] != []
