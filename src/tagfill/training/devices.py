@@ -27,18 +27,18 @@ class Devices:
     """One or several processes that train together.
 
     Args:
-        processes: on this machine; under torchrun its own number is taken.
+        processes: on this machine; under torchrun and under SLURM's srun their own number is taken.
         device: `cpu`, `cuda`, `mps`, or `auto`.
         precision: of the network's arithmetic: `float32`, `bfloat16` or `float16`, the latter two mixed.
     """
 
     def __init__(self, processes: int = 1, device: str = "cpu", precision: str = "float32") -> None:
-        processes = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
-        world = int(os.environ.get("WORLD_SIZE", processes))
+        processes, machines = _launched(processes)
+        world = processes * machines
         self._fabric = Fabric(
             accelerator=device,
             devices=processes,
-            num_nodes=max(1, world // processes),
+            num_nodes=machines,
             strategy="ddp" if world > 1 else "auto",
             precision=_PRECISIONS[precision],
         )
@@ -107,6 +107,18 @@ class Devices:
         if "error" in outcome:
             raise TagfillError(outcome["error"])
         return outcome["value"]
+
+
+def _launched(processes: int) -> tuple[int, int]:
+    """Processes on each machine, and machines, as whoever started this process says."""
+    environment = os.environ
+    if "LOCAL_WORLD_SIZE" in environment:  # torchrun
+        local = int(environment["LOCAL_WORLD_SIZE"])
+        return local, int(environment["WORLD_SIZE"]) // local
+    if "SLURM_PROCID" in environment and environment.get("SLURM_JOB_NAME") not in ("bash", "interactive"):
+        machines = int(environment.get("SLURM_NNODES", "1"))
+        return int(environment["SLURM_NTASKS"]) // machines, machines
+    return processes, 1
 
 
 class _FabricRanks(Ranks):
