@@ -40,11 +40,7 @@ def write_json(path: Path, content: Any, *, sync: bool = True) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Make renames inside `folder` survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_file(folder)  # a folder is a file that lists names
 
 
 def sync_file(path: Path) -> None:
