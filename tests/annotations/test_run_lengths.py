@@ -4,41 +4,77 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import array_shapes, arrays
+from hypothesis.extra import numpy as hnp
+from pycocotools import mask as coco
 
 from reference.rle import decode
-from tagfill.annotations.run_lengths import pixels
+from tagfill.annotations import run_lengths
+
+MASKS = hnp.arrays(np.bool_, st.tuples(st.integers(1, 40), st.integers(1, 40)))
+RUNS = st.lists(st.integers(0, 2**36), min_size=1, max_size=12)
 
 
-def characters(number: int) -> bytes:
-    """A signed number in characters of five bits."""
-    digits = []
-    while True:
-        digit, number = number % 32, number // 32
-        done = number == (-1 if digit >= 16 else 0)
-        digits.append(48 + digit + (0 if done else 32))
-        if done:
-            return bytes(digits)
+def judged(mask):
+    return coco.encode(np.asfortranarray(mask.astype(np.uint8)))
 
 
-def encode(mask: np.ndarray) -> bytes:
-    runs, turn = [0], False
-    for pixel in mask.ravel(order="F"):
-        if bool(pixel) is not turn:
-            runs.append(0)
-            turn = not turn
-        runs[-1] += 1
-    return b"".join(characters(run - (runs[at - 2] if at > 2 else 0)) for at, run in enumerate(runs))
+@settings(max_examples=60, deadline=None)
+@given(MASKS)
+def test_the_bytes_are_those_of_pycocotools(mask):
+    assert run_lengths.encode(mask) == judged(mask)["counts"]
 
 
-@given(arrays(np.bool_, array_shapes(min_dims=2, max_dims=2, max_side=40), elements=st.booleans()))
-@settings(deadline=None)
-def test_runs_cover_every_pixel(mask):
-    rle = encode(mask)
-    assert np.array_equal(decode(rle, *mask.shape), mask)
-    assert pixels(rle) == mask.size
+@settings(max_examples=60, deadline=None)
+@given(MASKS)
+def test_a_mask_comes_back_as_the_reference_decodes_it(mask):
+    rle = run_lengths.encode(mask)
+
+    assert np.array_equal(run_lengths.decode(rle, *mask.shape), mask)
+    assert decode(rle, *mask.shape) == mask.astype(int).tolist()
 
 
-@pytest.mark.parametrize("rle", [b"", b"\x00", b"\xff", b"2P", b"O", b"o" * 40 + b"0"])
-def test_bytes_that_are_no_run_lengths(rle):
-    assert pixels(rle) is None
+@settings(max_examples=60, deadline=None)
+@given(MASKS)
+def test_area_and_bounds_are_those_of_pycocotools(mask):
+    rle = run_lengths.encode(mask)
+
+    assert run_lengths.area(rle) == coco.area(judged(mask)) == mask.sum()
+    assert run_lengths.bounds(rle, mask.shape[0]) == tuple(coco.toBbox(judged(mask)))
+
+
+@settings(max_examples=100, deadline=None)
+@given(RUNS)
+def test_runs_of_any_length_come_back(lengths):
+    assert run_lengths.runs(run_lengths.compress(np.array(lengths))).tolist() == lengths
+
+
+def test_a_mask_that_begins_with_a_one_begins_with_an_empty_run():
+    mask = np.array([[True, False], [True, True]])
+
+    assert run_lengths.runs_of(mask).tolist() == [0, 2, 1, 1]
+
+
+def test_empty_runs_in_between_have_no_bounds():
+    rle = run_lengths.compress(np.array([0, 0, 5, 1, 3]))
+
+    assert run_lengths.bounds(rle, 3) == (1, 2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("rle", "problem"),
+    [
+        (b"\x00", r"have a character '\\x00'"),
+        (b"\xff", "have a character 'ÿ'"),
+        (b"2P", "end in the middle of a number"),
+        (b"O", "have a negative run"),
+        (b"o" * 40 + b"0", "have a number that is too large"),
+    ],
+)
+def test_bytes_that_are_no_run_lengths(rle, problem):
+    with pytest.raises(ValueError, match=problem):
+        run_lengths.runs(rle)
+
+
+def test_runs_of_another_raster_are_not_painted():
+    with pytest.raises(ValueError, match="do not fill 2 × 3 pixels"):
+        run_lengths.decode(b"22", 2, 3)

@@ -14,6 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 import numpy as np
 from numpy.typing import NDArray
 
+from tagfill.annotations.keys import stretches
 from tagfill.annotations.states import NEGATIVE, POSITIVE
 from tagfill.errors import DatasetError
 
@@ -21,7 +22,7 @@ _BLOCK = 1 << 20  # implied entries worked on at a time
 
 
 class Hierarchy:
-    """Ancestors and descendants of each class.
+    """Parents, ancestors and descendants of each class.
 
     Args:
         classes: class names in their order.
@@ -29,6 +30,13 @@ class Hierarchy:
 
     Raises:
         DatasetError: for a name that is no class, and for a cycle, which is named.
+
+    Attributes:
+        classes: class names.
+        parents: codes of the direct parents of each class, in the order of their names.
+        upwards: (child, parent) codes of the edges, every edge into a class before those out of it.
+        ancestors: codes of the classes above each class, ascending.
+        descendants: codes of the classes below each class, ascending.
 
     >>> Hierarchy(["dog", "animal"], [("dog", "animal")]).ancestors
     [(1,), ()]
@@ -50,6 +58,9 @@ class Hierarchy:
         except CycleError as error:
             names = " → ".join(classes[code] for code in reversed(error.args[1]))
             raise DatasetError(f"The hierarchy has a cycle, {names}; drop one of its edges.") from None
+        self.classes = tuple(classes)
+        self.parents = [tuple(sorted(parents.get(code, ()), key=classes.__getitem__)) for code in range(len(classes))]
+        self.upwards = [(code, parent) for code in reversed(order) for parent in self.parents[code]]
         above: list[set[int]] = [set() for _ in classes]
         below: list[set[int]] = [set() for _ in classes]
         for code in order:  # parents come before their children
@@ -131,7 +142,5 @@ class _Table:
 
     def expand(self, labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """For each code in the lists of these labels: the position of its label, and the code."""
-        counts = self.counts[labels]
-        entry = np.repeat(np.arange(len(labels)), counts)
-        first = np.repeat(self._starts[labels] - (np.cumsum(counts) - counts), counts)
-        return entry, self._codes[first + np.arange(len(entry))]
+        place, entry = stretches(self._starts[labels], self.counts[labels])
+        return entry, self._codes[place]

@@ -60,7 +60,7 @@ class RowsHash:
     def update(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Add the rows of a batch; columns are taken in the order of their names."""
         state = np.zeros((2, batch.num_rows), dtype=np.uint64)
-        state[1] = np.uint64(0x9E3779B97F4A7C15)
+        state[1] = hashing.GAMMA
         for name in sorted(batch.schema.names):
             column = _numbers(batch.column(name))
             state[0] = hashing.mix(state[0] ^ column)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tagfill.annotations.keys import stretches
 from tagfill.annotations.states import NEGATIVE, POSITIVE, UNKNOWN
 
 _CHUNK = 1 << 20
@@ -103,10 +104,7 @@ class LabelMatrix:
 
     def entries(self, index: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Positions of these images' entries in `classes` and `values`, and the row of `index` of each."""
-        counts = self.starts[index + 1] - self.starts[index]
-        row = np.repeat(np.arange(len(index)), counts)
-        first = np.repeat(self.starts[index] - (np.cumsum(counts) - counts), counts)
-        return first + np.arange(len(row)), row
+        return stretches(self.starts[index], self.starts[index + 1] - self.starts[index])
 
     def take(self, index: NDArray[np.integer]) -> LabelMatrix:
         """The labels of these images as a matrix of their own, in this order."""

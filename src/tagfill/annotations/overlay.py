@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tagfill.annotations.keys import contains, stretches
 from tagfill.annotations.labels import LabelMatrix
-from tagfill.annotations.resolve import contains
 from tagfill.annotations.states import NEGATIVE, POSITIVE, UNKNOWN
 
 
@@ -77,8 +77,7 @@ class Overlay:
         dense = self.labels.rows(index)
         first = np.searchsorted(self.keys, index * self.labels.width)
         counts = np.searchsorted(self.keys, (index + 1) * self.labels.width) - first
-        row = np.repeat(np.arange(len(index)), counts)
-        entry = np.repeat(first - (np.cumsum(counts) - counts), counts) + np.arange(len(row))
+        entry, row = stretches(first, counts)
         dense[row, self.keys[entry] % self.labels.width] = self.values[entry]
         return dense
 

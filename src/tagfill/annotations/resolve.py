@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tagfill.annotations.keys import contains
 from tagfill.annotations.states import NEGATIVE, POSITIVE, UNKNOWN
 
 NO_TIME = np.iinfo(np.int64).min
@@ -101,14 +102,6 @@ def _without_superseded(
     np.maximum.at(newest, pair, times[rows])
     superseded = rows[times[rows] < newest[pair]]
     return np.delete(keys, superseded), np.delete(says, superseded)
-
-
-def contains(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which of `wanted` are among the ascending `keys`."""
-    if not len(keys):
-        return np.zeros(len(wanted), dtype=bool)
-    found: NDArray[np.bool_] = keys[np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)] == wanted
-    return found
 
 
 def _of_one_age(keys: NDArray[np.int64], says: NDArray[np.int8]) -> Decided:

@@ -107,7 +107,7 @@ def _bad_runs(columns: Columns) -> Mask:
     rows = np.flatnonzero(whole)
     for row, rle in zip(rows, columns.batch["rle"].take(pa.array(rows)).to_pylist(), strict=True):
         height, width = columns.number["rle_height"][row], columns.number["rle_width"][row]
-        bad[row] = height <= 0 or width <= 0 or run_lengths.pixels(rle) != height * width
+        bad[row] = height <= 0 or width <= 0 or _covered(rle) != height * width
     return bad
 
 
@@ -145,8 +145,16 @@ def _has_too_much(record: dict[str, Any]) -> str:
     return f"a row of kind {record['kind']} has {', '.join(names)}"
 
 
+def _covered(rle: bytes) -> int | None:
+    """How many pixels run lengths cover, zeros and ones; None where they cannot be read."""
+    try:
+        return int(run_lengths.runs(rle).sum()) if rle else None
+    except ValueError:
+        return None
+
+
 def _raster(record: dict[str, Any]) -> str:
-    filled = run_lengths.pixels(record["rle"])
+    filled = _covered(record["rle"])
     runs = "the run lengths cannot be read" if filled is None else f"the run lengths cover {filled:,} pixels"
     return f"{runs}, and the raster is {record['rle_width']} × {record['rle_height']}"
 

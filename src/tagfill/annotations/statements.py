@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tagfill.annotations import resolve
+from tagfill.annotations.keys import contains
 from tagfill.annotations.lookup import Lookup
 from tagfill.annotations.rows import KINDS
 from tagfill.annotations.states import UNKNOWN
@@ -129,7 +130,7 @@ def evidence(
     """Read the rows again, and keep the newest about each of these keys (ascending)."""
     rows, found, says, times, sources = [], [], [], [], []
     for said in stream(dataset, position, sources=True, strict=strict):
-        use = np.flatnonzero(resolve.contains(keys, said.keys))
+        use = np.flatnonzero(contains(keys, said.keys))
         rows.append(said.rows[use])
         found.append(said.keys[use])
         says.append(said.says[use])
