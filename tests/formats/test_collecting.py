@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import gc
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tagfill.annotations.spooling import RowSpool
 from tagfill.errors import DatasetError
 from tagfill.formats import collecting
 from tagfill.formats.collecting import Collector
@@ -59,7 +61,7 @@ def test_columns_and_single_rows_mix():
 
 
 def test_many_rows_go_to_a_file_that_lives_as_long_as_the_dataset(monkeypatch):
-    monkeypatch.setattr(collecting, "_BYTES_IN_MEMORY", 0)
+    monkeypatch.setattr(collecting, "RowSpool", partial(RowSpool, in_memory=0))
     monkeypatch.setattr(collecting, "_ABSENCES", 4)
     rows = collector()
     for number in range(5):

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from pycocotools import mask as coco_mask
 
+from tagfill.annotations import run_lengths
 from tagfill.formats import masks
 
 PIXELS = hnp.arrays(np.bool_, st.tuples(st.integers(1, 40), st.integers(1, 40)))
@@ -20,9 +21,8 @@ def judged(pixels):
 @given(PIXELS)
 def test_runs_compressed_or_not_are_those_of_pycocotools(pixels):
     counts, size = judged(pixels), list(pixels.shape)
-    runs = masks.decompress(counts)
+    runs = run_lengths.runs(counts).tolist()
 
-    assert sum(runs) == pixels.size
     assert masks.from_pixels(pixels).counts == counts
     assert masks.from_segmentation({"size": size, "counts": runs}, *size).counts == counts
     assert masks.from_segmentation({"size": size, "counts": counts.decode()}, *size).counts == counts
@@ -49,3 +49,21 @@ def test_parts_without_area_are_left_out():
     square = [2, 2, 8, 2, 8, 8, 2, 8]
 
     assert masks.from_segmentation([[1, 1, 5, 5], square], 10, 10) == masks.from_segmentation([square], 10, 10)
+
+
+@pytest.mark.parametrize(
+    ("counts", "problem"),
+    [
+        ("2 2", "the counts of its segmentation have a character ' '"),
+        ("2P", "the counts of its segmentation end in the middle of a number"),
+        ("o" * 9 + "0", "the counts of its segmentation have a number that is too large"),
+        ("23", "do not fill its 2 × 2 pixels"),
+        ([2, 3], "do not fill its 2 × 2 pixels"),
+        ([6, -2], "do not fill its 2 × 2 pixels"),
+        ([2**64, 4 - 2**64], "do not fill its 2 × 2 pixels"),
+        ([2.0, 2.0], "are neither a list of numbers nor compressed"),
+    ],
+)
+def test_runs_that_do_not_fill_the_mask_are_refused(counts, problem):
+    with pytest.raises(ValueError, match=problem):
+        masks.from_segmentation({"size": [2, 2], "counts": counts}, 2, 2)

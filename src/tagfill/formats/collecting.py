@@ -1,14 +1,11 @@
 """Collecting rows while a file is read: bounded memory, whatever the number of rows.
 
 Rows come one at a time, as whole columns, or as the absences of an exhaustively labelled image. They are buffered,
-turned into Arrow tables, and beyond a few dozen megabytes spooled to a temporary Parquet file that disappears with
-the last dataset that refers to it.
+turned into Arrow tables, and spooled.
 """
 
 from __future__ import annotations
 
-import tempfile
-import weakref
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,18 +13,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from tagfill.annotations import IMAGES_SCHEMA, SCHEMA, Dataset, table
+from tagfill.annotations.spooling import RowSpool
 from tagfill.errors import DatasetError
 
 _BUFFERED_ROWS = 1 << 14
 _ABSENCES = 1 << 18  # made at once
-_BYTES_IN_MEMORY = 32 << 20
-
-
-class Spool(type(Path())):  # type: ignore[misc]
-    """The path of a temporary file that is deleted with the last dataset that refers to it."""
 
 
 class Collector:
@@ -52,10 +44,7 @@ class Collector:
         self._rows: list[dict[str, Any]] = []
         self._complete: list[str] = []  # images whose absences are still to be made
         self._shown: list[list[int]] = []  # and the classes that they do show
-        self._tables: list[pa.Table] = []
-        self._held = 0
-        self._writer: pq.ParquetWriter | None = None
-        self._spool: Spool | None = None
+        self._spool = RowSpool()
 
     def add_image(self, image: str, split: str, width: int | None = None, height: int | None = None) -> None:
         """One image; images keep the order in which they are added."""
@@ -81,7 +70,7 @@ class Collector:
             given = dict(columns)
             if given.get("source") is None:
                 given["source"] = _repeat(self._source, len(given["image"]))
-            self._keep(table(given))
+            self._spool.add(table(given))
 
     def add_absent(self, image: str, present: Collection[str]) -> None:
         """A row of verified absence for every class that is not among `present`: for exhaustively labelled images."""
@@ -99,14 +88,7 @@ class Collector:
         self._flush_absences()
         images = pa.concat_tables([IMAGES_SCHEMA.empty_table(), *self._image_tables]).combine_chunks()
         self._check_distinct(images["image"])
-        annotations: pa.Table | Path
-        if self._writer is None:
-            annotations = pa.concat_tables([SCHEMA.empty_table(), *self._tables])
-        else:
-            self._writer.close()
-            assert self._spool is not None
-            annotations = self._spool
-        return Dataset(self._name, self._root, self.classes, images, annotations, hierarchy, protocol=protocol)
+        return Dataset(self._name, self._root, self.classes, images, self._spool.close(), hierarchy, protocol=protocol)
 
     def _check_distinct(self, images: pa.ChunkedArray) -> None:
         if pc.count_distinct(images).as_py() < len(images):
@@ -144,20 +126,6 @@ class Collector:
                 "present": pa.array(np.zeros(len(image), dtype=bool)),
             }
         )
-
-    def _keep(self, rows: pa.Table) -> None:
-        if self._writer is None:
-            self._tables.append(rows)
-            self._held += rows.nbytes
-            if self._held <= _BYTES_IN_MEMORY:
-                return
-            with tempfile.NamedTemporaryFile(prefix="tagfill-rows-", suffix=".parquet", delete=False) as file:
-                self._spool = Spool(file.name)
-            weakref.finalize(self._spool, Path(file.name).unlink, missing_ok=True)
-            self._writer = pq.ParquetWriter(self._spool, SCHEMA, compression="zstd")
-            rows = pa.concat_tables(self._tables)
-            self._tables = []
-        self._writer.write_table(rows)
 
 
 def _new_images() -> dict[str, list[Any]]:

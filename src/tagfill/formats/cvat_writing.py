@@ -10,10 +10,10 @@ from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
 
-from tagfill.annotations import Dataset
+from tagfill.annotations import Dataset, run_lengths
 from tagfill.errors import DatasetError
 from tagfill.files import replacing
-from tagfill.formats import image_files, masks
+from tagfill.formats import image_files
 from tagfill.formats.grouping import ImageRows, by_image
 from tagfill.progress import SILENT, Progress
 
@@ -128,16 +128,18 @@ def _mask(row: dict[str, Any], width: int, height: int) -> dict[str, Any]:
             f"The mask of '{row['label']}' in {row['image']} is {row['rle_width']}×{row['rle_height']}, but the image "
             f"is {width}×{height}; CVAT needs masks of the image's size."
         )
-    runs = masks.decompress(row["rle"])
-    pixels = np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(width, height).T
+    try:
+        pixels = run_lengths.decode(row["rle"], height, width)
+    except ValueError as problem:
+        raise DatasetError(
+            f"The run lengths of the mask of '{row['label']}' in {row['image']} {problem}; drop that row."
+        ) from None
     rows, columns = np.flatnonzero(pixels.any(axis=1)), np.flatnonzero(pixels.any(axis=0))
     if not len(rows):
         raise DatasetError(f"The mask of '{row['label']}' in {row['image']} is empty; drop that row.")
     part = pixels[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
-    flat = np.concatenate([[False], part.ravel()])
-    edges = np.concatenate([[0], np.flatnonzero(flat[1:] != flat[:-1]), [part.size]])
     return {
-        "rle": ", ".join(map(str, np.diff(edges).tolist())),
+        "rle": ", ".join(map(str, run_lengths.runs_of(part.T).tolist())),  # CVAT goes along the rows
         "left": int(columns[0]),
         "top": int(rows[0]),
         "width": part.shape[1],

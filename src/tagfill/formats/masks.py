@@ -1,6 +1,6 @@
-"""Masks as COCO's compressed run lengths, made by pycocotools from polygons, runs or pixels.
+"""Masks as COCO's compressed run lengths, made from polygons, runs or pixels.
 
-pycocotools trusts what it is given, so everything is checked first.
+pycocotools rasterises the polygons; it trusts what it is given, so everything is checked first.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tagfill.annotations import run_lengths
 
 _FAR = 10.0  # image sizes; pycocotools walks along a polygon's edges, however long they are
 
@@ -26,21 +28,13 @@ class RunLengths:
         """The mask as columns of an annotation row."""
         return {"kind": "mask", "rle": self.counts, "rle_height": self.height, "rle_width": self.width}
 
-    def box(self) -> tuple[float, float, float, float]:
+    def box(self) -> tuple[int, int, int, int]:
         """Left, top, width and height of the pixels, in pixels."""
-        from pycocotools import mask
-
-        left, top, width, height = mask.toBbox(self._object()).tolist()
-        return left, top, width, height
+        return run_lengths.bounds(self.counts, self.height)
 
     def area(self) -> int:
         """The number of pixels."""
-        from pycocotools import mask
-
-        return int(mask.area(self._object()))
-
-    def _object(self) -> dict[str, Any]:
-        return {"size": [self.height, self.width], "counts": self.counts}
+        return run_lengths.area(self.counts)
 
 
 def from_segmentation(segmentation: Any, height: int, width: int) -> RunLengths | None:
@@ -73,11 +67,8 @@ def from_segmentation(segmentation: Any, height: int, width: int) -> RunLengths 
 
 def from_pixels(pixels: NDArray[np.bool_]) -> RunLengths:
     """The mask of an H×W array."""
-    from pycocotools import mask
-
-    counts: bytes = mask.encode(np.asfortranarray(pixels.astype(np.uint8)))["counts"]
     height, width = pixels.shape
-    return RunLengths(counts, height, width)
+    return RunLengths(run_lengths.encode(pixels), height, width)
 
 
 def _corners(polygon: Any, height: int, width: int) -> list[float]:
@@ -99,51 +90,16 @@ def _from_runs(segmentation: dict[str, Any]) -> RunLengths:
         raise ValueError("the run lengths of its segmentation have no size of [height, width]")
     height, width = size
     if isinstance(counts, str):
-        runs, compressed = decompress(counts.encode()), counts.encode()
+        try:
+            lengths, compressed = run_lengths.runs(counts.encode()), counts.encode()
+        except ValueError as problem:
+            raise ValueError(f"the counts of its segmentation {problem}") from None
     elif isinstance(counts, list) and all(isinstance(run, int) for run in counts):
-        from pycocotools import mask
-
-        runs = counts
-        compressed = b""
-        if _fill(runs, height, width):
-            compressed = mask.frPyObjects({"size": size, "counts": counts}, height, width)["counts"]
+        most = height * width + 1  # enough to see that a run is too long
+        lengths = np.array([min(max(run, -1), most) for run in counts], dtype=np.int64)
+        compressed = run_lengths.compress(lengths)
     else:
         raise ValueError("the counts of its segmentation are neither a list of numbers nor compressed")
-    if not _fill(runs, height, width):
+    if not run_lengths.fill(lengths, height, width):
         raise ValueError(f"the run lengths of its segmentation do not fill its {height} × {width} pixels")
     return RunLengths(compressed, height, width)
-
-
-def _fill(runs: list[int], height: int, width: int) -> bool:
-    return min(runs, default=0) >= 0 and sum(runs) == height * width
-
-
-def decompress(counts: bytes) -> list[int]:
-    """The run lengths in compressed counts.
-
-    Five bits a character, lowest first, the sixth says that more follow; from the fourth number on, the
-    difference to the run two before is stored.
-
-    >>> decompress(b"22")
-    [2, 2]
-
-    Raises:
-        ValueError: a character is none of these, or the last number does not end.
-    """
-    runs: list[int] = []
-    number = shift = 0
-    for character in counts:
-        digit = character - 48
-        if not 0 <= digit < 64:
-            raise ValueError(f"the counts of its segmentation have a character {chr(character)!r}")
-        number |= (digit & 31) << shift
-        shift += 5
-        if digit & 32:
-            continue
-        if digit & 16:
-            number -= 1 << shift
-        runs.append(number + runs[-2] if len(runs) > 2 else number)
-        number = shift = 0
-    if shift:
-        raise ValueError("the counts of its segmentation end in the middle of a number")
-    return runs

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tagfill.scenes import rle
+from tagfill.annotations import run_lengths
 from tagfill.scenes.compose import Instance, Scene
 from tagfill.scenes.vocabulary import CLASSES, GROUPS, HIERARCHY
 
@@ -42,7 +42,7 @@ def _mask_row(image: str, instance: Instance) -> dict[str, Any]:
         "y": (top + bottom) / 2 / height,
         "w": (right - left) / width,
         "h": (bottom - top) / height,
-        "rle": rle.encode(instance.mask),
+        "rle": run_lengths.encode(instance.mask),
         "rle_height": height,
         "rle_width": width,
         "source": SOURCE,
