@@ -9,7 +9,7 @@ from tagfill.errors import TagfillError
 from tagfill.protocols import budget
 from tagfill.protocols.budget import draw
 from tagfill.protocols.costs import Costs
-from tagfill.protocols.hashing import PairNumbers
+from tagfill.protocols.pair_numbers import PairNumbers
 
 DATA = made()
 PAIRS = SIZES["train"] * len(CLASSES)

@@ -9,7 +9,7 @@ from tagfill.annotations import LabelMatrix
 from tagfill.errors import TagfillError
 from tagfill.protocols import dropped_positives
 from tagfill.protocols.dropped_positives import draw
-from tagfill.protocols.hashing import PairNumbers
+from tagfill.protocols.pair_numbers import PairNumbers
 
 
 @pytest.mark.parametrize("keep", [0.4, 0.75])

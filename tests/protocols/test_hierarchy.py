@@ -5,13 +5,14 @@ import pytest
 from scipy import stats
 
 from protocols.cases import CLASSES, PARENTS, kept, made, path
-from tagfill.annotations import LabelMatrix
+from tagfill.annotations import Hierarchy, LabelMatrix
 from tagfill.errors import DatasetError
 from tagfill.protocols import hierarchy
-from tagfill.protocols.hashing import PairNumbers
-from tagfill.protocols.hierarchy import Edges, draw
+from tagfill.protocols.hierarchy import draw
+from tagfill.protocols.pair_numbers import PairNumbers
 
 DATA = made(hierarchical=True, share=0.2)
+TREE = Hierarchy(DATA.classes, DATA.hierarchy)
 
 
 def test_verified_labels_are_closed_upwards():
@@ -43,7 +44,7 @@ def images_that_show(label: str, size: int = 3000) -> tuple[LabelMatrix, PairNum
 def test_nodes_of_a_path_are_equally_likely():
     labels, numbers = images_that_show("tram")
 
-    found = draw(labels, numbers, Edges.of(DATA)).dense()
+    found = draw(labels, numbers, TREE).dense()
 
     depth = [(found[:, CLASSES.index(label)] == 1).sum() for label in ("vehicle", "bus", "tram")]
     stops = [depth[0] - depth[1], depth[1] - depth[2], depth[2]]
@@ -51,11 +52,11 @@ def test_nodes_of_a_path_are_equally_likely():
 
 
 def test_either_parent_is_followed():
-    edges = Edges.of(DATA.replace(hierarchy=(("cat", "animal"), ("cat", "tree"))))
+    tree = Hierarchy(CLASSES, [("cat", "animal"), ("cat", "tree")])
     row = [int(name in ("cat", "animal", "tree")) for name in CLASSES]
     labels = LabelMatrix.from_dense(np.array([row] * 1000))
 
-    found = draw(labels, PairNumbers.of([str(i) for i in range(1000)], CLASSES, 0), edges).dense()
+    found = draw(labels, PairNumbers.of([str(i) for i in range(1000)], CLASSES, 0), tree).dense()
 
     at_parent = found[found[:, CLASSES.index("cat")] != 1]
     shares = [(at_parent[:, CLASSES.index(label)] == 1).mean() for label in ("animal", "tree")]
@@ -71,16 +72,11 @@ def test_a_cycle_is_refused():
     edges = (("cat", "animal"), ("animal", "tree"), ("tree", "cat"))
 
     with pytest.raises(DatasetError, match=r"has a cycle, .*cat.*; drop one of its edges"):
-        Edges.of(made().replace(hierarchy=edges))
-
-
-def test_a_name_that_is_no_class_is_refused():
-    with pytest.raises(DatasetError, match="names 'fish', which is not among its classes"):
-        Edges.of(made().replace(hierarchy=(("fish", "animal"),)))
+        hierarchy(made().replace(hierarchy=edges))
 
 
 def test_a_child_without_its_parent_is_refused():
     labels = LabelMatrix.from_dense(np.array([[int(name == "cat") for name in CLASSES]]))
 
     with pytest.raises(DatasetError, match="shows 'cat' but not its parent 'animal'"):
-        draw(labels, PairNumbers.of(["a"], CLASSES, 0), Edges.of(DATA))
+        draw(labels, PairNumbers.of(["a"], CLASSES, 0), TREE)

@@ -10,7 +10,7 @@ import pytest
 from tagfill.annotations import LabelMatrix
 from tagfill.protocols.budget import draw
 from tagfill.protocols.costs import Costs
-from tagfill.protocols.hashing import PairNumbers
+from tagfill.protocols.pair_numbers import PairNumbers
 
 IMAGES, CLASSES, POSITIVES = 82_783, 80, 241_035
 SEEDS = (0, 1, 2)  # the table averages three snapshots

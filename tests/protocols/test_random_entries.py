@@ -8,7 +8,7 @@ from protocols.cases import kept, made
 from tagfill.annotations import LabelMatrix
 from tagfill.errors import TagfillError
 from tagfill.protocols import random_entries
-from tagfill.protocols.hashing import PairNumbers
+from tagfill.protocols.pair_numbers import PairNumbers
 from tagfill.protocols.random_entries import draw
 
 SIZE, WIDTH = 5000, 40

@@ -8,7 +8,7 @@ from protocols.cases import PARENTS, kept, made, truth
 from reference import simulation as reference
 from reference.pair_numbers import name_hash
 from tagfill import protocols
-from tagfill.protocols.hashing import PairNumbers
+from tagfill.protocols.pair_numbers import PairNumbers
 from tagfill.protocols.stratifying import stratified
 
 DATA = made(located=False)

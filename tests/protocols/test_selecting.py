@@ -5,7 +5,7 @@ import pytest
 
 from tagfill.annotations import LabelMatrix
 from tagfill.protocols import pairs as pairs_module
-from tagfill.protocols.hashing import PairNumbers
+from tagfill.protocols.pair_numbers import PairNumbers
 from tagfill.protocols.pairs import known, thin
 from tagfill.protocols.selecting import smallest
 

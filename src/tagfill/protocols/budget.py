@@ -9,7 +9,7 @@ A drawn negative is an image-level row. A drawn positive is an image-level row (
 instance (SP, SB) or on all of them (AP, AB). The same seed draws the same pairs whatever the kind, only more or fewer.
 A positive without a location in the truth is kept as an image-level row.
 
-The costs are in `costs`, the points in `locations`.
+The costs are in `costs`, the points in `points`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 from tagfill.annotations import Dataset, LabelMatrix
 from tagfill.errors import TagfillError
-from tagfill.protocols import instances, locating
+from tagfill.protocols import budget_rows, instances
 from tagfill.protocols.checks import one_of
 from tagfill.protocols.costs import ACCOUNTINGS, KINDS, Costs, all_instances
-from tagfill.protocols.hashing import PairNumbers
-from tagfill.protocols.locations import POINTS
+from tagfill.protocols.pair_numbers import PairNumbers
 from tagfill.protocols.pairs import Pairs
+from tagfill.protocols.points import POINTS
 from tagfill.protocols.selecting import smallest
 from tagfill.protocols.simulating import assemble, check_seed, complete_labels, drawn_splits, spread
 
@@ -86,7 +86,7 @@ def budget(
         charge = _charge(data, split, labels, costs, kind, accounting, located_per_image)
         drawn[split] = draw(labels, numbers, costs.budget(percent, labels.shape), charge, least=costs.image)
     seconds = charge(drawn["train"]) if callable(charge) else np.full(len(drawn["train"]), charge)
-    rows, located = locating.rows(data, drawn["train"], numbers, seconds, kind, point)
+    rows, located = budget_rows.rows(data, drawn["train"], numbers, seconds, kind, point)
     kept = {split: pairs.matrix((len(data.split(split)), len(data.classes))) for split, pairs in drawn.items()}
     parameters = {
         "percent": percent,

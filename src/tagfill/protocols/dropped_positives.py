@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tagfill.annotations import NEGATIVE, POSITIVE, Dataset, LabelMatrix
 from tagfill.errors import DatasetError, TagfillError
 from tagfill.protocols.checks import one_of, proportion_between
-from tagfill.protocols.hashing import PairNumbers
+from tagfill.protocols.pair_numbers import PairNumbers
 from tagfill.protocols.pairs import Pairs, thin
 from tagfill.protocols.simulating import simulate
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tagfill.annotations import POSITIVE, Dataset, LabelMatrix
 from tagfill.errors import TagfillError
-from tagfill.protocols.hashing import PairNumbers
+from tagfill.protocols.pair_numbers import PairNumbers
 from tagfill.protocols.pairs import Pairs
 from tagfill.protocols.selecting import smallest
 from tagfill.protocols.simulating import simulate

@@ -11,15 +11,12 @@ Soft Exposure, §4 (knowledge graph); the choice of negatives is ours, since its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from graphlib import CycleError, TopologicalSorter
-
 import numpy as np
 from numpy.typing import NDArray
 
-from tagfill.annotations import NEGATIVE, POSITIVE, UNKNOWN, Dataset, LabelMatrix
+from tagfill.annotations import NEGATIVE, POSITIVE, UNKNOWN, Dataset, Hierarchy, LabelMatrix
 from tagfill.errors import DatasetError
-from tagfill.protocols.hashing import PairNumbers
+from tagfill.protocols.pair_numbers import PairNumbers
 from tagfill.protocols.pairs import Pairs, joined
 from tagfill.protocols.simulating import simulate
 
@@ -42,83 +39,51 @@ def hierarchy(data: Dataset, *, seed: int = 0) -> Dataset:
         raise DatasetError(
             f"{data.name} has no hierarchy; add (child, parent) pairs under 'hierarchy' in its dataset.yaml."
         )
-    edges = Edges.of(data)
+    tree = Hierarchy(data.classes, data.hierarchy)
 
     def rule(labels: LabelMatrix, numbers: PairNumbers) -> LabelMatrix:
-        return draw(labels, numbers, edges)
+        return draw(labels, numbers, tree)
 
     return simulate(data, "hierarchy", rule, seed=seed, parameters={}, complete=True)
 
 
-@dataclass(frozen=True)
-class Edges:
-    """A hierarchy over class indices.
-
-    Attributes:
-        classes: names, for messages.
-        upwards: (child, parent) edges, every edge into a class before those out of it.
-        parents: the parents of each class.
-    """
-
-    classes: tuple[str, ...]
-    upwards: list[tuple[int, int]]
-    parents: list[list[int]]
-
-    @classmethod
-    def of(cls, data: Dataset) -> Edges:
-        """The hierarchy of a dataset; unknown classes and cycles are refused."""
-        index = {name: position for position, name in enumerate(data.classes)}
-        stray = [name for edge in data.hierarchy for name in edge if name not in index]
-        if stray:
-            raise DatasetError(f"The hierarchy of {data.name} names '{stray[0]}', which is not among its classes.")
-        parents: list[list[int]] = [[] for _ in data.classes]
-        below: dict[int, list[int]] = {}
-        for child, parent in sorted(set(data.hierarchy)):
-            parents[index[child]].append(index[parent])
-            below.setdefault(index[parent], []).append(index[child])
-        try:
-            order = list(TopologicalSorter(below).static_order())
-        except CycleError as error:
-            names = ", ".join(data.classes[node] for node in error.args[1])
-            raise DatasetError(f"The hierarchy of {data.name} has a cycle, {names}; drop one of its edges.") from None
-        return cls(data.classes, [(child, parent) for child in order for parent in parents[child]], parents)
-
-
-def draw(labels: LabelMatrix, numbers: PairNumbers, edges: Edges) -> LabelMatrix:
+def draw(labels: LabelMatrix, numbers: PairNumbers, tree: Hierarchy) -> LabelMatrix:
     """What is verified, present or absent."""
     kept = []
     for part, dense in labels.blocks():
         positive = dense == POSITIVE
-        verified = _verified(positive, part.start, numbers, edges)
-        state = np.where(verified, POSITIVE, np.where(_siblings(verified, edges) & ~positive, NEGATIVE, UNKNOWN))
+        verified = _verified(positive, part.start, numbers, tree)
+        state = np.where(verified, POSITIVE, np.where(_siblings(verified, tree) & ~positive, NEGATIVE, UNKNOWN))
         row, label = np.nonzero(state != UNKNOWN)
         kept.append(Pairs(row + part.start, label, state[row, label].astype(np.int8)))
     return joined(kept).matrix(labels.shape)
 
 
-def _verified(positive: NDArray[np.bool_], start: int, numbers: PairNumbers, edges: Edges) -> NDArray[np.bool_]:
+def _verified(positive: NDArray[np.bool_], start: int, numbers: PairNumbers, tree: Hierarchy) -> NDArray[np.bool_]:
     """The nodes where annotators stopped, and everything above them."""
     specific = positive.copy()
-    for child, parent in edges.upwards:
+    for child, parent in tree.upwards:
         if (positive[:, child] & ~positive[:, parent]).any():
             raise DatasetError(
-                f"An image shows '{edges.classes[child]}' but not its parent '{edges.classes[parent]}'; "
+                f"An image shows '{tree.classes[child]}' but not its parent '{tree.classes[parent]}'; "
                 "label the parents of present classes as present before simulating."
             )
         specific[:, parent] &= ~positive[:, child]
     row, leaf = np.nonzero(specific)
     verified = np.zeros_like(positive)
-    verified[row, _stops(row + start, leaf, numbers, edges)] = True
-    for child, parent in edges.upwards:
+    verified[row, _stops(row + start, leaf, numbers, tree)] = True
+    for child, parent in tree.upwards:
         verified[:, parent] |= verified[:, child]
     return verified
 
 
-def _stops(image: NDArray[np.int64], leaf: NDArray[np.int64], numbers: PairNumbers, edges: Edges) -> NDArray[np.int64]:
+def _stops(
+    image: NDArray[np.int64], leaf: NDArray[np.int64], numbers: PairNumbers, tree: Hierarchy
+) -> NDArray[np.int64]:
     """A node of a random path from each leaf to a root, uniform over the path."""
-    count = np.array([len(parents) for parents in edges.parents])
+    count = np.array([len(parents) for parents in tree.parents])
     first = np.concatenate([[0], np.cumsum(count)])
-    flat = np.array([parent for parents in edges.parents for parent in parents], dtype=np.int64)
+    flat = np.array([parent for parents in tree.parents for parent in parents], dtype=np.int64)
     path, length = [leaf], np.ones(len(leaf), dtype=np.int64)
     while (climbing := count[path[-1]] > 0).any():
         node = path[-1]
@@ -131,14 +96,14 @@ def _stops(image: NDArray[np.int64], leaf: NDArray[np.int64], numbers: PairNumbe
     return chosen
 
 
-def _siblings(verified: NDArray[np.bool_], edges: Edges) -> NDArray[np.bool_]:
+def _siblings(verified: NDArray[np.bool_], tree: Hierarchy) -> NDArray[np.bool_]:
     """Children of a node of which at least one child is verified, and roots where a root is."""
     descended = np.zeros_like(verified)
-    for child, parent in edges.upwards:
+    for child, parent in tree.upwards:
         descended[:, parent] |= verified[:, child]
-    roots = [node for node, parents in enumerate(edges.parents) if not parents]
+    roots = [node for node, parents in enumerate(tree.parents) if not parents]
     siblings = np.zeros_like(verified)
     siblings[:, roots] = verified[:, roots].any(axis=1, keepdims=True)
-    for child, parent in edges.upwards:
+    for child, parent in tree.upwards:
         siblings[:, child] |= descended[:, parent]
     return siblings

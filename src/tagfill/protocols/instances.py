@@ -14,9 +14,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tagfill.annotations import Dataset
-from tagfill.protocols.codes import Codes
+from tagfill.annotations.flags import CROWD, carried
+from tagfill.annotations.keys import contains
+from tagfill.annotations.lookup import Lookup
 
-CROWD = "crowd"
 _WITH_EXTENT = ("box", "mask")
 _WITH_PLACE = ("point", "box", "mask")
 _COLUMNS = ["image", "label", "present", "kind", "x", "y", "w", "h", "flags"]
@@ -58,25 +59,25 @@ def find(
         masks: also bring the run lengths of masks.
     """
     width = len(data.classes)
-    names, classes = Codes(data.names()), Codes(data.classes)
+    names, classes = Lookup(data.images["image"]), Lookup(pa.array(data.classes, pa.string()))
     position = np.full(len(data) + 1, -1, dtype=np.int64)
     position[images] = np.arange(len(images))
-    kinds = Codes(_WITH_EXTENT if boxes else _WITH_PLACE)
+    kinds = Lookup(pa.array(_WITH_EXTENT if boxes else _WITH_PLACE))
     found: list[pa.RecordBatch] = []
     keys, crowds = [np.empty(0, np.int64)], [np.empty(0, np.bool_)]
     for batch in data.scan(_COLUMNS + (_MASKS if masks else [])):
-        located = (kinds.of(batch["kind"]) >= 0) & _true(batch["present"])
+        located = (kinds.codes(batch["kind"]) >= 0) & _true(batch["present"])
         at = np.flatnonzero(located)
-        image = position[names.of(batch["image"].take(pa.array(at)))]
-        key = image * width + classes.of(batch["label"].take(pa.array(at)))
+        image = position[names.codes(batch["image"].take(pa.array(at)))]
+        key = image * width + classes.codes(batch["label"].take(pa.array(at)))
         use = image >= 0
         if wanted is not None:
-            use &= np.isin(key, wanted)
+            use &= contains(wanted, key)
         at, key = at[use], key[use]
         if len(at):
             rows = batch.take(pa.array(at))
             keys.append(key)
-            crowds.append(_has_flag(rows["flags"], CROWD))
+            crowds.append(carried(rows["flags"], CROWD))
             found.append(_plain(rows))
     return _ordered(np.concatenate(keys), np.concatenate(crowds), pa.Table.from_batches(found, _schema(masks)))
 
@@ -106,10 +107,3 @@ def _plain(rows: pa.RecordBatch) -> pa.RecordBatch:
 def _true(column: pa.Array) -> NDArray[np.bool_]:
     values: NDArray[np.bool_] = pc.fill_null(column, False).to_numpy(zero_copy_only=False)
     return values
-
-
-def _has_flag(flags: pa.ListArray, flag: str) -> NDArray[np.bool_]:
-    has = np.zeros(len(flags), dtype=bool)
-    parent = pc.list_parent_indices(flags).to_numpy()
-    has[parent[_true(pc.equal(pc.list_flatten(flags), flag))]] = True
-    return has

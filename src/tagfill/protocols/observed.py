@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tagfill.annotations import SCHEMA, Dataset, LabelMatrix
-from tagfill.protocols.codes import Codes
-
-OBSERVED = "observed"
+from tagfill.annotations.flags import OBSERVED
+from tagfill.annotations.keys import contains
+from tagfill.annotations.lookup import Lookup
 
 
 def rows_of_others(data: Dataset, kept: LabelMatrix, splits: NDArray[np.object_]) -> Iterator[pa.RecordBatch]:
@@ -27,16 +27,16 @@ def rows_of_others(data: Dataset, kept: LabelMatrix, splits: NDArray[np.object_]
     width = kept.width
     marked = validation[kept.images()]
     wanted = kept.images()[marked] * width + kept.classes[marked]
-    images, classes = Codes(data.names()), Codes(data.classes)
+    images, classes = Lookup(data.images["image"]), Lookup(pa.array(data.classes, pa.string()))
     column = SCHEMA.get_field_index("flags")
     for batch in data.scan():
-        image = images.of(batch["image"])
+        image = images.codes(batch["image"]).astype(np.int64)
         others = np.flatnonzero(~training[image])
         if not len(others):
             continue
         rows, image = batch.take(pa.array(others)), image[others]
-        key = image * width + classes.of(rows["label"])
-        chosen = validation[image] & _within(key, wanted)
+        key = image * width + classes.codes(rows["label"])
+        chosen = validation[image] & contains(wanted, key)
         if chosen.any():
             rows = rows.set_column(column, rows.schema.field(column), flagged(rows["flags"], chosen))
         yield rows
@@ -60,12 +60,3 @@ def flagged(flags: pa.ListArray, chosen: NDArray[np.bool_], flag: str = OBSERVED
     offsets = pa.array(np.concatenate([[0], ends]).astype(np.int32))
     missing = flags.is_null().to_numpy(zero_copy_only=False) & ~chosen
     return pa.ListArray.from_arrays(offsets, values, type=flags.type, mask=pa.array(missing))
-
-
-def _within(keys: NDArray[np.int64], ascending: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which keys are in a sorted array."""
-    if not len(ascending):
-        return np.zeros(len(keys), dtype=bool)
-    at = np.minimum(np.searchsorted(ascending, keys), len(ascending) - 1)
-    found: NDArray[np.bool_] = ascending[at] == keys
-    return found

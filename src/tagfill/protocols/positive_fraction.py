@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tagfill.annotations import NEGATIVE, POSITIVE, Dataset, LabelMatrix
 from tagfill.errors import DatasetError, TagfillError
 from tagfill.protocols.checks import proportion_between
-from tagfill.protocols.hashing import PairNumbers
+from tagfill.protocols.pair_numbers import PairNumbers
 from tagfill.protocols.pairs import Pairs, joined, thin
 from tagfill.protocols.selecting import smallest
 from tagfill.protocols.simulating import simulate

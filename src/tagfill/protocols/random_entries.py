@@ -4,8 +4,8 @@ Known as "random per sample" or as the known-label proportion:
 
     z_il = y_il  if u_il < proportion,  else unknown,      u_il uniform in [0, 1)
 
-Published code draws u from an unseeded or a global generator; here u_il is the pair's own number (`hashing`). A larger
-proportion under the same seed keeps everything that a smaller one keeps.
+Published code draws u from an unseeded or a global generator; here u_il is the pair's own number (`pair_numbers`). A
+larger proportion under the same seed keeps everything that a smaller one keeps.
 
 Ben-Baruch et al., Multi-label Classification with Partial Annotations using Class-aware Selective Loss, CVPR 2022.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from tagfill.annotations import Dataset, LabelMatrix
 from tagfill.protocols.checks import proportion_between
-from tagfill.protocols.hashing import PairNumbers
+from tagfill.protocols.pair_numbers import PairNumbers
 from tagfill.protocols.pairs import thin
 from tagfill.protocols.simulating import simulate
 

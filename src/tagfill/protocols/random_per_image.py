@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tagfill.annotations import Dataset, LabelMatrix
 from tagfill.protocols.checks import proportion_between
-from tagfill.protocols.hashing import PairNumbers
+from tagfill.protocols.pair_numbers import PairNumbers
 from tagfill.protocols.pairs import Pairs, thin
 from tagfill.protocols.simulating import simulate
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagfill.annotations import UNKNOWN, LabelMatrix
-from tagfill.protocols.hashing import PairNumbers
+from tagfill.protocols.pair_numbers import PairNumbers
 from tagfill.protocols.pairs import Pairs, joined, known
 
 Group = Callable[[Pairs], NDArray[np.int64]]

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from tagfill.annotations import NEGATIVE, POSITIVE, Dataset, LabelMatrix
 from tagfill.annotations.identity import RowsHash
+from tagfill.annotations.spooling import RowSpool
 from tagfill.errors import DatasetError, TagfillError
 from tagfill.protocols import observed
-from tagfill.protocols.hashing import PairNumbers
 from tagfill.protocols.image_rows import image_rows
-from tagfill.protocols.writing import RowWriter
+from tagfill.protocols.pair_numbers import PairNumbers
 
 SECONDS_PER_LABEL = 1.0
 _HASHED = ["image", "label", "present", "kind", "x", "y", "w", "h", "seconds"]
@@ -112,17 +112,17 @@ def assemble(
     if splits is None:
         splits = np.array(data.images["split"].to_pylist(), dtype=object)
     training = splits == "train"
-    writer, content = RowWriter(), RowsHash()
+    spool, content = RowSpool(), RowsHash()
     for batch in image_rows(data, kept, training, name) if rows is None else rows:
         content.update(batch.select(_HASHED))
-        writer.write(batch)
+        spool.add(batch)
     for batch in observed.rows_of_others(data, kept, splits):
-        writer.write(batch)
+        spool.add(batch)
     column = data.images.schema.get_field_index("split")
     field = data.images.schema.field(column)
     return data.replace(
         images=data.images.set_column(column, field, pa.array(splits.tolist(), pa.string())),
-        annotations=writer.close(),
+        annotations=spool.close(),
         truth=data.folder,
         protocol={
             "name": name,

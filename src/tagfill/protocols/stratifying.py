@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagfill.annotations import POSITIVE, LabelMatrix
-from tagfill.protocols.hashing import PairNumbers
+from tagfill.protocols.pair_numbers import PairNumbers
 
 
 def stratified(labels: LabelMatrix, numbers: PairNumbers, held_out: int) -> NDArray[np.int64]:

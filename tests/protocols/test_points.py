@@ -5,13 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from scipy import stats
 
 from reference.rle import decode
 from tagfill import scenes
-from tagfill.annotations import Dataset, from_records
+from tagfill.annotations import Dataset, from_records, run_lengths
 from tagfill.errors import DatasetError
-from tagfill.protocols import budget, locations
+from tagfill.protocols import budget
+from tagfill.protocols import points as placing
+from tagfill.protocols.points import pixel
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +86,7 @@ def table(**columns: object) -> pa.Table:
 def place(point: str, **columns: object) -> np.ndarray:
     rng = np.random.default_rng(0)
     rows = table(**columns)
-    return locations.place(rows, rng.random(rows.num_rows), rng.random(rows.num_rows), point)
+    return placing.place(rows, rng.random(rows.num_rows), rng.random(rows.num_rows), point)
 
 
 BOX = {"kind": "box", "x": 0.5, "y": 0.25, "w": 0.4, "h": 0.2}
@@ -132,3 +137,24 @@ def test_an_empty_mask_gives_a_point_near_its_centre():
 def test_masks_that_are_missing_are_asked_for():
     with pytest.raises(DatasetError, match="drawn from masks, but some instances have a box alone"):
         place("mask", **BOX)
+
+
+@settings(max_examples=60, deadline=None)
+@given(hnp.arrays(np.bool_, st.tuples(st.integers(1, 9), st.integers(1, 9))))
+def test_uniform_numbers_reach_each_pixel_of_a_mask_once(mask):
+    count, rle = int(mask.sum()), run_lengths.encode(mask)
+
+    found = [pixel(rle, mask.shape[0], (index + 0.5) / count) for index in range(count)]
+
+    assert set(found) == {(int(row), int(column)) for row, column in np.argwhere(mask)}
+    assert len(set(found)) == count
+
+
+def test_an_empty_mask_has_no_pixel():
+    assert pixel(run_lengths.encode(np.zeros((3, 3), dtype=bool)), 3, 0.5) is None
+    assert pixel(b"", 3, 0.5) is None
+
+
+def test_damaged_run_lengths_are_refused_in_a_sentence():
+    with pytest.raises(DatasetError, match="run lengths of a mask end in the middle of a number; 'tagfill inspect'"):
+        pixel(b"2P", 3, 0.5)

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from tagfill.annotations import POSITIVE, Dataset
 from tagfill.errors import DatasetError
-from tagfill.protocols import instances, locations
+from tagfill.protocols import instances, points
 from tagfill.protocols.costs import all_instances
-from tagfill.protocols.hashing import PairNumbers
 from tagfill.protocols.image_rows import batch, constant, names_of, rows_of
+from tagfill.protocols.pair_numbers import PairNumbers
 from tagfill.protocols.pairs import Pairs
 
 SOURCE = "budget"
@@ -93,8 +93,8 @@ def _located(
         return batch({**columns, **extent, "kind": constant("box", size)}, size)
     step = _POINT_STEP + 2 * (np.arange(size) - np.searchsorted(pair, pair))
     first, second = (numbers.uniform(pairs.image, pairs.label, step + more) for more in (0, 1))
-    points = locations.place(things, first, second, point).astype(np.float32)
-    place = {"x": pa.array(points[:, 0]), "y": pa.array(points[:, 1])}
+    placed = points.place(things, first, second, point).astype(np.float32)
+    place = {"x": pa.array(placed[:, 0]), "y": pa.array(placed[:, 1])}
     return batch({**columns, **place, "kind": constant("point", size)}, size)
 
 

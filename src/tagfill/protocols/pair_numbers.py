@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+from tagfill.annotations.hashing import GAMMA, mix
 
 Step = int | NDArray[np.integer]
 
@@ -43,23 +43,12 @@ class PairNumbers:
 
     def at(self, image: NDArray[np.integer], label: NDArray[np.integer], step: Step = 0) -> NDArray[np.uint64]:
         """Uniform 64-bit numbers of pairs; distinct steps, which may differ from pair to pair, are independent."""
-        steps = np.atleast_1d(np.asarray(step, dtype=np.uint64)) + np.uint64(1)
-        return mix(self.images[image] + self.labels[label] + steps * _GAMMA)
+        steps = np.atleast_1d(np.asarray(step, dtype=np.uint64))
+        return mix(self.images[image] + self.labels[label] + steps * GAMMA)
 
     def uniform(self, image: NDArray[np.integer], label: NDArray[np.integer], step: Step = 0) -> NDArray[np.float64]:
         """The same numbers in [0, 1)."""
         return (self.at(image, label, step) >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
-def mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finaliser of splitmix64, a bijection.
-
-    >>> f"{mix(np.array([0x9E3779B97F4A7C15], dtype=np.uint64))[0]:x}"
-    'e220a8397b1dcdaf'
-    """
-    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return bits ^ (bits >> np.uint64(31))
 
 
 def _hashes(names: Iterable[str], prefix: str) -> NDArray[np.uint64]:

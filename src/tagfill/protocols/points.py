@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tagfill.annotations import run_lengths
 from tagfill.errors import DatasetError
-from tagfill.protocols import run_lengths
 
 POINTS = ("auto", "mask", "box", "centre")
 SPREAD = 0.02
@@ -44,8 +44,8 @@ def place(rows: pa.Table, first: NDArray[np.float64], second: NDArray[np.float64
     points[exact] = np.stack([x, y], axis=1)[exact]
     if point in ("auto", "mask"):
         for at in np.flatnonzero(kind == "mask").tolist():
-            height, width = rows["rle_height"][at].as_py(), rows["rle_width"][at].as_py()
-            chosen = run_lengths.pixel(rows["rle"][at].as_py(), height, float(first[at]))
+            rle, height, width = (rows[name][at].as_py() for name in ("rle", "rle_height", "rle_width"))
+            chosen = pixel(rle, height, float(first[at]))
             if chosen is not None:
                 points[at] = (chosen[1] + 0.5) / width, (chosen[0] + 0.5) / height
     if point == "mask" and not np.isin(kind, ["mask", "point"]).all():
@@ -54,3 +54,23 @@ def place(rows: pa.Table, first: NDArray[np.float64], second: NDArray[np.float64
             "choose point 'auto', 'box' or 'centre'."
         )
     return points
+
+
+def pixel(rle: bytes, height: int, uniform: float) -> tuple[int, int] | None:
+    """Row and column of a pixel of a mask, each equally likely for a uniform number; None if the mask is empty.
+
+    >>> pixel(b"22", 2, 0.0), pixel(b"22", 2, 0.99)
+    ((0, 1), (1, 1))
+    """
+    try:
+        lengths = run_lengths.runs(rle)
+    except ValueError as problem:
+        raise DatasetError(f"The run lengths of a mask {problem}; 'tagfill inspect' names the row.") from None
+    painted = np.cumsum(lengths[1::2])
+    if not len(painted) or painted[-1] <= 0:
+        return None
+    chosen = int(uniform * painted[-1])
+    run = int(np.searchsorted(painted, chosen, side="right"))
+    within = chosen - (int(painted[run - 1]) if run else 0)
+    at = int(lengths[: 2 * run + 1].sum()) + within
+    return at % height, at // height
