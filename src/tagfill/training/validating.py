@@ -8,9 +8,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tagfill.annotations import NEGATIVE, POSITIVE, SCHEMA, Dataset
+from tagfill.annotations.flags import OBSERVED
 from tagfill.errors import DatasetError
-
-OBSERVED = "observed"  # the flag that protocols give to validation rows that their draw would have kept
 
 
 def observed_labels(dataset: Dataset, split: str) -> NDArray[np.int8]:
