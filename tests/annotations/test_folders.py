@@ -85,3 +85,16 @@ def test_an_unknown_kind_of_table_is_refused_before_anything_is_written(tmp_path
     with pytest.raises(TagfillError, match="no kind of table 'json'"):
         dataset(row()).save(tmp_path / "data", tables="json")
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("root", ["https://host/photos/", "s3://bucket/../photos", "zip://in::https://host/all.zip"])
+def test_an_image_root_that_is_a_url_stays_as_it_is(tmp_path, root):
+    again = dataset(row("cat")).replace(root=root).save(tmp_path / "data")
+    assert again.root == root
+    assert Dataset.open(tmp_path / "data").save(tmp_path / "copy").root == root
+
+
+def test_an_image_root_given_as_text_is_a_path(tmp_path):
+    assert (
+        dataset(row("cat")).replace(root=str(tmp_path / "photos")).save(tmp_path / "data").root == tmp_path / "photos"
+    )

@@ -30,7 +30,7 @@ class Dataset:
 
     Attributes:
         name: a short name, used for run folders.
-        root: where the images are, a folder.
+        root: where the images are: a path, or a URL as text.
         classes: class names; their order is the order of every label matrix.
         images: the table of images (image, split, width, height).
         annotations: the rows, as a table or as the path of a Parquet or CSV file.
@@ -43,7 +43,7 @@ class Dataset:
     """
 
     name: str
-    root: Path
+    root: Path | str
     classes: tuple[str, ...]
     images: pa.Table
     annotations: pa.Table | Path

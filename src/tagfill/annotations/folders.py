@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tagfill.annotations import description, tables
+from tagfill.annotations.image_root import image_root
 from tagfill.annotations.rows import IMAGES_SCHEMA, SCHEMA
 from tagfill.files import replacing
 
@@ -22,12 +23,12 @@ def read(folder: Path) -> dict[str, Any]:
     truth = content.get("truth")
     return {
         "name": content["name"],
-        "root": Path(os.path.normpath(folder / content["root"])),
+        "root": _found(image_root(content["root"]), folder),
         "classes": tuple(content["classes"]),
         "images": tables.read(images, IMAGES_SCHEMA),
         "annotations": rows,
         "hierarchy": tuple((child, parent) for child, parent in content.get("hierarchy", [])),
-        "truth": None if truth is None else Path(os.path.normpath(folder / truth)),
+        "truth": None if truth is None else _found(Path(truth), folder),
         "protocol": content.get("protocol"),
         "folder": folder,
         "conflict": content.get("conflict", "error"),
@@ -55,7 +56,7 @@ def _content(dataset: Dataset, folder: Path) -> dict[str, Any]:
     """What `dataset.yaml` says."""
     content: dict[str, Any] = {
         "name": dataset.name,
-        "root": _relative(dataset.root, folder),
+        "root": _relative(image_root(dataset.root), folder),
         "classes": list(dataset.classes),
     }
     if dataset.hierarchy:
@@ -69,6 +70,11 @@ def _content(dataset: Dataset, folder: Path) -> dict[str, Any]:
     return content
 
 
-def _relative(path: Path, folder: Path) -> str:
-    """`path` as written into `folder`: relative, so that both can move together."""
-    return os.path.relpath(path.absolute(), folder.absolute())
+def _relative(path: Path | str, folder: Path) -> str:
+    """A path as written into `folder`: relative, so that both can move together; a URL stays what it is."""
+    return path if isinstance(path, str) else os.path.relpath(path.absolute(), folder.absolute())
+
+
+def _found(path: Path | str, folder: Path) -> Path | str:
+    """What was written into `folder`, as seen from here."""
+    return path if isinstance(path, str) else Path(os.path.normpath(folder / path))

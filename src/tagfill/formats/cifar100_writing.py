@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from tagfill.annotations import Dataset
+from tagfill.annotations.image_root import local
 from tagfill.errors import DatasetError, ImageError
 from tagfill.files import replacing
 from tagfill.formats import unsaid
@@ -31,7 +32,7 @@ def write(
         unknown: unknown labels are refused, or written as `absent`.
         progress: told about each picture.
     """
-    folder = Path(target)
+    folder, root = Path(target), local(dataset.root, "CIFAR-100, which is made of pixels,")
     unsaid.complete(dataset.labels(), unknown, "CIFAR-100")
     held_out = [part for part in dataset.splits if part != "train"]
     if len(held_out) > 1:
@@ -49,7 +50,7 @@ def write(
         for entry in by_image(dataset, with_rows=False):
             child = _only(entry, fine, parents)
             head = bytes([coarse.index(parents[child]), fine.index(child)])
-            (train if entry.split == "train" else test).write(head + _pixels(dataset.root, entry.image))
+            (train if entry.split == "train" else test).write(head + _pixels(root, entry.image))
             bar.advance()
     for kind, names in (("fine", fine), ("coarse", coarse)):
         with replacing(folder / f"{kind}_label_names.txt") as file:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tagfill.annotations import Dataset
+from tagfill.annotations.image_root import image_root
 from tagfill.errors import DatasetError
 from tagfill.formats import choosing, coco_instances, coco_tables, coco_writing
 from tagfill.formats.collecting import Collector
@@ -55,7 +56,7 @@ def read(
         source: the folder that holds `annotations/`, or one JSON file.
         year: 2014 or 2017, if the folder has both.
         split: of a single JSON file; by default what its name says, else train.
-        root: where the images are; by default the folder.
+        root: where the images are, a folder or a URL; by default the folder.
         images: `annotated`, or `all` for those without any annotation too.
         locations: `mask`, `box`, or `none` for labels of whole images.
         exhaustive: whether a class without an annotation is absent; otherwise it is unknown.
@@ -70,7 +71,7 @@ def read(
     """
     choosing.one_of("images", images, coco_instances.IMAGES)
     choosing.one_of("locations", locations, coco_instances.LOCATIONS)
-    base, parts = _find(Path(source), year, split, None if root is None else Path(root))
+    base, parts = _find(Path(source), year, split, None if root is None else image_root(root))
     files = [JsonFile.open(part.path) for part in parts]
     categories = coco_tables.agreed_categories(files)
     collector = Collector(_name(parts), base, categories.names, source="coco")
@@ -118,7 +119,7 @@ def write(
         )
 
 
-def _find(source: Path, year: int | None, split: str | None, root: Path | None) -> tuple[Path, list[_Part]]:
+def _find(source: Path, year: int | None, split: str | None, root: Path | str | None) -> tuple[Path | str, list[_Part]]:
     """The image root, and the files to read."""
     if source.is_file():
         base = root or (source.parent.parent if source.parent.name == "annotations" else source.parent)
@@ -140,10 +141,10 @@ def _find(source: Path, year: int | None, split: str | None, root: Path | None) 
     return base, parts
 
 
-def _part(path: Path, base: Path, split: str | None) -> _Part:
+def _part(path: Path, base: Path | str, split: str | None) -> _Part:
     subset = path.stem.removeprefix("instances_")
     official = _OFFICIAL.fullmatch(subset) is not None and path.parent.name == "annotations"
-    folder = subset if official or (base / subset).is_dir() else ""
+    folder = subset if official or (isinstance(base, Path) and (base / subset).is_dir()) else ""
     named = _SPLIT.search(subset)
     return _Part(path, split or (named[0] if named else "train"), folder)
 

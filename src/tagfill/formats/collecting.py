@@ -32,7 +32,7 @@ class Collector:
         source: written into the `source` column of every row that does not bring its own.
     """
 
-    def __init__(self, name: str, root: Path, classes: Collection[str], source: str) -> None:
+    def __init__(self, name: str, root: Path | str, classes: Collection[str], source: str) -> None:
         self.classes = tuple(classes)
         self._codes = {label: code for code, label in enumerate(self.classes)}
         if len(self._codes) < len(self.classes):

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tagfill.annotations import NEGATIVE, POSITIVE, UNKNOWN, Dataset
+from tagfill.annotations.image_root import image_root
 from tagfill.errors import DatasetError
 from tagfill.files import replacing
 from tagfill.formats import image_files, text_files, unsaid
@@ -54,7 +55,7 @@ def read(
 
     Args:
         source: the file.
-        root: where the images are; the folder of the file unless given.
+        root: where the images are, a folder or a URL; the folder of the file unless given.
         absent_means: what the labels are that an image does not list, `unknown` or `absent`; has to be said if there
             is no value column.
         classes: their names in order; those of the file, sorted, unless given.
@@ -84,7 +85,7 @@ def read(
         raise text_files.bad_line(path, labels[unlisted[0]], found, "add it to them or drop the line")
     if absent_means is not None or not table.has_value:
         absent_means = unsaid.reading(absent_means, path, images=len(splits), classes=len(names), present=listed)
-    collector = Collector(path.stem, path.parent if root is None else Path(root), names, source="csv")
+    collector = Collector(path.stem, path.parent if root is None else image_root(root), names, source="csv")
     for image, part in splits.items():
         collector.add_image(image, part)
     mentioned: dict[str, set[str]] = {image: set() for image in splits} if absent_means == "absent" else {}

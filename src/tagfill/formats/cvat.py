@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from tagfill.annotations import Dataset
+from tagfill.annotations.image_root import image_root
 from tagfill.errors import DatasetError
 from tagfill.formats import image_files, masks, unsaid
 from tagfill.formats.choosing import one_of
@@ -54,7 +55,8 @@ def read(
 
     Args:
         source: `annotations.xml`, or the folder that holds it.
-        root: where the images are; the folder `images` beside the file if there is one, else the file's own.
+        root: where the images are, a folder or a URL; the folder `images` beside the file if there is one, else the
+            file's own.
         absent_means: what an annotated image's other labels are, `unknown` or `absent`; has to be said unless the file
             says itself what is absent.
         empty: images without any annotation are `unlabelled`, or show nothing with `absent`.
@@ -73,7 +75,7 @@ def read(
         )
     if root is None:
         root = path.parent / "images" if (path.parent / "images").is_dir() else path.parent
-    collector = Collector(path.parent.absolute().name, Path(root), survey.classes, source="cvat")
+    collector = Collector(path.parent.absolute().name, image_root(root), survey.classes, source="cvat")
     for image in images(path, progress):
         collector.add_image(image.name, image_files.split_of(image.subset or split), image.width, image.height)
         for shape in image.shapes:

@@ -98,6 +98,7 @@ def write(
         progress: told about each image.
     """
     folder = Path(target)
+    carrier = image_files.Carrier(dataset.root, images)
     unsaid.writing(dataset.labels(), absent_means, "A folder for each class")
     one_of("several", several, ["refuse", "repeat"])
     one_of("none", none, ["refuse", "skip"])
@@ -115,7 +116,7 @@ def write(
             (folder / part / label).mkdir(parents=True, exist_ok=True)
         for entry in by_image(dataset, with_rows=False):
             for label in entry.present:
-                image_files.carry(dataset.root / entry.image, folder / _place(entry, label), images)
+                carrier.put(entry.image, folder / _place(entry, label))
             bar.advance()
 
 

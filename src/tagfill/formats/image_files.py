@@ -10,6 +10,7 @@ from typing import Literal
 
 from PIL import Image, UnidentifiedImageError
 
+from tagfill.annotations.image_root import local
 from tagfill.errors import DatasetError, ImageError
 from tagfill.formats.choosing import one_of
 
@@ -46,10 +47,11 @@ def folders_in(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
 
 
-def size(root: Path, name: str) -> tuple[int, int]:
+def size(root: Path | str, name: str) -> tuple[int, int]:
     """Width and height as the file's header says, before any EXIF rotation."""
+    place = local(root, f"The size of {name}, which the dataset does not know,") / name
     try:
-        with Image.open(root / name, formats=("JPEG", "PNG", "WEBP")) as image:
+        with Image.open(place, formats=("JPEG", "PNG", "WEBP")) as image:
             return image.size
     except FileNotFoundError:
         raise ImageError(name, f"there is no such file below {root}") from None
@@ -63,18 +65,33 @@ def check_name(name: str, where: str) -> None:
         raise DatasetError(f"{where}: image '{name}' is not a path below the image root; name the root with root=.")
 
 
-def carry(image: Path, target: Path, how: Carry) -> None:
-    """Put an image file at another place: copied, as a symbolic link, or not at all."""
-    one_of("images", how, ["copy", "link", "none"])
-    if how == "none":
-        return
-    if not image.is_file():
-        raise DatasetError(f"{image} is missing, so it cannot be put at {target}; images='none' writes labels only.")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if target.exists() and target.samefile(image):
-        return
-    if how == "link":
-        target.unlink(missing_ok=True)
-        target.symlink_to(image.absolute())
-    else:
-        shutil.copyfile(image, target)
+class Carrier:
+    """Puts image files at another place: copied, as symbolic links, or not at all.
+
+    Args:
+        root: where they are.
+        how: `copy`, `link` or `none`.
+    """
+
+    def __init__(self, root: Path | str, how: Carry) -> None:
+        one_of("images", how, ["copy", "link", "none"])
+        self._root = None if how == "none" else local(root, f"images='{how}'")
+        self._linking = how == "link"
+
+    def put(self, name: str, target: Path) -> None:
+        """Put one image at `target`."""
+        if self._root is None:
+            return
+        image = self._root / name
+        if not image.is_file():
+            raise DatasetError(
+                f"{image} is missing, so it cannot be put at {target}; images='none' writes labels only."
+            )
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists() and target.samefile(image):
+            return
+        if self._linking:
+            target.unlink(missing_ok=True)
+            target.symlink_to(image.absolute())
+        else:
+            shutil.copyfile(image, target)

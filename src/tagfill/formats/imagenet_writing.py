@@ -37,6 +37,7 @@ def write(
         progress: told about each image.
     """
     folder = Path(target)
+    carrier = image_files.Carrier(dataset.root, images)
     one_of("unknown", unknown, ["refuse", "absent"])
     held_out = [part for part in dataset.splits if part != "train"]
     if len(held_out) > 1:
@@ -59,7 +60,7 @@ def write(
         (folder / "train" / label).mkdir(parents=True, exist_ok=True)
     with progress.bar(f"Writing {folder.name}", len(places), "images") as bar:
         for place, image in places.items():
-            image_files.carry(dataset.root / image, folder / place, images)
+            carrier.put(image, folder / place)
             bar.advance()
     if lists:
         write_json(folder / REAL, [sorted(numbers) for _, numbers in sorted(lists.items())])

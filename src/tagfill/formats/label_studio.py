@@ -32,6 +32,7 @@ from urllib.parse import unquote, urlsplit
 import ijson
 
 from tagfill.annotations import Dataset
+from tagfill.annotations.image_root import image_root
 from tagfill.errors import DatasetError
 from tagfill.formats import image_files, masks, text_files, unsaid
 from tagfill.formats.collecting import Collector
@@ -60,7 +61,7 @@ def read(
 
     Args:
         source: the file; export as JSON, not as JSON-MIN.
-        root: where the images are; the folder of the file unless given.
+        root: where the images are, a folder or a URL; the folder of the file unless given.
         absent_means: what labels are that an annotation does not mention, `unknown` or `absent`; has to be said unless
             the file says itself what is absent.
         classes: their names in order; those of the file, sorted, unless given.
@@ -88,7 +89,7 @@ def read(
         raise DatasetError(f"{path} uses label '{unlisted[0]}', which is not among the classes given; add it to them.")
     if absent_means is not None or not outspoken:
         absent_means = unsaid.reading(absent_means, path, images=len(sizes), classes=len(names), present=present)
-    collector = Collector(path.stem, path.parent if root is None else Path(root), names, source="label-studio")
+    collector = Collector(path.stem, path.parent if root is None else image_root(root), names, source="label-studio")
     for image, record in sizes.items():
         collector.add_image(image, *record)
     for task in _tasks(path, image_key, prefix, progress):

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagfill.annotations import Dataset
+from tagfill.annotations.image_root import image_root
 from tagfill.errors import DatasetError
 from tagfill.formats import dense, image_files, text_files, unsaid
 from tagfill.formats.collecting import Collector
@@ -49,7 +50,7 @@ def read(
 
     Args:
         source: the folder of the official files or of the arrays, or a list file.
-        root: where the images are; the folder `Flickr` there if it exists, else the folder itself.
+        root: where the images are, a folder or a URL; the folder `Flickr` there if it exists, else the folder itself.
         absent_means: what is not marked present, `unknown` or `absent`.
         classes: names of the concepts in order, if no file has them.
         held_out: the split of the official test images; `val` is what the published single-positive protocol divides.
@@ -61,7 +62,7 @@ def read(
     if root is None:
         root = folder / "Flickr" if (folder / "Flickr").is_dir() else folder
     if source.is_file():
-        return _read_list(source, Path(root), _concepts(folder, classes, source), absent_means, split, progress)
+        return _read_list(source, image_root(root), _concepts(folder, classes, source), absent_means, split, progress)
     if (folder / "formatted_train_images.npy").is_file():
         parts = {"train": "train", "val": held_out}
         names = _concepts(folder, classes, folder / "formatted_train_labels.npy")
@@ -75,7 +76,7 @@ def read(
             f"{folder} has neither ImageList/ nor formatted_train_images.npy; name the folder of NUS-WIDE, or a list."
         )
     meaning = unsaid.checked(absent_means or "absent")
-    collector = Collector("nus-wide", Path(root), names, source="nus-wide")
+    collector = Collector("nus-wide", image_root(root), names, source="nus-wide")
     for part, images, matrix, where in blocks:
         collector.add_images({"image": images, "split": [part] * len(images)})
         with progress.bar(f"Reading {part}", len(images), "images") as bar:
@@ -129,7 +130,7 @@ def _load(path: Path) -> NDArray[Any]:
 
 
 def _read_list(
-    path: Path, root: Path, classes: Sequence[str], absent_means: str | None, split: str, progress: Progress
+    path: Path, root: Path | str, classes: Sequence[str], absent_means: str | None, split: str, progress: Progress
 ) -> Dataset:
     images = present = 0
     for _, _, indices in _list_lines(path, len(classes), progress):

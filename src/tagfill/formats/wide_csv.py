@@ -24,6 +24,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from tagfill.annotations import NEGATIVE, POSITIVE, UNKNOWN, Dataset
+from tagfill.annotations.image_root import image_root
 from tagfill.errors import DatasetError, unknown_name
 from tagfill.files import replacing
 from tagfill.formats import image_files, text_files, unsaid
@@ -63,7 +64,7 @@ def read(
 
     Args:
         source: the file.
-        root: where the images are; the folder of the file unless given.
+        root: where the images are, a folder or a URL; the folder of the file unless given.
         absent_means: what 0 means, `unknown` or `absent`; has to be said if no cell is blank.
         coding: how the states are written, if otherwise: `blank`, `canonical`, `observed` or `true`.
         image_column: the column with an image's path below the root; `image` or else the first one unless given.
@@ -80,7 +81,9 @@ def read(
         raise unknown_name("coding", coding, CODINGS)
     table = _Table(path, image_column, split_column, ignore, delimiter)
     states = CODINGS[coding] if coding else _choose(table, absent_means, progress)
-    collector = Collector(path.stem, path.parent if root is None else Path(root), table.classes, source="wide-csv")
+    collector = Collector(
+        path.stem, path.parent if root is None else image_root(root), table.classes, source="wide-csv"
+    )
     seen: dict[str, int] = {}
     for number, image, part, cells in table.rows(progress):
         image_files.check_name(image, f"{path}, line {number}")

@@ -38,6 +38,7 @@ def write(
         progress: told about each image.
     """
     folder = Path(target)
+    carrier = image_files.Carrier(dataset.root, images)
     one_of("without_box", without_box, ["refuse", "whole", "drop"])
     _check_states(dataset, absent_means)
     places: dict[str, str] = {}
@@ -56,7 +57,7 @@ def write(
     with progress.bar(f"Writing {folder.name}", len(dataset), "images") as bar:
         for entry in by_image(dataset):
             place = _place(entry)
-            image_files.carry(dataset.root / entry.image, folder / place, images)
+            carrier.put(entry.image, folder / place)
             lines = _lines(entry, dataset.classes, without_box)
             if lines or _is_empty(entry, len(dataset.classes), absent_means):
                 with replacing(folder / _text_name(place), sync=False) as file:
