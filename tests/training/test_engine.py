@@ -201,8 +201,39 @@ def test_full_disk_destroys_nothing(material: Material, tmp_path: Path) -> None:
     assert list((tmp_path / "run" / "checkpoints").glob("[0-9]*")) == []
 
 
-@pytest.mark.parametrize("processes", [1])
-def test_interrupting_once_saves_and_stops(material: Material, tmp_path: Path, processes: int) -> None:
+def test_killed_worker_is_told_in_one_sentence(material: Material, tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys, tagfill\n"
+        "from tagfill.loading import pixels\n"
+        "plain = pixels.look\n"
+        "def look(*arguments, **address):\n"
+        "    if address['index'] == 50:\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return plain(*arguments, **address)\n"
+        "pixels.look = look\n"
+        "from tagfill.annotations import Dataset\n"
+        "from tagfill.training import make_recipe, start\n"
+        "recipe = make_recipe({'dataset': sys.argv[1], 'method': 'an', 'backbone': 'test_efficientnet',\n"
+        "                      'pretrained': sys.argv[3], 'image_size': 64})\n"
+        "start(Dataset.open(sys.argv[1]), recipe, out=sys.argv[2], workers=1)\n"
+    )
+    arguments = [str(material.single), str(tmp_path / "run"), str(material.weights)]
+
+    ended = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
+
+    assert "A process that decodes images was killed" in ended.stderr.splitlines()[-1]
+
+
+def test_mixed_precision_keeps_losses_in_float32(material: Material, tmp_path: Path) -> None:
+    plain = train(material, tmp_path / "plain", {"input": "images", "epochs": 1})
+    mixed = train(material, tmp_path / "mixed", {"input": "images", "epochs": 1}, precision="bfloat16")
+
+    first, second = plain.metrics()[0]["loss"]["an"], mixed.metrics()[0]["loss"]["an"]
+    assert first != second
+    assert first == pytest.approx(second, rel=0.05)
+
+
+def test_interrupting_once_saves_and_stops(material: Material, tmp_path: Path) -> None:
     command = ["train", str(material.single), *material.flags, "--method", "role", "--features", str(material.cache)]
     unbroken = train(material, tmp_path / "unbroken", {"epochs": 400}, method="role")
     run = tmp_path / "run"

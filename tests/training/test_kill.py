@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tagfill import methods as tagfill_methods
+from tagfill.methods.plain import PLAIN
+
 from .conftest import Material
 from .processes import MOMENTS, kill_when, outcome, start, tagfill
 
@@ -19,6 +22,15 @@ matrix = [(method, processes, moment) for method in METHODS for processes in (1,
 cases = [
     pytest.param(*case, marks=() if case in short else pytest.mark.long, id="-".join(map(str, case))) for case in matrix
 ]
+
+
+def test_every_method_is_in_the_matrix() -> None:
+    """A method that keeps state cannot be forgotten: whoever adds one has to put it here, or among the stateless."""
+    covered = {name for method in METHODS for name in method.split("+")}
+    stateless = set(PLAIN)
+    shares_scores_with_en = {"cl"}
+
+    assert set(tagfill_methods.METHODS) == covered | stateless | shares_scores_with_en
 
 
 def arguments(material: Material, method: str, processes: int) -> list[str]:

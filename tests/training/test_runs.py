@@ -15,6 +15,7 @@ import pytest
 import tagfill
 from tagfill.annotations import Dataset
 from tagfill.training import Run, Saving, make_recipe, start
+from tagfill.training.checkpoints import open_newest
 
 from .conftest import Material
 from .processes import outcome
@@ -218,6 +219,25 @@ def test_damaged_checkpoint_falls_back_to_the_one_before(
     (newest / name).write_bytes(content[: len(content) // 2])
 
     assert outcome(tagfill.resume(run).folder) == outcome(tagfill.resume(unbroken).folder)
+
+
+def test_newest_checkpoint_cut_anywhere_gives_way_to_the_one_before(
+    material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half_way(material, tmp_path / "run", monkeypatch)
+    folder = tmp_path / "run" / "checkpoints"
+    *_, before, newest = sorted(folder.iterdir())
+    for path in newest.iterdir():
+        content = path.read_bytes()
+        for length in {*range(0, len(content), max(1, len(content) // 60)), len(content) - 2}:
+            path.write_bytes(content[:length])
+
+            checkpoint, warnings = open_newest(folder)
+
+            assert checkpoint.path == before
+            assert len(warnings) == 1
+        path.write_bytes(content)
+    assert open_newest(folder)[0].path == newest
 
 
 def test_newest_two_checkpoints_are_kept_and_one_between_epochs(
