@@ -115,7 +115,8 @@ def test_run_records_what_it_depends_on(material: Material, tmp_path: Path) -> N
     assert description["identities"] == Dataset.open(material.single).identities
     assert description["recipe_hash"] == run.recipe.hash()
     assert description["versions"]["torch"].startswith("2.")
-    assert description["result"]["chosen_by"] == "val mAP"
+    assert description["result"]["chosen_by"] == "mAP on val, clean labels"
+    assert description["result"]["expected_positives_from"] == "counted on the validation split"
 
 
 def test_expected_positives_are_counted_on_validation(material: Material, tmp_path: Path) -> None:

@@ -32,6 +32,9 @@ def train(
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Images a step, over all processes.")] = None,
     seed: Annotated[int | None, typer.Option(min=0)] = None,
+    val_labels: Annotated[
+        str | None, typer.Option(help="Choose the best epoch by `clean` or by `observed` validation labels.")
+    ] = None,
     setting: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, as in memory.storage=disk."),
@@ -78,6 +81,7 @@ def train(
             "features": None if features is None else str(features.absolute()),
             "batch_size": batch_size,
             "seed": seed,
+            "val_labels": val_labels,
         }
         content |= {name: value for name, value in given.items() if value is not None}
         if "dataset" not in content:

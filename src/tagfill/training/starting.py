@@ -242,10 +242,12 @@ def _fit(
         torch.set_num_threads(threads)
     stage = recipe.stages[int(best["stage"])].name
     result: dict[str, Any] = {"stage": stage, "epoch": int(best["epoch"]), "expected_positives": expected}
-    if "val" in dataset.splits:
-        result |= {"val_mAP": 100 * best["score"], "chosen_by": "val mAP"}
+    if origin is not None:
+        result["expected_positives_from"] = origin
+    if "val" in dataset.splits and recipe.select == "mAP":
+        result |= {"val_mAP": 100 * best["score"], "chosen_by": f"mAP on val, {recipe.val_labels} labels"}
     else:
-        result |= {"chosen_by": "last epoch"}
+        result |= {"chosen_by": "being the last epoch"}
     if devices.main:
         run.finish(result)
     devices.barrier()
