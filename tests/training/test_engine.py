@@ -20,6 +20,7 @@ import tagfill
 from tagfill.annotations import Dataset
 from tagfill.models import Classifier
 from tagfill.training import Run
+from tagfill.training.loop import Trainer
 
 from .conftest import Material
 from .processes import outcome, start
@@ -231,6 +232,24 @@ def test_mixed_precision_keeps_losses_in_float32(material: Material, tmp_path: P
     first, second = plain.metrics()[0]["loss"]["an"], mixed.metrics()[0]["loss"]["an"]
     assert first != second
     assert first == pytest.approx(second, rel=0.05)
+
+
+def test_interruption_at_the_very_end_loses_nothing(
+    material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unbroken = train(material, tmp_path / "unbroken", {}, method="en+scl", memory={"storage": "disk"})
+    plain = Trainer._end_epoch
+
+    def interrupted(self: Trainer, active: object, epoch: int, seconds: float, visits: int) -> None:
+        plain(self, active, epoch, seconds, visits)  # type: ignore[arg-type]
+        self._interruption.asked = epoch == 2
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_end_epoch", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(material, tmp_path / "run", {}, method="en+scl", memory={"storage": "disk"})
+
+    assert outcome(tagfill.resume(tmp_path / "run").folder) == outcome(unbroken.folder)
 
 
 def test_interrupting_once_saves_and_stops(material: Material, tmp_path: Path) -> None:

@@ -111,8 +111,10 @@ def save_checkpoint(
     optimizer: dict[str, Tensor],
     rank: dict[str, Tensor],
 ) -> None:
-    """Write a checkpoint; every process calls this with its own `rank` tensors."""
+    """Write a checkpoint, unless there is one of this position; every process calls this with its own `rank` tensors."""
     final, temporary = folder / f"{state.number:08d}", folder / f".{state.number:08d}.tmp"
+    if devices.on_main(final.exists):
+        return
     if devices.main:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)

@@ -62,6 +62,9 @@ class Trainer:
         with self._interruption:
             for number in range(first, len(self._setting.recipe.stages)):
                 active = enter(self._setting, number, active, checkpoint)
+                if sizes := active.memory.sizes():
+                    shown = ", ".join(f"{name} {size / 1e6:,.1f} MB" for name, size in sizes.items())
+                    self._progress.say(f"{active.stage.name} keeps per-image state: {shown}")
                 epoch, step = 1, 0
                 self._standing = Standing()
                 if checkpoint is not None:
