@@ -111,7 +111,7 @@ def save_checkpoint(
     optimizer: dict[str, Tensor],
     rank: dict[str, Tensor],
 ) -> None:
-    """Write a checkpoint, unless there is one of this position; every process calls this with its own `rank` tensors."""
+    """Write a checkpoint, unless this position has one; every process calls this with its own `rank` tensors."""
     final, temporary = folder / f"{state.number:08d}", folder / f".{state.number:08d}.tmp"
     if devices.on_main(final.exists):
         return
