@@ -45,3 +45,15 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> TagfillError:
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"; did you mean '{near[0]}'?" if near else "."
     return TagfillError(f"There is no {what} '{name}'{hint} Known: {', '.join(names)}.")
+
+
+def one_of(option: str, value: str, known: Iterable[str]) -> None:
+    """Refuse a word that is not among those that an option can be.
+
+    >>> one_of("images", "some", ["annotated", "all"])
+    Traceback (most recent call last):
+    tagfill.errors.TagfillError: images is 'some'; give one of annotated, all.
+    """
+    words = list(known)
+    if value not in words:
+        raise TagfillError(f"{option} is '{value}'; give one of {', '.join(words)}.")

@@ -12,7 +12,7 @@ from formats.comparing import rows, same, states
 from formats.layouts import arbitrary
 from formats.layouts import coco as layout
 from tagfill.annotations import IMAGES_SCHEMA, Dataset, from_records
-from tagfill.errors import DatasetError
+from tagfill.errors import DatasetError, TagfillError
 from tagfill.formats import coco
 
 A, B, C = (f"train2014/COCO_train2014_{number:012d}.jpg" for number in (9, 25, 100))
@@ -41,7 +41,7 @@ def changed(path, **changes):
 
 
 def message(folder, **options):
-    with pytest.raises(DatasetError) as error:
+    with pytest.raises(TagfillError) as error:
         coco.read(folder, **options)
     return str(error.value).replace(str(folder), "FOLDER")
 
@@ -302,7 +302,7 @@ def test_a_folder_without_annotations_is_refused(tmp_path):
 
 
 def test_options_are_checked(folder):
-    assert message(folder, images="some") == "images is 'some', but only 'annotated' and 'all' are possible."
+    assert message(folder, images="some") == "images is 'some'; give one of annotated, all."
 
 
 @settings(max_examples=25, deadline=None)
@@ -348,8 +348,11 @@ NO_DOG = {"label": "dog", "present": False}
 @pytest.mark.parametrize(
     ("records", "problem"),
     [
-        ([CAT], "COCO cannot say unknown, but 1 labels of split train are; unknown='absent' writes them as absent."),
-        ([CAT, {"label": "dog", "present": None}], "COCO cannot say unknown, but 1 labels"),
+        (
+            [CAT],
+            "COCO cannot say unknown, but 1 of 2 labels of split train are; unknown='absent' writes them as absent.",
+        ),
+        ([CAT, {"label": "dog", "present": None}], "COCO cannot say unknown, but 1 of 2 labels"),
         ([{"label": "cat", "present": True}, NO_DOG], "have none, the first being 'cat' of a.jpg"),
         ([CAT, NO_DOG, {**CAT, "kind": "point"}], "COCO cannot carry a point, but 'cat' of a.jpg has one"),
         ([CAT, NO_DOG, {**CAT, "present": False}], "COCO cannot say that a region is empty, but a box says so"),
@@ -375,3 +378,34 @@ def test_overruled_locations_are_not_written(tmp_path):
     coco.write(some(CAT, NO_DOG, later), tmp_path)
 
     assert states(coco.read(tmp_path, images="all")) == {"a.jpg": {"cat": 0, "dog": 0}}
+
+
+def test_all_splits_are_checked_before_the_first_file_is_written(tmp_path):
+    images = [{"image": f"{split}.jpg", "split": split, "width": 10, "height": 10} for split in ("train", "val")]
+    rows = [{"image": "train.jpg", **CAT}, {"image": "val.jpg", "label": "cat", "present": True}]
+    data = Dataset("some", ".", ("cat",), from_records(images, IMAGES_SCHEMA), from_records(rows))
+
+    with pytest.raises(DatasetError, match="of split val have none"):
+        coco.write(data, tmp_path)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_same_categories_under_other_ids_are_refused(tmp_path):
+    shifted = [{**category, "id": category["id"] + 1} for category in layout.CATEGORIES]
+    layout.write(tmp_path, [layout.image(9)], [layout.polygons(1, 9, 1, layout.SQUARE)])
+    val = [layout.image(8, "val2014")], [layout.polygons(1, 8, 2, layout.SQUARE)]
+    layout.write(tmp_path, *val, name="instances_val2014", categories=shifted)
+
+    assert "give the same categories different ids; import them as two datasets" in message(tmp_path)
+
+
+def test_images_in_deeper_folders_keep_their_names(tmp_path):
+    names = ["train2017/000000000009.jpg", "train2017/night/000000000025.jpg"]
+    images = [{"image": name, "split": "train", "width": 10, "height": 10} for name in names]
+    rows = [{"image": name, **CAT} for name in names]
+    coco.write(
+        Dataset("some", ".", ("cat",), from_records(images, IMAGES_SCHEMA), from_records(rows)), tmp_path, year=2017
+    )
+
+    assert coco.read(tmp_path).names() == sorted(names, key=lambda name: name.rpartition("/")[2])

@@ -126,3 +126,15 @@ def test_deep_hierarchies_cannot_be_written(folder, tmp_path):
 
     with pytest.raises(DatasetError, match="more than two levels"):
         coco_panoptic.write(deep, tmp_path / "out")
+
+
+def test_a_supercategory_that_is_a_class_itself_has_its_own_above_it(tmp_path, monkeypatch):
+    categories = [
+        {"id": 1, "name": "cat", "supercategory": "pet", "isthing": 1},
+        {"id": 2, "name": "pet", "supercategory": "animal", "isthing": 1},
+    ]
+    cat = layout.annotation(1, layout.segment(7, 1, [0, 0, 50, 40]))
+    monkeypatch.setattr(layout, "CATEGORIES", categories)
+    layout.write(tmp_path, "val", [layout.image(1)], [cat])
+
+    assert coco_panoptic.read(tmp_path).labels().dense().tolist() == [[1, 1, 1]]

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from formats.states import dataset, label_states, quick, said, splits
 from tagfill import formats
-from tagfill.errors import DatasetError
+from tagfill.errors import DatasetError, TagfillError
 
 csv = formats.get("csv")
 
@@ -116,7 +116,7 @@ def test_label_outside_the_classes_given(tmp_path):
 
 def test_wrong_reading_and_missing_file(tmp_path):
     path = write_text(tmp_path / "a.csv", "image,label\n1.jpg,cat\n")
-    with pytest.raises(DatasetError, match="only 'unknown' and 'absent' are possible"):
+    with pytest.raises(TagfillError, match="give one of unknown, absent"):
         csv.read(path, absent_means="maybe")
     with pytest.raises(DatasetError, match="is missing"):
         csv.read(tmp_path / "b.csv")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from formats.layouts.pictures import write_picture
 from formats.states import PLAIN_NAMES, dataset, quick, said, splits
-from tagfill.errors import DatasetError
+from tagfill.errors import DatasetError, TagfillError
 from tagfill.formats import folder
 
 
@@ -61,12 +61,12 @@ def test_same_name_may_be_the_same_image(tmp_path):
         ({"a.jpg": {"x": True, "y": False}, "b.jpg": {"x": True}}, {}, r"1 are verified absent and 1 unknown"),
         ({"../a.jpg": {"x": True}}, {}, "not a path below the image root"),
         ({"x/a.jpg": {"x": True}, "a.jpg": {"x": True}}, {}, "would both become train/x/a.jpg"),
-        ({"a.jpg": {"x": True}}, {"several": "maybe"}, "only 'refuse' and 'repeat' are possible"),
+        ({"a.jpg": {"x": True}}, {"several": "maybe"}, "give one of refuse, repeat"),
         ({"a.jpg": {"x": True}}, {}, "a.jpg is missing"),
     ],
 )
 def test_refusals_of_writing(tmp_path, labels, options, message):
-    with pytest.raises(DatasetError, match=message):
+    with pytest.raises(TagfillError, match=message):
         folder.write(dataset(labels, ("x", "y"), root=tmp_path), tmp_path / "out", **options)
 
 

@@ -129,3 +129,15 @@ def test_cannot_tell_is_refused_or_dropped(folder, tmp_path):
     lvis.write(doubtful, tmp_path / "out", undecided="drop")
 
     assert states(lvis.read(tmp_path / "out"))[FIRST] == dict.fromkeys(dataset.classes, -1)
+
+
+def test_an_overruled_label_is_absent_and_not_partly_marked(folder, tmp_path):
+    dataset = lvis.read(folder, locations="none")
+    rows = dataset.rows().to_pylist()
+    partly = next(row for row in rows if "not_exhaustive" in (row["flags"] or ()))
+    overruling = {**partly, "flags": None, "present": False, "time": 2_000_000}
+    changed = dataset.rows().from_pylist([*rows, overruling], schema=dataset.rows().schema)
+
+    lvis.write(dataset.replace(annotations=changed), tmp_path / "out")
+
+    assert states(lvis.read(tmp_path / "out"))[partly["image"]][partly["label"]] == 0

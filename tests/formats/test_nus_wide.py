@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from formats.layouts.nus_wide import CONCEPTS, write_arrays, write_official
 from formats.states import PLAIN_NAMES, dataset, label_states, quick, said, splits
-from tagfill.errors import DatasetError
+from tagfill.errors import DatasetError, TagfillError
 from tagfill.formats import nus_wide
 
 TRAIN = {"actor/0001_2124494179.jpg": (1, 0, 1), "actor/0002_174174086.jpg": (0, 0, 0)}
@@ -115,11 +115,11 @@ def test_other_folders_are_refused(tmp_path):
         ({"a.jpg": {"x": True}}, "arrays", "unknown='absent' writes them as absent"),
         ({"a.jpg": {"x": True, "y": False}, "b.jpg": {"x": False}}, "list", "2 are verified absent and 1 unknown"),
         ({"a b.jpg": {}}, "list", "cut at spaces and commas"),
-        ({"a.jpg": {}}, "table", "only 'official' and 'arrays' and 'list' are possible"),
+        ({"a.jpg": {}}, "table", "give one of official, arrays, list"),
     ],
 )
 def test_refusals_of_writing(tmp_path, labels, layout, message):
-    with pytest.raises(DatasetError, match=message):
+    with pytest.raises(TagfillError, match=message):
         nus_wide.write(dataset(labels, ("x", "y")), tmp_path / "out", layout=layout)
 
 

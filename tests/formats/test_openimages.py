@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from formats.comparing import rows, same, states
 from formats.layouts import arbitrary
 from formats.layouts import openimages as layout
+from tagfill.annotations import IMAGES_SCHEMA, Dataset, from_records
 from tagfill.errors import DatasetError
 from tagfill.formats import openimages
 
@@ -168,3 +169,30 @@ def test_other_names_are_refused(tmp_path):
 
     with pytest.raises(DatasetError, match=r"are named train/<id>\.jpg in split train, but one is a\.jpg"):
         openimages.write(dataset.replace(images=other, annotations=dataset.rows().slice(0, 0)), tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["id", "LabelName"])
+def test_a_class_may_be_called_like_a_column(tmp_path, name):
+    images = from_records([{"image": "train/1.jpg", "split": "train"}], IMAGES_SCHEMA)
+    rows = from_records([{"image": "train/1.jpg", "label": name, "present": True}])
+    openimages.write(Dataset("some", ".", (name, "cat"), images, rows), tmp_path)
+
+    assert states(openimages.read(tmp_path)) == {"train/1.jpg": {name: 1, "cat": -1}}
+
+
+def test_descriptions_in_another_encoding_are_refused(tmp_path):
+    layout.v5(tmp_path)
+    (tmp_path / "class-descriptions-boxable.csv").write_bytes(b"/m/01,Caf\xe9\n")
+
+    assert "class-descriptions-boxable.csv is not a CSV file in UTF-8" in message(tmp_path)
+
+
+def test_all_splits_are_checked_before_the_first_file_is_written(tmp_path):
+    names = {"train/1.jpg": "train", "elsewhere/2.jpg": "val"}
+    images = from_records([{"image": name, "split": split} for name, split in names.items()], IMAGES_SCHEMA)
+    rows = from_records([{"image": name, "label": "cat", "present": True} for name in names])
+
+    with pytest.raises(DatasetError, match=r"are named validation/<id>\.jpg in split val"):
+        openimages.write(Dataset("some", ".", ("cat",), images, rows), tmp_path)
+
+    assert list(tmp_path.iterdir()) == []

@@ -10,8 +10,16 @@ import pytest
 import tagfill
 from tagfill import formats
 from tagfill.errors import TagfillError
+from tagfill.progress import SILENT
 
 HEAVY = ("torch", "PIL", "ijson", "pycocotools")
+
+each_format = pytest.mark.parametrize("name", formats.FORMATS)
+each_function = pytest.mark.parametrize("function", ["read", "write"])
+
+
+def parameters(name: str, function: str) -> list[inspect.Parameter]:
+    return list(inspect.signature(getattr(formats.get(name), function)).parameters.values())
 
 
 def test_a_format_is_found_by_its_name_and_as_an_attribute():
@@ -39,11 +47,44 @@ def test_knowing_the_formats_imports_none_of_them():
     assert result.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("name", ["coco", "coco-panoptic", "lvis", "objects365", "openimages", "voc"])
-def test_a_format_has_a_title_and_reads_and_writes(name):
+@each_format
+def test_a_format_has_a_title_of_one_line(name):
     module = formats.get(name)
 
-    assert isinstance(module.TITLE, str)
-    assert next(iter(inspect.signature(module.read).parameters)) == "source"
-    assert list(inspect.signature(module.write).parameters)[:2] == ["dataset", "target"]
     assert importlib.import_module(formats.FORMATS[name]) is module
+    assert module.TITLE.splitlines() == [module.TITLE]
+
+
+@each_format
+@pytest.mark.parametrize(("function", "expected"), [("read", ["source"]), ("write", ["dataset", "target"])])
+def test_what_is_read_and_written_comes_first_and_options_by_keyword(name, function, expected):
+    found = parameters(name, function)
+
+    assert [parameter.name for parameter in found if parameter.kind is not parameter.KEYWORD_ONLY] == expected
+
+
+@each_format
+@each_function
+def test_progress_is_an_option_that_is_silent_unless_given(name, function):
+    (progress,) = [parameter for parameter in parameters(name, function) if parameter.name == "progress"]
+
+    assert (progress.default, progress.annotation) == (SILENT, "Progress")
+
+
+@each_format
+@each_function
+def test_every_option_is_typed_and_explained(name, function):
+    text = inspect.getdoc(getattr(formats.get(name), function))
+    arguments = text.partition("\nArgs:\n")[2]
+
+    for parameter in parameters(name, function):
+        assert parameter.annotation is not parameter.empty, parameter.name
+        assert f"    {parameter.name}: " in arguments, parameter.name
+
+
+@each_format
+def test_reading_gives_a_dataset_and_writing_gives_nothing(name):
+    module = formats.get(name)
+
+    assert inspect.signature(module.read).return_annotation == "Dataset"
+    assert inspect.signature(module.write).return_annotation == "None"

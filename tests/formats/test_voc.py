@@ -250,7 +250,7 @@ def test_difficult_absences_are_written_as_such(folder, tmp_path):
 def test_unknown_labels_are_refused_or_written_as_absent(folder, tmp_path):
     dataset = voc.read(folder, difficult="unknown", locations="none")
 
-    with pytest.raises(DatasetError, match="VOC cannot say unknown, but 1 labels of split train are"):
+    with pytest.raises(DatasetError, match="VOC cannot say unknown, but 1 of 6 labels of split train are"):
         voc.write(dataset, tmp_path / "out")
     voc.write(dataset, tmp_path / "out", unknown="absent")
 
@@ -265,3 +265,28 @@ def test_names_that_differ_in_their_suffix_only_are_refused(folder, tmp_path):
 
     with pytest.raises(DatasetError, match="VOC knows images by name without suffix"):
         voc.write(dataset.replace(images=table), tmp_path / "out", unknown="absent")
+
+
+@pytest.mark.parametrize("corner", ["nan", "inf", "1e999"])
+def test_a_corner_that_is_not_finite_is_refused(folder, corner):
+    path = folder / "Annotations" / "2011_003271.xml"
+    path.write_text(path.read_text(encoding="utf-8").replace("<xmax>200<", f"<xmax>{corner}<"), encoding="utf-8")
+
+    assert "the bndbox of a person lacks one of xmin, ymin, xmax and ymax, or it is no number" in message(folder)
+
+
+def test_an_xml_file_of_an_unknown_encoding_is_refused(folder):
+    path = folder / "Annotations" / "2011_003271.xml"
+    path.write_bytes(b'<?xml version="1.0" encoding="klingon"?>' + path.read_bytes())
+
+    assert "2011_003271.xml is not valid XML" in message(folder)
+
+
+@pytest.mark.parametrize(("difficult", "count"), [("present", 2), ("absent", 1), ("unknown", 1)])
+def test_an_image_of_difficult_objects_alone_is_annotated_if_these_are_present(tmp_path, difficult, count):
+    folder = tmp_path / "VOC2012"
+    layout.photo(folder, "1", layout.thing("cat", (1, 1, 100, 100)))
+    layout.photo(folder, "2", layout.thing("cat", (1, 1, 100, 100), difficult=1))
+    layout.marks(folder, "train", {"1": (-1, 1, -1), "2": (-1, 0, -1)})
+
+    assert len(voc.read(folder, difficult=difficult)) == count

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from tagfill.annotations import Dataset
 from tagfill.annotations.image_root import image_root
-from tagfill.errors import DatasetError
-from tagfill.formats import choosing, coco_instances, coco_tables, coco_writing
+from tagfill.errors import DatasetError, one_of
+from tagfill.formats import coco_instances, coco_tables, coco_writing
 from tagfill.formats.collecting import Collector
 from tagfill.formats.json_sections import JsonFile
 from tagfill.progress import SILENT, Progress
@@ -69,8 +69,8 @@ def read(
         >>> import tagfill
         >>> tagfill.formats.coco.read("coco", year=2014)  # doctest: +SKIP
     """
-    choosing.one_of("images", images, coco_instances.IMAGES)
-    choosing.one_of("locations", locations, coco_instances.LOCATIONS)
+    one_of("images", images, coco_instances.IMAGES)
+    one_of("locations", locations, coco_instances.LOCATIONS)
     base, parts = _find(Path(source), year, split, None if root is None else image_root(root))
     files = [JsonFile.open(part.path) for part in parts]
     categories = coco_tables.agreed_categories(files)
@@ -105,18 +105,19 @@ def write(
     Raises:
         DatasetError: the format cannot say what the dataset says.
     """
-    for split in dataset.splits:
-        coco_writing.write_instances(
+    parts = [
+        coco_writing.Instances(
             dataset,
             split,
             Path(target) / "annotations" / f"instances_{split}{year or ''}.json",
             coco_writing.pictures(dataset, split, "" if year is None else f"{split}{year}/"),
             kinds=("mask", "box"),
             flags=coco_instances.CROWD,
-            unknown=unknown,
             format_name="COCO",
-            progress=progress,
         )
+        for split in dataset.splits
+    ]
+    coco_writing.write_instances(parts, unknown, progress)
 
 
 def _find(source: Path, year: int | None, split: str | None, root: Path | str | None) -> tuple[Path | str, list[_Part]]:

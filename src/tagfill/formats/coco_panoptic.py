@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tagfill.annotations import POSITIVE, Dataset, LabelMatrix
-from tagfill.errors import DatasetError
-from tagfill.formats import choosing, coco_instances, coco_tables, coco_writing, json_sections, writable
+from tagfill.annotations import POSITIVE, Dataset, Hierarchy, LabelMatrix
+from tagfill.errors import DatasetError, one_of
+from tagfill.formats import coco_instances, coco_tables, coco_writing, json_sections, unsaid, writable
 from tagfill.formats.coco_instances import Shown
 from tagfill.formats.coco_tables import Categories, Pictures
 from tagfill.formats.collecting import Collector
@@ -53,8 +53,8 @@ def read(
     Raises:
         DatasetError: a file is missing, damaged, or contradicts itself.
     """
-    choosing.one_of("locations", locations, ("box", "none"))
-    choosing.one_of("images", images, coco_instances.IMAGES)
+    one_of("locations", locations, ("box", "none"))
+    one_of("images", images, coco_instances.IMAGES)
     folder = Path(source)
     paths = {split: folder / "annotations" / f"panoptic_{split}2017.json" for split in _SPLITS}
     files = {split: JsonFile.open(path) for split, path in paths.items() if path.is_file()}
@@ -62,9 +62,13 @@ def read(
         raise DatasetError(f"{folder} has no annotations/panoptic_train2017.json and no panoptic_val2017.json.")
     categories = coco_tables.agreed_categories(list(files.values()))
     edges = _edges(categories) if supercategories else ()
-    parents = dict(edges)
     inner = dict.fromkeys(parent for _, parent in edges if parent not in categories.names)
-    collector = Collector("coco-panoptic", folder, (*categories.names, *inner), source="coco-panoptic")
+    classes = (*categories.names, *inner)
+    above = {
+        label: [classes[code] for code in codes]
+        for label, codes in zip(classes, Hierarchy(classes, edges).ancestors, strict=True)
+    }
+    collector = Collector("coco-panoptic", folder, classes, source="coco-panoptic")
     for split, file in files.items():
         pictures = coco_tables.read_pictures(file, coco_tables.in_folder(f"{split}2017"), progress)
         shown = _collect(file, collector, pictures, categories, locations, progress)
@@ -72,7 +76,7 @@ def read(
             if labels or images == "all":
                 name = pictures.names[position]
                 collector.add_image(name, split, pictures.widths[position], pictures.heights[position])
-                collector.add_absent(name, {*labels, *(parents[label] for label in labels if label in parents)})
+                collector.add_absent(name, {*labels, *(upper for label in labels for upper in above[label])})
     return collector.dataset(hierarchy=edges)
 
 
@@ -102,16 +106,19 @@ def write(
     parents, kinds = _parents(dataset), writable.box_kinds(masks)
     codes = {name: code for code, name in enumerate(dataset.classes)}
     leaves = [name for name in dataset.classes if name not in parents.values()]
+    writable.require_splits(dataset, _SPLITS, "COCO panoptic")
+    prepared = {}
     for split in dataset.splits:
-        choosing.one_of("split", split, _SPLITS)
-        labels = writable.complete_labels(dataset, split, unknown, "COCO panoptic")
+        labels = dataset.labels(split)
+        unsaid.complete(labels, unknown, "COCO panoptic", split)
         found = coco_writing.located(dataset, split, labels, kinds, "COCO panoptic")
         writable.require_located(dataset, split, labels, found, "COCO panoptic", [codes[name] for name in leaves])
         _require_children(dataset, split, labels, found, parents)
-        pictures = coco_writing.pictures(dataset, split, f"{split}2017/")
+        prepared[split] = len(found), coco_writing.pictures(dataset, split, f"{split}2017/")
+    for split, (count, pictures) in prepared.items():
         path = Path(target) / "annotations" / f"panoptic_{split}2017.json"
-        with progress.bar(f"Writing {path.name}", len(found), "segments") as bar:
-            places = writable.locations(dataset, split, labels, kinds, "COCO panoptic")
+        with progress.bar(f"Writing {path.name}", count, "segments") as bar:
+            places = writable.locations(dataset, split, dataset.labels(split), kinds, "COCO panoptic")
             segments = coco_writing.objects(places, pictures, coco_instances.CROWD, bar)
             json_sections.write(
                 path,

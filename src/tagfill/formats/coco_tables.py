@@ -68,6 +68,10 @@ def agreed_categories(files: Sequence[JsonFile]) -> Categories:
             raise DatasetError(
                 f"{files[0].path} and {file.path} list different categories; import them as two datasets."
             )
+        if other.code != first.code:
+            raise DatasetError(
+                f"{files[0].path} and {file.path} give the same categories different ids; import them as two datasets."
+            )
     return first
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from tagfill.annotations import Dataset, LabelMatrix
 from tagfill.errors import DatasetError
-from tagfill.formats import json_sections, writable
+from tagfill.formats import json_sections, unsaid, writable
 from tagfill.formats.masks import RunLengths
 from tagfill.formats.writable import Location
 from tagfill.progress import Bar, Progress
@@ -46,7 +47,7 @@ def pictures(dataset: Dataset, split: str, folder: str = "", *, sizes: bool = Tr
         bare = next(name for name, *size in zip(names, widths, heights, strict=True) if None in size)
         raise DatasetError(f"Image {bare} has no width and height in the table of images, but boxes are in pixels.")
     return [
-        {"id": identity, "file_name": name.removeprefix(folder), "width": width, "height": height}
+        {"id": identity, "file_name": _file_name(name, folder), "width": width, "height": height}
         for identity, name, width, height in zip(_ids(names), names, widths, heights, strict=True)
     ]
 
@@ -82,45 +83,70 @@ def located(
     return np.fromiter((place.image * labels.width + place.label for place in places), dtype=np.int64)
 
 
-def write_instances(
-    dataset: Dataset,
-    split: str,
-    path: Path,
-    images: Sequence[Mapping[str, Any]],
-    *,
-    kinds: Collection[str],
-    flags: Mapping[str, str],
-    unknown: str,
-    format_name: str,
-    progress: Progress,
-) -> None:
-    """Write a split as a file in which a class without an annotation is absent.
+@dataclass(frozen=True)
+class Instances:
+    """A split to be written as a file in which a class without an annotation is absent.
 
-    Args:
+    Attributes:
         dataset: to be written.
         split: of it.
         path: of the file.
         images: its list of images.
         kinds: of locations that the format carries.
         flags: the flag that each key of an annotation stands for.
-        unknown: `refuse` or `absent`.
         format_name: for messages.
-        progress: told about the annotations.
     """
-    labels = writable.complete_labels(dataset, split, unknown, format_name)
-    found = located(dataset, split, labels, kinds, format_name)
-    writable.require_located(dataset, split, labels, found, format_name)
-    places = writable.locations(dataset, split, labels, kinds, format_name)
-    with progress.bar(f"Writing {path.name}", len(found), "annotations") as bar:
-        json_sections.write(
-            path,
-            {
-                "info": {"description": dataset.name},
-                "images": images,
-                "annotations": objects(places, images, flags, bar),
-                "categories": categories(dataset.classes),
-            },
-        )
+
+    dataset: Dataset
+    split: str
+    path: Path
+    images: Sequence[Mapping[str, Any]]
+    kinds: Collection[str]
+    flags: Mapping[str, str]
+    format_name: str
+
+    def check(self, unknown: str) -> int:
+        """Refuse what the format cannot say, else count the annotations; `unknown` is `refuse` or `absent`."""
+        labels = self.dataset.labels(self.split)
+        unsaid.complete(labels, unknown, self.format_name, self.split)
+        found = located(self.dataset, self.split, labels, self.kinds, self.format_name)
+        writable.require_located(self.dataset, self.split, labels, found, self.format_name)
+        return len(found)
+
+    def write(self, count: int, progress: Progress) -> None:
+        """Write the file with so many annotations."""
+        labels = self.dataset.labels(self.split)
+        places = writable.locations(self.dataset, self.split, labels, self.kinds, self.format_name)
+        with progress.bar(f"Writing {self.path.name}", count, "annotations") as bar:
+            write_file(self.path, self.dataset, self.images, objects(places, self.images, self.flags, bar))
+
+
+def write_instances(parts: Sequence[Instances], unknown: str, progress: Progress) -> None:
+    """Write some splits; all of them are checked before the first file is touched."""
+    counts = [part.check(unknown) for part in parts]
+    for part, count in zip(parts, counts, strict=True):
+        part.write(count, progress)
+
+
+def write_file(
+    path: Path, dataset: Dataset, images: Sequence[Mapping[str, Any]], annotations: Iterable[Mapping[str, Any]]
+) -> None:
+    """Write the sections of a file."""
+    json_sections.write(
+        path,
+        {
+            "info": {"description": dataset.name},
+            "images": images,
+            "annotations": annotations,
+            "categories": categories(dataset.classes),
+        },
+    )
+
+
+def _file_name(name: str, folder: str) -> str:
+    """A name without its folder, unless it lies deeper: whoever reads a path looks for it below the root."""
+    inside = name.removeprefix(folder)
+    return name if "/" in inside else inside
 
 
 def _ids(names: Sequence[str]) -> list[int]:

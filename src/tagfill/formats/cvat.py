@@ -28,9 +28,8 @@ import numpy as np
 
 from tagfill.annotations import Dataset
 from tagfill.annotations.image_root import image_root
-from tagfill.errors import DatasetError
+from tagfill.errors import DatasetError, one_of
 from tagfill.formats import image_files, masks, unsaid
-from tagfill.formats.choosing import one_of
 from tagfill.formats.collecting import Collector
 from tagfill.formats.cvat_elements import Image, Shape, Target, images
 from tagfill.formats.cvat_writing import PRESENT, STATES, write

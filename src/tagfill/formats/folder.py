@@ -15,9 +15,8 @@ import os
 from pathlib import Path, PurePosixPath
 
 from tagfill.annotations import Dataset
-from tagfill.errors import DatasetError
+from tagfill.errors import DatasetError, one_of
 from tagfill.formats import image_files, unsaid
-from tagfill.formats.choosing import one_of
 from tagfill.formats.collecting import Collector
 from tagfill.formats.grouping import ImageRows, by_image
 from tagfill.formats.image_files import Carry

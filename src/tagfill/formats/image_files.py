@@ -11,8 +11,7 @@ from typing import Literal
 from PIL import Image, UnidentifiedImageError
 
 from tagfill.annotations.image_root import local
-from tagfill.errors import DatasetError, ImageError
-from tagfill.formats.choosing import one_of
+from tagfill.errors import DatasetError, ImageError, one_of
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp"})
 Carry = Literal["copy", "link", "none"]

@@ -11,9 +11,8 @@ from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
 from tagfill.annotations import Dataset
-from tagfill.errors import DatasetError
+from tagfill.errors import DatasetError, one_of
 from tagfill.files import replacing
-from tagfill.formats.choosing import one_of
 from tagfill.formats.grouping import ImageRows, by_image
 from tagfill.progress import SILENT, Progress
 

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagfill.annotations import NEGATIVE, POSITIVE, Dataset, LabelMatrix
-from tagfill.errors import DatasetError
-from tagfill.formats import choosing, coco_instances, coco_tables, coco_writing, json_sections, writable
+from tagfill.errors import DatasetError, one_of
+from tagfill.formats import coco_instances, coco_tables, coco_writing, unsaid, writable
 from tagfill.formats.coco_tables import Categories, Pictures
 from tagfill.formats.collecting import Collector
 from tagfill.formats.json_sections import JsonFile
@@ -31,6 +31,7 @@ from tagfill.progress import SILENT, Progress
 
 TITLE = "LVIS v0.5 and v1"
 NOT_EXHAUSTIVE = "not_exhaustive"
+_KINDS = ("mask", "box")
 _ABSENT_KEY, _NOT_EXHAUSTIVE_KEY = "neg_category_ids", "not_exhaustive_category_ids"
 _SERVER = "http://images.cocodataset.org/"
 _COCO_2017 = re.compile(r"(train|val|test)2017/\d{12}\.jpg")
@@ -55,7 +56,7 @@ def read(
     Raises:
         DatasetError: a file is missing, damaged, or contradicts itself.
     """
-    choosing.one_of("locations", locations, coco_instances.LOCATIONS)
+    one_of("locations", locations, coco_instances.LOCATIONS)
     folder = Path(source)
     found = _find(folder, version)
     files = {split: JsonFile.open(path) for split, path in found.items()}
@@ -91,24 +92,21 @@ def write(
     Raises:
         DatasetError: the format cannot say what the dataset says.
     """
+    prepared = {}
     for split in dataset.splits:
         labels = dataset.labels(split)
-        writable.require_decided(labels, split, undecided, "LVIS")
-        located = coco_writing.located(dataset, split, labels, ("mask", "box"), "LVIS")
+        unsaid.decided(labels, undecided, "LVIS", split)
+        located = coco_writing.located(dataset, split, labels, _KINDS, "LVIS")
+        present = writable.pairs(labels, POSITIVE)
+        partly = np.union1d(np.intersect1d(_flagged(dataset, split), present), np.setdiff1d(present, located))
         pictures = coco_writing.pictures(dataset, split)
-        _add_verified(pictures, labels, np.union1d(_flagged(dataset, split), _unlocated(labels, located)))
-        places = writable.locations(dataset, split, labels, ("mask", "box"), "LVIS")
+        _add_verified(pictures, labels, partly)
+        prepared[split] = len(located), pictures
+    for split, (count, pictures) in prepared.items():
+        places = writable.locations(dataset, split, dataset.labels(split), _KINDS, "LVIS")
         path = Path(target) / f"lvis_v1_{split}.json"
-        with progress.bar(f"Writing {path.name}", len(located), "annotations") as bar:
-            json_sections.write(
-                path,
-                {
-                    "info": {"description": dataset.name},
-                    "images": pictures,
-                    "annotations": coco_writing.objects(places, pictures, {}, bar),
-                    "categories": coco_writing.categories(dataset.classes),
-                },
-            )
+        with progress.bar(f"Writing {path.name}", count, "annotations") as bar:
+            coco_writing.write_file(path, dataset, pictures, coco_writing.objects(places, pictures, {}, bar))
 
 
 class _Verified:
@@ -191,10 +189,6 @@ def _flagged_pairs(dataset: Dataset, split: str) -> Iterator[int]:
                 image, label = batch["image"][number].as_py(), batch["label"][number].as_py()
                 if image in position:
                     yield position[image] * len(dataset.classes) + codes[label]
-
-
-def _unlocated(labels: LabelMatrix, located: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.setdiff1d(writable.pairs(labels, POSITIVE), located)
 
 
 def _add_verified(pictures: list[dict[str, Any]], labels: LabelMatrix, not_exhaustive: NDArray[np.int64]) -> None:

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from tagfill.annotations import Dataset
-from tagfill.errors import DatasetError
+from tagfill.errors import DatasetError, one_of
 from tagfill.files import replacing
 from tagfill.formats import dense, unsaid
-from tagfill.formats.choosing import one_of
 from tagfill.formats.grouping import by_image
 from tagfill.progress import SILENT, Progress
 

@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from tagfill.annotations import Dataset
-from tagfill.errors import DatasetError
-from tagfill.formats import choosing, coco_instances, coco_tables, coco_writing, writable
+from tagfill.errors import DatasetError, one_of
+from tagfill.formats import coco_instances, coco_tables, coco_writing, writable
 from tagfill.formats.collecting import Collector
 from tagfill.formats.json_sections import JsonFile
 from tagfill.progress import SILENT, Progress
 
 TITLE = "Objects365 version 2"
 FLAGS = {"iscrowd": "crowd", "isfake": "fake", "isreflected": "reflected"}
+_SPLITS = ("train", "val")
 _STORED = re.compile(r"images/v\d/(patch\d+/.+)")
 _VERSION = re.compile(r"objects365_(v\d)_")
 
@@ -50,10 +51,10 @@ def read(
     Raises:
         DatasetError: a file is missing, damaged, or contradicts itself.
     """
-    choosing.one_of("images", images, coco_instances.IMAGES)
-    choosing.one_of("locations", locations, ("box", "none"))
+    one_of("images", images, coco_instances.IMAGES)
+    one_of("locations", locations, ("box", "none"))
     folder = Path(source)
-    found = {split: path for split in ("train", "val") if (path := _file(folder, split)) is not None}
+    found = {split: path for split in _SPLITS if (path := _file(folder, split)) is not None}
     if not found:
         raise DatasetError(f"{folder} has no zhiyuan_objv2_train.json and no zhiyuan_objv2_val.json.")
     files = {split: JsonFile.open(path) for split, path in found.items()}
@@ -90,23 +91,15 @@ def write(
     Raises:
         DatasetError: the format cannot say what the dataset says.
     """
-    if other := [split for split in dataset.splits if split not in ("train", "val")]:
-        raise DatasetError(f"Objects365 has the splits train and val, but {dataset.name} has {other[0]} too.")
+    writable.require_splits(dataset, _SPLITS, "Objects365")
+    parts = []
     for split in dataset.splits:
         pictures = coco_writing.pictures(dataset, split)
         for picture in pictures:
             picture["file_name"] = _stored(picture["file_name"], split)
-        coco_writing.write_instances(
-            dataset,
-            split,
-            Path(target) / f"zhiyuan_objv2_{split}.json",
-            pictures,
-            kinds=writable.box_kinds(masks),
-            flags=FLAGS,
-            unknown=unknown,
-            format_name="Objects365",
-            progress=progress,
-        )
+        path, kinds = Path(target) / f"zhiyuan_objv2_{split}.json", writable.box_kinds(masks)
+        parts.append(coco_writing.Instances(dataset, split, path, pictures, kinds, FLAGS, "Objects365"))
+    coco_writing.write_instances(parts, unknown, progress)
 
 
 def _file(folder: Path, split: str) -> Path | None:

@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from tagfill.annotations import NEGATIVE, POSITIVE, Dataset, LabelMatrix
-from tagfill.errors import DatasetError
+from tagfill.errors import DatasetError, one_of
 from tagfill.files import replacing
-from tagfill.formats import choosing, openimages_files, openimages_tables, writable
+from tagfill.formats import openimages_files, openimages_tables, unsaid, writable
 from tagfill.formats.collecting import Collector
 from tagfill.formats.openimages_files import SPLITS, Part
 from tagfill.formats.openimages_tables import CORNERS, FLAGS
@@ -62,10 +62,10 @@ def read(
     """
     folder = Path(source)
     if edition is not None:
-        choosing.one_of("edition", edition, _EDITIONS)
-    choosing.one_of("names", names, ("display", "mid"))
-    choosing.one_of("locations", locations, ("box", "none"))
-    choosing.one_of("images", images, ("annotated", "all"))
+        one_of("edition", edition, _EDITIONS)
+    one_of("names", names, ("display", "mid"))
+    one_of("locations", locations, ("box", "none"))
+    one_of("images", images, ("annotated", "all"))
     edition, parts = openimages_files.find(folder, edition)
     ids = openimages_files.classes(folder, edition) or _labels_seen(parts)
     described = openimages_files.descriptions(folder, edition) if names == "display" else {}
@@ -104,17 +104,18 @@ def write(
         DatasetError: the format cannot say what the dataset says.
     """
     folder, kinds = Path(target), writable.box_kinds(masks)
+    writable.require_splits(dataset, tuple(SPLITS), "Open Images")
+    prepared = {}
     for split in dataset.splits:
-        choosing.one_of("split", split, tuple(SPLITS))
         labels = dataset.labels(split)
-        writable.require_decided(labels, split, undecided, "Open Images")
-        boxes = [
-            _box(dataset, split, place) for place in writable.locations(dataset, split, labels, kinds, "Open Images")
-        ]
-        ids = [_identity(name, split) for name in dataset.names(dataset.split(split))]
+        unsaid.decided(labels, undecided, "Open Images", split)
+        places = writable.locations(dataset, split, labels, kinds, "Open Images")
+        boxes = [_box(dataset, split, place) for place in places]
+        prepared[split] = [_identity(name, split) for name in dataset.names(dataset.split(split))], boxes
+    for split, (ids, boxes) in prepared.items():
         with progress.bar(f"Writing {split}", None, "files") as bar:
             start = f"{SPLITS[split]}-"
-            verified = list(_verified(dataset, split, labels))
+            verified = list(_verified(dataset, split, dataset.labels(split)))
             _write_csv(folder / f"{start}annotations-human-imagelabels-boxable.csv", _LABEL_COLUMNS, verified)
             _write_csv(folder / f"{start}annotations-bbox.csv", _BOX_COLUMNS, boxes)
             _write_csv(folder / f"{start}images-with-rotation.csv", ("ImageID",), [{"ImageID": name} for name in ids])

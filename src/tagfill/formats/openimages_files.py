@@ -17,7 +17,7 @@ SPLITS = {"train": "train", "val": "validation", "test": "test"}
 HIERARCHY = "bbox_labels_600_hierarchy.json"
 _ROOT = "/m/0bl9f"  # Entity, which no image is labelled with
 _VERSIONS = ("", "oidv6-", "oidv7-")
-_HEADERS = ("id", "LabelName")
+_HEADERS = {("LabelName", "DisplayName"), ("id", "name")}
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,16 @@ def descriptions(source: Path, edition: str) -> dict[str, str]:
     if path is None:
         return {}
     names: dict[str, str] = {}
-    with path.open(encoding="utf-8", newline="") as file:
-        for number, row in enumerate(csv.reader(file), start=1):
-            if number == 1 and row and row[0] in _HEADERS:
-                continue
-            if len(row) < 2:
-                raise DatasetError(f"{path}, line {number} is not a class id and a name.")
-            names[row[0]] = row[1]
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            for number, row in enumerate(csv.reader(file), start=1):
+                if not row or (number == 1 and tuple(row[:2]) in _HEADERS):
+                    continue
+                if len(row) < 2:
+                    raise DatasetError(f"{path}, line {number} is not a class id and a name.")
+                names[row[0]] = row[1]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DatasetError(f"{path} is not a CSV file in UTF-8: {error}.") from None
     return names
 
 

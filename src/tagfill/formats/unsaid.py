@@ -11,8 +11,7 @@ from typing import Literal
 import numpy as np
 
 from tagfill.annotations import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix
-from tagfill.errors import DatasetError
-from tagfill.formats.choosing import one_of
+from tagfill.errors import DatasetError, one_of
 
 AbsentMeans = Literal["unknown", "absent"]
 
@@ -64,31 +63,32 @@ def writing(labels: LabelMatrix, absent_means: str | None, format_name: str) -> 
         )
 
 
-def complete(labels: LabelMatrix, unknown: str, format_name: str) -> None:
+def complete(labels: LabelMatrix, unknown: str, format_name: str, split: str | None = None) -> None:
     """Refuse to write unknown labels into a format that is read as complete, unless they are to become absent.
 
     Args:
         labels: what is to be written.
         unknown: `refuse`, or `absent` to write them so.
         format_name: for the message.
+        split: whose labels they are, if not all, for the message.
     """
     one_of("unknown", unknown, ["refuse", "absent"])
     count = count_unknown(labels)
     if count and unknown == "refuse":
         raise DatasetError(
-            f"{format_name} cannot say unknown, but {count:,} of {len(labels) * labels.width:,} labels are; "
-            "unknown='absent' writes them as absent."
+            f"{format_name} cannot say unknown, but {count:,} of {len(labels) * labels.width:,} labels{_of(split)} "
+            "are; unknown='absent' writes them as absent."
         )
 
 
-def decided(labels: LabelMatrix, undecided: str, format_name: str) -> None:
+def decided(labels: LabelMatrix, undecided: str, format_name: str, split: str | None = None) -> None:
     """Refuse "cannot tell", for a format that knows unknown only as not looked at; `drop` forgets such answers."""
     one_of("undecided", undecided, ["refuse", "drop"])
     count = int(np.count_nonzero(labels.values == UNKNOWN))
     if count and undecided == "refuse":
         raise DatasetError(
-            f"{format_name} cannot say 'cannot tell', but {count:,} labels say it; undecided='drop' writes them as "
-            "not looked at."
+            f"{format_name} cannot say 'cannot tell', but {count:,} labels{_of(split)} say it; "
+            "undecided='drop' writes them as not looked at."
         )
 
 
@@ -96,3 +96,7 @@ def count_unknown(labels: LabelMatrix) -> int:
     """Pairs that are neither present nor absent, "cannot tell" among them."""
     known = np.count_nonzero((labels.values == POSITIVE) | (labels.values == NEGATIVE))
     return len(labels) * labels.width - int(known)
+
+
+def _of(split: str | None) -> str:
+    return "" if split is None else f" of split {split}"

@@ -20,8 +20,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tagfill.annotations import NEGATIVE, POSITIVE, Dataset, LabelMatrix
-from tagfill.errors import DatasetError
-from tagfill.formats import archives, choosing, voc_files, voc_masks, writable
+from tagfill.errors import DatasetError, one_of
+from tagfill.formats import archives, unsaid, voc_files, voc_masks, writable
 from tagfill.formats.collecting import Collector
 from tagfill.formats.voc_files import Photo, Thing
 from tagfill.progress import SILENT, Progress
@@ -54,9 +54,9 @@ def read(
     Raises:
         DatasetError: a file is missing, damaged, or contradicts another.
     """
-    choosing.one_of("difficult", difficult, tuple(_STATES))
-    choosing.one_of("locations", locations, ("box", "mask", "none"))
-    choosing.one_of("images", images, ("annotated", "all"))
+    one_of("difficult", difficult, tuple(_STATES))
+    one_of("locations", locations, ("box", "mask", "none"))
+    one_of("images", images, ("annotated", "all"))
     folder = voc_files.find(_unpacked(Path(source), extract_to, progress))
     lists = voc_files.image_lists(folder)
     photos = _read_photos(folder, lists, progress)
@@ -68,7 +68,7 @@ def read(
         for identity in ids:
             photo = photos[identity]
             its = {label: marks[label][identity] for label in listed} if listed else _marks(photo, classes)
-            if 1 in its.values() or images == "all":
+            if images == "all" or any(_state(mark, difficult) for mark in its.values()):
                 _check(folder, identity, photo, its)
                 collector.add_image(photo.name, split, photo.width, photo.height)
                 _add_rows(collector, folder, identity, photo, its, difficult, locations)
@@ -101,9 +101,10 @@ def write(
     folder = Path(target)
     prepared = []
     identities: dict[str, str] = {}
+    writable.require_splits(dataset, voc_files.SPLITS, "VOC")
     for split in dataset.splits:
-        choosing.one_of("split", split, voc_files.SPLITS)
-        labels = writable.complete_labels(dataset, split, unknown, "VOC")
+        labels = dataset.labels(split)
+        unsaid.complete(labels, unknown, "VOC", split)
         prepared.append((split, labels, list(_photos(dataset, split, labels, writable.box_kinds(masks)))))
         for name in dataset.names(dataset.split(split)):
             if identities.setdefault(_identity(name), name) != name:
@@ -175,7 +176,7 @@ def _add_rows(
     locations: str,
 ) -> None:
     """The rows of an image: its objects, labels without an object, and absences."""
-    state = {label: _STATES[difficult] if mark == 0 else mark == 1 for label, mark in marks.items()}
+    state = {label: _state(mark, difficult) for label, mark in marks.items()}
     located = set()
     if locations != "none":
         masks = voc_masks.read(folder, identity, photo, collector.classes) if locations == "mask" else {}
@@ -189,6 +190,11 @@ def _add_rows(
         if mark >= 0 and label not in located:
             collector.add(photo.name, label, state[label], flags=[DIFFICULT] if mark == 0 else None)
     collector.add_absent(photo.name, [label for label, mark in marks.items() if mark >= 0])
+
+
+def _state(mark: int, difficult: str) -> bool | None:
+    """What a mark says: present, absent, or cannot tell."""
+    return _STATES[difficult] if mark == 0 else mark == 1
 
 
 def _identity(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -94,7 +95,7 @@ def read_photo(folder: Path, identity: str) -> Photo:
         root = ElementTree.parse(path).getroot()
     except FileNotFoundError:
         raise DatasetError(f"There is no file {path}, although ImageSets/Main lists {identity}.") from None
-    except ElementTree.ParseError as error:
+    except (ElementTree.ParseError, LookupError, ValueError) as error:  # the latter two for encodings
         raise DatasetError(f"{path} is not valid XML: {error}.") from None
     width, height = (_side(root.findtext(f"size/{side}"), path, side) for side in ("width", "height"))
     things = tuple(_thing(item, width, height, path) for item in root.iterfind("object"))
@@ -202,9 +203,10 @@ def _corners(box: dict[str, float], photo: Photo) -> Iterable[tuple[str, float]]
 
 def _number(text: str | None) -> float | None:
     try:
-        return float(text or "")
+        number = float(text or "")
     except ValueError:
         return None
+    return number if math.isfinite(number) else None
 
 
 def _add(parent: ElementTree.Element, name: str, value: Any) -> None:

@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tagfill.annotations import POSITIVE, UNKNOWN, Dataset, LabelMatrix
-from tagfill.errors import DatasetError
-from tagfill.formats import choosing
+from tagfill.errors import DatasetError, one_of
 
 _MASK_HINT = ", and masks='box' writes the box of a mask"
 _ROWS = 1 << 12  # as Python objects at a time
@@ -31,24 +30,12 @@ class Location:
     row: dict[str, Any]
 
 
-def complete_labels(data: Dataset, split: str, unknown: str, format_name: str) -> LabelMatrix:
-    """The labels of a split for a format in which what is not marked present is absent.
-
-    Args:
-        data: to be written.
-        split: of it.
-        unknown: `refuse` or `absent`, which is how they will be read.
-        format_name: for the message.
-    """
-    choosing.one_of("unknown", unknown, ("refuse", "absent"))
-    labels = data.labels(split)
-    count = len(labels) * labels.width - int((labels.values != UNKNOWN).sum())
-    if count and unknown == "refuse":
+def require_splits(data: Dataset, known: Collection[str], format_name: str) -> None:
+    """Refuse a split that a format has no place for."""
+    if other := next((split for split in data.splits if split not in known), None):
         raise DatasetError(
-            f"{format_name} cannot say unknown, but {count:,} labels of split {split} are; "
-            "unknown='absent' writes them as absent."
+            f"{format_name} has the splits {' and '.join(known)}, but {data.name} has {other} too; rename or merge it."
         )
-    return labels
 
 
 def locations(
@@ -83,7 +70,7 @@ def locations(
 
 def box_kinds(masks: str) -> tuple[str, ...]:
     """The kinds of locations for a format that has boxes only: masks are refused, or written as their boxes."""
-    choosing.one_of("masks", masks, ("refuse", "box"))
+    one_of("masks", masks, ("refuse", "box"))
     return ("box", "mask") if masks == "box" else ("box",)
 
 
@@ -128,17 +115,6 @@ def require_located(
         raise DatasetError(
             f"{format_name} needs a box or a mask of whatever is present, but {len(bare):,} labels of split {split} "
             f"have none, the first being '{data.classes[label]}' of {name}; write another format, or leave them out."
-        )
-
-
-def require_decided(labels: LabelMatrix, split: str, undecided: str, format_name: str) -> None:
-    """Refuse "cannot tell", for a format that knows unknown only as not looked at; `drop` forgets such answers."""
-    choosing.one_of("undecided", undecided, ("refuse", "drop"))
-    count = int((labels.values == UNKNOWN).sum())
-    if count and undecided == "refuse":
-        raise DatasetError(
-            f"{format_name} cannot say 'cannot tell', but {count:,} labels of split {split} say it; "
-            "undecided='drop' writes them as not looked at."
         )
 
 

@@ -20,9 +20,8 @@ from typing import Any
 import yaml
 
 from tagfill.annotations import Dataset
-from tagfill.errors import DatasetError
+from tagfill.errors import DatasetError, one_of
 from tagfill.formats import image_files, masks, text_files, unsaid
-from tagfill.formats.choosing import one_of
 from tagfill.formats.collecting import Collector
 from tagfill.formats.yolo_writing import write
 from tagfill.progress import SILENT, Progress

@@ -8,10 +8,9 @@ from pathlib import Path, PurePosixPath
 import yaml
 
 from tagfill.annotations import Dataset
-from tagfill.errors import DatasetError
+from tagfill.errors import DatasetError, one_of
 from tagfill.files import replacing
 from tagfill.formats import image_files, unsaid
-from tagfill.formats.choosing import one_of
 from tagfill.formats.grouping import ImageRows, by_image
 from tagfill.formats.image_files import Carry
 from tagfill.progress import SILENT, Progress
