@@ -161,7 +161,10 @@ def test_locations_are_asked_for():
         ({"kind": "XP"}, "kind is 'XP'; give one of I, SP, SB, AP, AB"),
         ({"accounting": "free"}, "accounting is 'free'; give one of average, exact"),
         ({"point": "corner"}, "point is 'corner'; give one of auto, mask, box, centre"),
-        ({"percent": -1}, "percent is -1; give 0 or more"),
+        ({"percent": -1}, "percent is -1; give a number, 0 or more"),
+        ({"percent": float("nan")}, "percent is nan; give a number, 0 or more"),
+        ({"located_per_image": -100.0}, "located_per_image is -100.0; give a number, 0 or more"),
+        ({"point_seconds": float("inf")}, "Costs of 1.0, inf and 6.0 seconds make no sense"),
         ({"image_seconds": 0.0}, "Costs of 0.0, 1.4 and 6.0 seconds make no sense"),
     ],
 )
@@ -183,3 +186,15 @@ def test_exact_draw_stops_at_the_first_pair_that_does_not_fit():
     for count in range(len(spent)):
         assert len(draw(labels, numbers, float(spent[count]), charge)) == count + 1
         assert len(draw(labels, numbers, float(spent[count]) - 0.5, charge)) == count
+
+
+def test_what_a_newer_row_says_is_absent_is_not_charged():
+    place = {"kind": "box", "x": 0.5, "y": 0.5, "w": 0.1, "h": 0.1}
+    shown = next(row for row in DATA.rows().to_pylist() if not row["present"] and row["image"].startswith("train/"))
+    older = [{**shown, **place, "present": True}] * 500
+    newer = {**shown, "time": 2_000_000}
+    rows = DATA.rows().to_pylist()
+
+    overruled = DATA.replace(annotations=from_records([*rows, newer, *older]))
+
+    assert budget(overruled, percent=10, kind="AB").protocol == budget(DATA, percent=10, kind="AB").protocol

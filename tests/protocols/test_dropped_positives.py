@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from protocols.cases import made
+from protocols.cases import made, observed, truth
 from tagfill.annotations import LabelMatrix
 from tagfill.errors import TagfillError
 from tagfill.protocols import dropped_positives
@@ -47,3 +47,13 @@ def test_rest_that_is_absent_contradicts_a_hierarchy():
 def test_options_that_make_no_sense_are_refused(options, message):
     with pytest.raises(TagfillError, match=message):
         dropped_positives(made(), **options)
+
+
+def test_a_dropped_positive_of_a_validation_image_is_not_observed():
+    data = made()
+    unknown, absent = (dropped_positives(data, keep=0.4, rest=rest) for rest in ("unknown", "absent"))
+    negatives = {
+        (image, label) for image, labels in truth(data, "val").items() for label in labels if not labels[label]
+    }
+
+    assert observed(absent) == observed(unknown) | negatives

@@ -8,6 +8,7 @@ from tagfill.annotations import IMAGES_SCHEMA, Dataset, from_records
 from tagfill.protocols import instances
 
 IMAGES = from_records([{"image": name, "split": "train"} for name in "ab"], IMAGES_SCHEMA)
+ALL = (0, 1, 2, 3)
 
 
 def dataset(*rows: dict[str, object]) -> Dataset:
@@ -15,9 +16,8 @@ def dataset(*rows: dict[str, object]) -> Dataset:
     return Dataset("d", Path("d"), ("cat", "dog"), IMAGES, from_records(filled))
 
 
-def places(data: Dataset, *, boxes: bool = False, wanted: list[int] | None = None) -> dict[int, list[float]]:
-    keys = None if wanted is None else np.array(wanted)
-    found = instances.find(data, data.split("train"), boxes=boxes, wanted=keys)
+def places(data: Dataset, *, boxes: bool = False, wanted: tuple[int, ...] = ALL) -> dict[int, list[float]]:
+    found = instances.find(data, data.split("train"), boxes=boxes, wanted=np.array(wanted))
     x = [round(value, 3) for value in found.rows["x"].to_pylist()]
     return {
         int(key): x[start:stop]
@@ -54,12 +54,12 @@ def test_a_point_has_no_extent():
 def test_only_wanted_pairs_are_brought():
     data = dataset({"image": "a", "x": 0.1}, {"image": "b", "x": 0.2}, {"image": "b", "x": 0.3, "label": "dog"})
 
-    assert places(data, wanted=[1, 3]) == {3: [0.3]}
+    assert places(data, wanted=(1, 3)) == {3: [0.3]}
 
 
 def test_counts_of_pairs():
     data = dataset({"image": "b", "x": 0.1}, {"image": "b", "x": 0.2})
 
-    found = instances.find(data, data.split("train"), boxes=False, wanted=None)
+    found = instances.find(data, data.split("train"), boxes=False, wanted=np.array(ALL))
 
     assert found.counts(np.array([0, 2, 3])).tolist() == [0, 2, 0]

@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 from protocols.cases import made
 from reference import single_positive as reference
 from tagfill.annotations import Dataset, LabelMatrix
-from tagfill.errors import DatasetError
+from tagfill.errors import DatasetError, TagfillError
 from tagfill.protocols import single_positive
 from tagfill.protocols.single_positive import divide, draw
 
@@ -146,3 +146,8 @@ def test_another_seed_observes_other_labels():
 def test_incomplete_labels_are_refused():
     with pytest.raises(DatasetError, match="complete"):
         single_positive(single_positive(COMPLETE))
+
+
+def test_a_seed_that_the_published_generator_does_not_take_is_refused():
+    with pytest.raises(TagfillError, match=r"The seed is 4294967296; the published generator takes 4,294,967,295"):
+        single_positive(made(), seed=2**32)

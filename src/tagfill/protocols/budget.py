@@ -14,16 +14,16 @@ The costs are in `costs`, the points in `points`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tagfill.annotations import Dataset, LabelMatrix
-from tagfill.errors import TagfillError
+from tagfill.annotations import POSITIVE, Dataset, LabelMatrix
+from tagfill.errors import TagfillError, one_of
 from tagfill.protocols import budget_rows, instances
-from tagfill.protocols.checks import one_of
 from tagfill.protocols.costs import ACCOUNTINGS, KINDS, Costs, all_instances
 from tagfill.protocols.pair_numbers import PairNumbers
 from tagfill.protocols.pairs import Pairs
@@ -76,8 +76,10 @@ def budget(
     one_of("accounting", accounting, ACCOUNTINGS)
     one_of("point", point, POINTS)
     check_seed(seed)
-    if percent < 0:
-        raise TagfillError(f"percent is {percent}; give 0 or more.")
+    if not 0 <= percent < math.inf:
+        raise TagfillError(f"percent is {percent}; give a number, 0 or more.")
+    if located_per_image is not None and not 0 <= located_per_image < math.inf:
+        raise TagfillError(f"located_per_image is {located_per_image}; give a number, 0 or more.")
     costs = Costs(image_seconds, point_seconds, box_seconds)
     drawn: dict[str, Pairs] = {}
     for split in reversed(drawn_splits(data)):  # training comes last, and its charge is used below
@@ -137,10 +139,12 @@ def _charge(
         return costs.average(kind, positives if located is None else located, labels.width)
     if not exact and located is not None:
         return costs.average(kind, located, labels.width)
-    found = instances.find(data, data.split(split), boxes=kind == "AB", wanted=None)
+    positive = labels.values == POSITIVE
+    present = labels.images()[positive] * labels.width + labels.classes[positive]
+    found = instances.find(data, data.split(split), boxes=kind == "AB", wanted=present)
     if exact:
         return lambda pairs: costs.exact(
             kind, pairs.value, np.maximum(found.counts(pairs.image * labels.width + pairs.label), 1)
         )
-    bare = int(labels.positives.sum()) - len(found.pairs)  # positives without a location count as one instance
+    bare = len(present) - len(found.pairs)  # positives without a location count as one instance
     return costs.average(kind, (found.rows.num_rows + bare) / max(len(labels), 1), labels.width)

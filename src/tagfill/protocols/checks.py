@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from tagfill.errors import TagfillError
 
 
@@ -16,9 +14,3 @@ def proportion_between(option: str, value: float) -> None:
     """
     if not 0 <= value <= 1:
         raise TagfillError(f"{option} is {value}; give a number from 0 to 1.")
-
-
-def one_of(option: str, value: str, known: Iterable[str]) -> None:
-    """Refuse a word that is not among those known."""
-    if value not in known:
-        raise TagfillError(f"{option} is '{value}'; give one of {', '.join(known)}.")

@@ -17,6 +17,7 @@ SB) and 5 for Objects365.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,7 +39,7 @@ class Costs:
     box: float = 6.0
 
     def __post_init__(self) -> None:
-        if not (self.image > 0 and self.point >= 0 and self.box >= 0):
+        if not (0 < self.image < math.inf and 0 <= self.point < math.inf and 0 <= self.box < math.inf):
             raise TagfillError(
                 f"Costs of {self.image}, {self.point} and {self.box} seconds make no sense; "
                 "give more than 0 for an image label and at least 0 for a point and a box."

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagfill.annotations import NEGATIVE, POSITIVE, Dataset, LabelMatrix
-from tagfill.errors import DatasetError, TagfillError
-from tagfill.protocols.checks import one_of, proportion_between
+from tagfill.errors import DatasetError, TagfillError, one_of
+from tagfill.protocols.checks import proportion_between
 from tagfill.protocols.pair_numbers import PairNumbers
 from tagfill.protocols.pairs import Pairs, thin
 from tagfill.protocols.simulating import simulate

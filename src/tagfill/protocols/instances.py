@@ -47,7 +47,7 @@ class Instances:
 
 
 def find(
-    data: Dataset, images: NDArray[np.integer], *, boxes: bool, wanted: NDArray[np.int64] | None, masks: bool = False
+    data: Dataset, images: NDArray[np.integer], *, boxes: bool, wanted: NDArray[np.int64], masks: bool = False
 ) -> Instances:
     """The instances of some images.
 
@@ -55,7 +55,7 @@ def find(
         data: where to look.
         images: rows of the image table; image i of a key is the i-th of them.
         boxes: only instances that have an extent.
-        wanted: keys of the pairs that matter, ascending; None for all.
+        wanted: keys of the pairs that matter, ascending; an older row may locate what newer ones say is absent.
         masks: also bring the run lengths of masks.
     """
     width = len(data.classes)
@@ -70,9 +70,7 @@ def find(
         at = np.flatnonzero(located)
         image = position[names.codes(batch["image"].take(pa.array(at)))]
         key = image * width + classes.codes(batch["label"].take(pa.array(at)))
-        use = image >= 0
-        if wanted is not None:
-            use &= contains(wanted, key)
+        use = (image >= 0) & contains(wanted, key)
         at, key = at[use], key[use]
         if len(at):
             rows = batch.take(pa.array(at))

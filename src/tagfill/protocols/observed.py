@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tagfill.annotations import SCHEMA, Dataset, LabelMatrix
+from tagfill.annotations import SCHEMA, UNKNOWN, Dataset, LabelMatrix
 from tagfill.annotations.flags import OBSERVED
 from tagfill.annotations.keys import contains
 from tagfill.annotations.lookup import Lookup
@@ -21,12 +21,12 @@ def rows_of_others(data: Dataset, kept: LabelMatrix, splits: NDArray[np.object_]
     Args:
         data: the source.
         kept: what the draw keeps, over all images of `data`.
-        splits: the split of each image; rows of `val` whose pair is kept get the flag `observed`.
+        splits: the split of each image; rows of `val` that say what the draw keeps get the flag `observed`.
     """
     training, validation = splits == "train", splits == "val"
     width = kept.width
-    marked = validation[kept.images()]
-    wanted = kept.images()[marked] * width + kept.classes[marked]
+    marked = validation[kept.images()] & (kept.values != UNKNOWN)
+    wanted = _statement(kept.images()[marked] * width + kept.classes[marked], kept.values[marked])
     images, classes = Lookup(data.images["image"]), Lookup(pa.array(data.classes, pa.string()))
     column = SCHEMA.get_field_index("flags")
     for batch in data.scan():
@@ -36,7 +36,8 @@ def rows_of_others(data: Dataset, kept: LabelMatrix, splits: NDArray[np.object_]
             continue
         rows, image = batch.take(pa.array(others)), image[others]
         key = image * width + classes.codes(rows["label"])
-        chosen = validation[image] & contains(wanted, key)
+        present = pc.fill_null(rows["present"].cast(pa.int8()), UNKNOWN).to_numpy(zero_copy_only=False)
+        chosen = validation[image] & (present != UNKNOWN) & contains(wanted, _statement(key, present))
         if chosen.any():
             rows = rows.set_column(column, rows.schema.field(column), flagged(rows["flags"], chosen))
         yield rows
@@ -60,3 +61,8 @@ def flagged(flags: pa.ListArray, chosen: NDArray[np.bool_], flag: str = OBSERVED
     offsets = pa.array(np.concatenate([[0], ends]).astype(np.int32))
     missing = flags.is_null().to_numpy(zero_copy_only=False) & ~chosen
     return pa.ListArray.from_arrays(offsets, values, type=flags.type, mask=pa.array(missing))
+
+
+def _statement(keys: NDArray[np.int64], present: NDArray[np.int8]) -> NDArray[np.int64]:
+    """A pair and whether it is present, as one number."""
+    return keys * 2 + present

@@ -67,10 +67,12 @@ def complete_labels(data: Dataset, split: str, name: str) -> LabelMatrix:
     return labels
 
 
-def check_seed(seed: int) -> None:
-    """Refuse a negative seed."""
+def check_seed(seed: int, most: int | None = None) -> None:
+    """Refuse a negative seed, and one above the most that a generator takes."""
     if seed < 0:
         raise TagfillError(f"The seed is {seed}; give 0 or more.")
+    if most is not None and seed > most:
+        raise TagfillError(f"The seed is {seed}; the published generator takes {most:,} at the most.")
 
 
 def spread(data: Dataset, drawn: Mapping[str, LabelMatrix]) -> LabelMatrix:

@@ -26,6 +26,7 @@ from tagfill.protocols.simulating import assemble, check_seed, complete_labels, 
 
 VALIDATION_SHARE = 0.2
 ALL = -1
+MOST = 2**32 - 1  # the largest seed of RandomState
 
 
 def single_positive(data: Dataset, *, seed: int = 1200) -> Dataset:
@@ -49,7 +50,7 @@ def observe(
     data: Dataset, name: str, *, num_pos: int, num_neg: int, seed: int, parameters: Mapping[str, Any]
 ) -> Dataset:
     """Simulate the published draw of so many positives and negatives an image."""
-    check_seed(seed)
+    check_seed(seed, MOST)
     divided = "test" not in data.splits
     drawn = {}
     for split in ["train"] if divided else drawn_splits(data):
