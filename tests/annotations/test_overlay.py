@@ -84,3 +84,16 @@ def test_what_is_no_entry_is_refused(entry, error):
     with pytest.raises(error):
         overlay.set(*entry)
     assert len(overlay) == 0
+
+
+@pytest.mark.parametrize(("image", "label"), [(1, [0, 2]), ([1], [0, 2]), ([1, 1], [0, 2])])
+def test_one_image_serves_several_classes(image, label):
+    overlay = Overlay(LabelMatrix.from_dense(np.full((2, 3), -1, np.int8)))
+    overlay.set(image, label, 1)
+    assert overlay.rows([0, 1]).tolist() == [[-1, -1, -1], [1, -1, 1]]
+
+
+@pytest.mark.parametrize("image", [[0, 1], [0, 1, 1, 1]])
+def test_images_and_classes_of_other_lengths_are_refused(image):
+    with pytest.raises(ValueError, match="broadcast"):
+        Overlay(LabelMatrix.from_dense(np.full((2, 3), -1, np.int8))).set(image, [0, 1, 2], 1)

@@ -51,8 +51,8 @@ class Overlay:
         """Show `value` for these (image, class) pairs, whatever was there.
 
         Args:
-            image: positions of images.
-            label: class of each, without repeats of a pair.
+            image: positions of images, or one for all.
+            label: class of each, or one for all, without repeats of a pair.
             value: 1, 0 or -1, for each or one for all.
         """
         keys, values = self._checked(image, label, value)
@@ -98,13 +98,15 @@ class Overlay:
         self, image: ArrayLike, label: ArrayLike, value: ArrayLike
     ) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
         """Sorted keys and their values, or an error for what cannot be one."""
-        images, classes = np.asarray(image, dtype=np.int64).ravel(), np.asarray(label, dtype=np.int64).ravel()
+        images, classes, values = (
+            part.ravel()
+            for part in np.broadcast_arrays(np.asarray(image, np.int64), np.asarray(label, np.int64), np.asarray(value))
+        )
         size, width = self.shape
         if len(images) and not (images.min() >= 0 and images.max() < size):
             raise IndexError(f"an image is outside 0…{size - 1}")
         if len(classes) and not (classes.min() >= 0 and classes.max() < width):
             raise IndexError(f"a class is outside 0…{width - 1}")
-        values = np.broadcast_to(np.asarray(value), images.shape)
         if not np.isin(values, (POSITIVE, NEGATIVE, UNKNOWN)).all():
             raise ValueError("labels are 1, 0 or -1")
         keys = images * width + classes
