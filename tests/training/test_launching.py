@@ -71,7 +71,8 @@ def under_slurm(material: Material, out: Path) -> None:
 @pytest.fixture(scope="module")
 def launched_by_us(material: Material, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     out = tmp_path_factory.mktemp("launching") / "run"
-    tagfill(*arguments(material, out), "--processes", "2")
+    printed = tagfill(*arguments(material, out), "--processes", "2", "--json", "--quiet")
+    assert printed.count('"run": ') == 1  # one document, however many processes
     return outcome(out)
 
 

@@ -155,6 +155,27 @@ def test_folder_that_is_not_empty_is_refused(material: Material, tmp_path: Path)
         cached(material, tmp_path)
 
 
+def test_recipe_with_a_relative_dataset_can_be_resumed_from_anywhere(
+    material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(material.single.parent)
+    recipe = make_recipe({"dataset": "single", "method": "an", **material.settings, "features": str(material.cache)})
+
+    run = start(Dataset.open("single"), recipe, out=tmp_path / "run")
+
+    assert Path(run.recipe.dataset) == material.single
+
+
+def test_force_begins_anew(material: Material, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "bad-images.txt").write_text("old.jpg\tgone\n")
+    recipe = make_recipe({"dataset": str(material.single), "method": "an", **material.settings})
+
+    run = start(Dataset.open(material.single), recipe, out=tmp_path / "run", force=True)
+
+    assert not (run.folder / "bad-images.txt").exists()
+
+
 def test_second_run_in_the_same_folder_is_refused(material: Material, tmp_path: Path) -> None:
     script = (
         "import sys\n"

@@ -87,6 +87,19 @@ def test_second_stage_trains_the_backbone(material: Material, tmp_path: Path) ->
     assert not torch.equal(trained.model.conv_stem.weight, start.model.conv_stem.weight)
 
 
+def test_new_head_can_go_on_a_trained_backbone(material: Material, tmp_path: Path) -> None:
+    third = {"name": "third", "input": "images", "train": "head", "epochs": 1, "start": {"backbone": "previous"}}
+    settings = two_stages(material)
+    settings["stages"] = [*settings["stages"], third]
+
+    run = tagfill.train(settings.pop("dataset"), out=tmp_path / "run", select="last", **settings)
+
+    trained = Classifier.load(run.model_folder).backbone
+    start = tagfill.models.create_backbone("test_efficientnet", pretrained=str(material.weights), image_size=128)
+    assert trained is not None
+    assert not torch.equal(trained.model.conv_stem.weight, start.model.conv_stem.weight)
+
+
 def test_new_head_does_not_depend_on_the_first_stage(material: Material, tmp_path: Path) -> None:
     first = train(material, tmp_path / "a", start={"head": "new"}, train="head")
     lines = first.metrics()

@@ -19,9 +19,15 @@ from tagfill.progress import SILENT, Bar, Progress
 _PLAIN_SECONDS = 10.0
 
 
+def main_process() -> bool:
+    """Whether this is the one of several processes that speaks."""
+    names = ("RANK", "SLURM_PROCID", "LOCAL_RANK")
+    return next((os.environ[name] for name in names if name in os.environ), "0") == "0"
+
+
 def progress(quiet: bool) -> Progress:
     """Bars if standard error is a terminal, lines if not, nothing if asked to be quiet or not the main process."""
-    if quiet or os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) != "0":
+    if quiet or not main_process():
         return SILENT
     console = Console(stderr=True)
     return _Drawn(console) if console.is_terminal else _Plain()
@@ -29,11 +35,15 @@ def progress(quiet: bool) -> Progress:
 
 def show_json(content: Any) -> None:
     """One document on standard output."""
+    if not main_process():
+        return
     sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table on standard output, with numbers to the right."""
+    if not main_process():
+        return
     table = Table(title=title, title_justify="left", title_style="bold")
     for position, column in enumerate(columns):
         numbers = all(row[position].strip("-%").replace(",", "").replace(".", "", 1).isdigit() for row in rows)
@@ -45,6 +55,8 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
 
 def show(text: str) -> None:
     """A line on standard output."""
+    if not main_process():
+        return
     sys.stdout.write(text + "\n")
 
 

@@ -46,6 +46,7 @@ class State:
         memory: name of the folder that holds the memory's files.
         disk: per rank, the checksum of each memory on disk.
         groups: hyper-parameters of the optimiser's groups.
+        precision: what scales gradients in half precision.
         files: checksum of each file of the checkpoint.
     """
 
@@ -60,6 +61,7 @@ class State:
     memory: str = "0"
     disk: list[dict[str, str]] = field(default_factory=list)
     groups: list[dict[str, Any]] = field(default_factory=list)
+    precision: dict[str, Any] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
 
 

@@ -8,6 +8,7 @@ inside an existing wrap silently stops sharing gradients.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -33,6 +34,7 @@ class Devices:
     """
 
     def __init__(self, processes: int = 1, device: str = "cpu", precision: str = "float32") -> None:
+        logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
         processes, machines = _launched(processes)
         world = processes * machines
         self._fabric = Fabric(
@@ -79,6 +81,15 @@ class Devices:
         if self.ranks.world > 1:
             for buffer in module.buffers():
                 buffer.copy_(self.ranks.sum(buffer if self.main else torch.zeros_like(buffer)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The scale of gradients in half precision; nothing in others."""
+        return dict(self._fabric.strategy.precision.state_dict())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take it back."""
+        if state:
+            self._fabric.strategy.precision.load_state_dict(state)
 
     def barrier(self) -> None:
         """Wait for all processes."""

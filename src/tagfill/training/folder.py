@@ -29,8 +29,8 @@ from tagfill.training.recipe import Recipe, read_recipe
 class Run:
     """A run folder, finished or not.
 
-    >>> Run.open("runs/scenes-role-tf_efficientnet_lite0-s0-1f3a5c").best["mAP"]  # doctest: +SKIP
-    0.78
+    >>> Run.open("runs/scenes-role-tf_efficientnet_lite0-s0-1f3a5c").best["val_mAP"]  # doctest: +SKIP
+    68.5
     """
 
     folder: Path

@@ -109,7 +109,7 @@ class Trainer:
                     self._pause(active, epoch, step + 1, self._due(step))
         self._end_epoch(active, epoch, time.monotonic() - begin, visits)
         over = self._standing.done or epoch == active.stage.epochs
-        self._pause(active, epoch + 1, 0, not over and self._due(len(batches) - 1, 0.1))
+        self._pause(active, epoch + 1, 0, not over and self._due(len(batches) - 1, between_epochs=True))
 
     def _step(self, active: ActiveStage, epoch: int, step: int, parts: list[tuple[float, Batch]], bar: Bar) -> None:
         """One step of the optimiser, over the parts of a batch and the share of the batch that each is."""
@@ -214,14 +214,14 @@ class Trainer:
             "batch. Lower the learning rate, or look at those images."
         )
 
-    def _due(self, step: int, share: float = 1.0) -> bool:
-        """Whether to save after a step; between epochs a smaller share of the time between two saves will do."""
+    def _due(self, step: int, *, between_epochs: bool = False) -> bool:
+        """Whether to save after a step; between epochs a tenth of the time since the last save will do."""
         every, minutes = self._saving.every_steps, self._saving.every_minutes
         if every is not None and (step + 1) % every == 0:
             return True
-        if minutes is None or not self._may_ask(step):
+        if minutes is None or not (between_epochs or self._may_ask(step)):
             return False
-        limit = 60 * minutes * share
+        limit = (6 if between_epochs else 60) * minutes
         overdue: bool = self._setting.devices.on_main(lambda: time.monotonic() - self._last_save > limit)
         return overdue
 

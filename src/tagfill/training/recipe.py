@@ -26,8 +26,8 @@ class _Part(BaseModel):
 class Start(_Part):
     """What a stage begins with.
 
-    `best` is the best epoch of the stage before and `last` its end. A head that is not new brings its backbone along
-    where `backbone` is `previous`.
+    `best` is the best epoch of the stage before and `last` its end; a previous backbone is that of the best epoch where
+    the head is.
     """
 
     backbone: Literal["pretrained", "previous"] = "pretrained"

@@ -53,6 +53,7 @@ def save(
         memory=active.memory_name,
         disk=devices.gather_json(active.memory.mark(number)),
         groups=groups,
+        precision=devices.state_dict(),
     )
     sections: dict[str, Any] = {"memory": active.memory, "method": active.method, "totals": totals}
     rank = {"shard.index": torch.from_numpy(active.sampler.shard)}

@@ -109,6 +109,7 @@ def enter(setting: Setting, number: int, previous: ActiveStage | None, checkpoin
     if checkpoint is not None:
         if average is not None:
             average.load_state_dict(below(checkpoint.model, "average"))
+        devices.load_state_dict(checkpoint.state.precision)
         checkpoints.load_optimizer(optimizer.optimizer, checkpoint.optimizer, checkpoint.state.groups)
     labels = setting.dataset.labels("train")
     sampler = Sampler(
@@ -190,11 +191,12 @@ def _classifier(setting: Setting, stage: Stage, previous: ActiveStage | None, ca
         seed=recipe.seed,
     )
     assert full.backbone is not None
-    if previous is not None and stage.start.head != "new":
+    if previous is not None:
         origin = Classifier.load(setting.run.model_folder) if stage.start.head == "best" else previous.full
-        full.head.load_state_dict(origin.head.state_dict())
+        assert origin.backbone is not None
+        if stage.start.head != "new":
+            full.head.load_state_dict(origin.head.state_dict())
         if stage.start.backbone == "previous":
-            assert origin.backbone is not None
             full.backbone.load_state_dict(origin.backbone.state_dict())
     if cache is not None and cache.manifest.fingerprint != full.backbone.fingerprint():
         raise TagfillError(

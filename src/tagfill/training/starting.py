@@ -108,6 +108,8 @@ def start(
         force: begin anew in a folder that is not empty.
         progress: told about epochs and steps.
     """
+    if dataset.folder is not None:  # wherever the run is resumed from
+        recipe = recipe.model_copy(update={"dataset": str(dataset.folder.absolute())})
     devices = Devices(processes, device, recipe.precision)
     run = Run(Path(out) if out is not None else Path("runs") / default_name(dataset, recipe))
     lock = Lock(run)
@@ -186,11 +188,12 @@ def _prepare(run: Run, lock: Lock, dataset: Dataset, recipe: Recipe, force: bool
 
 
 def _clear(run: Run) -> None:
-    """Remove what an earlier run in this folder would be resumed from."""
-    for name in ("checkpoints", "memory", "best"):
+    """Remove what an earlier run in this folder left."""
+    for name in ("checkpoints", "memory", "best", "tensorboard"):
         shutil.rmtree(run.folder / name, ignore_errors=True)
-    for name in ("run.json", "timings.jsonl"):
-        (run.folder / name).unlink(missing_ok=True)
+    for pattern in ("run.json", "*.jsonl", "log.txt", "bad-images.txt", "not-finite-*.json"):
+        for path in run.folder.glob(pattern):
+            path.unlink()
 
 
 def _check(run: Run, lock: Lock, dataset: Dataset, recipe: Recipe) -> None:
