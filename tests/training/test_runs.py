@@ -100,6 +100,17 @@ def test_truth_has_no_influence(material: Material, tmp_path: Path) -> None:
     assert with_truth == without
 
 
+def test_test_split_has_no_influence(material: Material, tmp_path: Path) -> None:
+    data = Dataset.open(material.single)
+    tested = set(data.names(data.split("test")))
+    rows = data.rows()
+    others = [row for row, name in enumerate(rows["image"].to_pylist()) if name not in tested]
+    data.replace(annotations=rows.take(others)).save(tmp_path / "blind")
+    mine = Material(material.full, tmp_path / "blind", material.cache, material.weights)
+
+    assert outcome(cached(mine, tmp_path / "a").folder) == outcome(cached(material, tmp_path / "b").folder)
+
+
 def test_heatmaps_on_disk_equal_heatmaps_in_memory(material: Material, tmp_path: Path) -> None:
     in_memory = outcome(cached(material, tmp_path / "ram").folder)
     on_disk = outcome(cached(material, tmp_path / "disk", memory={"storage": "disk"}).folder)

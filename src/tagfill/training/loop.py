@@ -119,7 +119,7 @@ class Trainer:
         set_rate(active.optimizer.optimizer, active.task.lr)
         torch.manual_seed(seed_of(seed, f"step {active.number}", epoch, step, devices.ranks.rank))
         active.wrapped.train()
-        shown = 0.0
+        shown: dict[str, float] = {}
         for number, (share, batch) in enumerate(parts, start=1):
             if not len(batch.index):
                 self._skip(active, epoch, step)
@@ -137,7 +137,8 @@ class Trainer:
                 active.method.observe(placed, prediction.detach())
             self._totals.add(terms, len(placed.index))
             bar.advance(len(placed.index))
-            shown += share * float(loss.detach())
+            for name, value in terms.items():
+                shown[name] = shown.get(name, 0.0) + share * float(value.detach())
         if stage.clip_norm is not None:
             devices.clip(active.wrapped, active.optimizer, stage.clip_norm)
         active.optimizer.step()
@@ -145,7 +146,8 @@ class Trainer:
         if active.average is not None:
             active.average.update(active.module)
         best = self._standing.best
-        bar.note(f"loss {shown:.4f}" + ("" if best is None else f"  best mAP {100 * best['score']:.2f}"))
+        losses = " ".join(f"{name} {value:.4f}" for name, value in shown.items())
+        bar.note(losses if best is None else f"{losses}  best mAP {100 * best['score']:.2f}")
 
     def _end_epoch(self, active: ActiveStage, epoch: int, seconds: float, visits: int) -> None:
         setting, standing = self._setting, self._standing
