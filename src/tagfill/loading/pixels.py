@@ -20,6 +20,7 @@ from tagfill.contract import Batch
 from tagfill.errors import ImageError, TagfillError
 from tagfill.images import EVAL, Geometry, Root, View, look, open_root
 from tagfill.loading.source import EVALUATION_BATCH, chunks, make_batch
+from tagfill.models.heap import release_freed_memory
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ def load(
         collate_fn=views.join,
         generator=torch.Generator(),
     )
+    if workers:
+        release_freed_memory()
     try:
         yield from loader
     except RuntimeError as error:

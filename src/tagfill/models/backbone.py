@@ -50,7 +50,7 @@ class Backbone(nn.Module):
     def __init__(self, name: str, model: Any, preprocessing: Preprocessing) -> None:
         super().__init__()
         self.name = name
-        self.model = model.to(memory_format=torch.channels_last)
+        self.model = _without_copies(model.to(memory_format=torch.channels_last))
         self.preprocessing = preprocessing
         self.mean: Tensor
         self.std: Tensor
@@ -135,6 +135,14 @@ def _load(model: nn.Module, state: dict[str, Tensor], name: str) -> None:
     if lacking:
         raise TagfillError(f"The weights given for {name} lack {len(lacking)} of its tensors, {lacking[0]} first.")
     model.load_state_dict({key: state[key] for key in wanted})
+
+
+def _without_copies(model: Any) -> Any:
+    """The model with activations out of place where autograd would copy the input of one in place, to keep it."""
+    for module in model.modules():
+        if isinstance(module, (nn.Hardtanh, nn.Hardswish, nn.SiLU)):  # ReLU6 is a Hardtanh
+            module.inplace = False
+    return model
 
 
 def _last_activation(model: nn.Module) -> nn.Module | None:

@@ -16,6 +16,7 @@ from tagfill.annotations import Dataset
 from tagfill.errors import RunError
 from tagfill.files import recover_folder
 from tagfill.loading import FeatureCache
+from tagfill.models.heap import keep_freed_memory
 from tagfill.progress import SILENT, Progress
 from tagfill.training import checkpoints, resharding
 from tagfill.training.bad_images import BadImages
@@ -238,6 +239,7 @@ def _fit(
     setting = Setting(run, recipe, dataset, devices, workers, expected, bad_images)
     threads = torch.get_num_threads()
     torch.set_num_threads(recipe.threads)
+    keep_freed_memory()
     try:
         with torch.random.fork_rng():
             best = Trainer(setting, saving, progress, checkpoint).run()

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import torch
+
+from tagfill.models import create_backbone
+from tagfill.models.heap import keep_freed_memory, release_freed_memory
+
+FAULTS = """
+import resource, torch
+from tagfill.models.heap import keep_freed_memory
+kept = {keep} and keep_freed_memory()
+for _ in range(2):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        torch.ones(16, 1024, 1024)
+print(int(kept), resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def page_faults(keep: bool) -> tuple[bool, int]:
+    """Of twenty tensors of 64 MB one after the other, in a process of its own that made as many before."""
+    done = subprocess.run(
+        [sys.executable, "-c", FAULTS.format(keep=keep)], check=True, capture_output=True, text=True
+    ).stdout.split()
+    return done[0] == "1", int(done[1])
+
+
+def test_kept_memory_is_not_cleared_again():
+    kept, faults = page_faults(keep=True)
+    assert not kept or faults < 0.1 * page_faults(keep=False)[1]
+
+
+def test_values_do_not_depend_on_it():
+    def gradient():
+        backbone = create_backbone("mobilenetv2_035", image_size=64).train()
+        backbone(torch.full((2, 3, 64, 64), 9, dtype=torch.uint8)).sum().backward()
+        return torch.cat([p.grad.flatten() for p in backbone.parameters()])
+
+    before = gradient()
+    keep_freed_memory()
+    release_freed_memory()
+    assert torch.equal(gradient(), before)
+
+
+def test_activations_in_place_and_out_of_place_agree():
+    def gradient(inplace):
+        backbone = create_backbone("mobilenetv2_035", image_size=64).train()
+        for module in backbone.modules():
+            if isinstance(module, torch.nn.ReLU6):
+                assert not module.inplace
+                module.inplace = inplace
+        backbone(torch.full((2, 3, 64, 64), 9, dtype=torch.uint8)).sum().backward()
+        return torch.cat([p.grad.flatten() for p in backbone.parameters()])
+
+    assert torch.equal(gradient(True), gradient(False))
