@@ -239,7 +239,8 @@ def _fit(
     setting = Setting(run, recipe, dataset, devices, workers, expected, bad_images)
     threads = torch.get_num_threads()
     torch.set_num_threads(recipe.threads)
-    keep_freed_memory()
+    if any(stage.input == "images" for stage in recipe.stages):
+        keep_freed_memory()  # heads on cached features take and free little
     try:
         with torch.random.fork_rng():
             best = Trainer(setting, saving, progress, checkpoint).run()
