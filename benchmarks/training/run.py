@@ -1,0 +1,172 @@
+"""Speed of training; writes benchmarks/results/training.json and docs/benchmarks/training.md.
+
+Contestants are processes that take turns, and ratios are within a round: times on a shared machine mean little.
+
+    python benchmarks/training/run.py                 about ten minutes
+    python benchmarks/training/run.py --quick         a minute or two, printed and not written down
+    python benchmarks/training/run.py --images DIR    on the first JPEGs below a folder instead of rendered ones
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from data import features, photos, single_positive
+from ordinary import SPEED_UPS
+from page import page
+from rounds import HERE, compare, race
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "training.json"
+PAGE = ROOT / "docs" / "benchmarks" / "training.md"
+COMMAND = "python benchmarks/training/run.py"
+PACKAGES = ("training", "loading", "models", "images", "memory", "methods", "losses")
+OWN = ("--", "benchmarks/training", *(f"src/tagfill/{name}" for name in PACKAGES))  # what the numbers depend on
+BATCH = 16
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a small run that writes no file")
+    parser.add_argument("--images", type=Path, help="a folder of JPEGs to train on")
+    options = parser.parse_args()
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="training-") as folder:
+        results = run(Path(folder), options.quick, options.images)
+    results["minutes"] = (time.monotonic() - begin) / 60
+    results = rounded(results)
+    if options.quick:
+        print(json.dumps(results, indent=2))
+        return
+    for path, text in ((RESULTS, json.dumps(results, indent=2) + "\n"), (PAGE, page(results))):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        print(path.relative_to(ROOT))
+
+
+def run(folder: Path, quick: bool, images: Path | None) -> dict[str, Any]:
+    changed = git("status", "--porcelain", *OWN)
+    results: dict[str, Any] = {
+        "command": COMMAND + (f" --images {images.name}" if images else ""),
+        "commit": git("rev-parse", "--short=12", "HEAD") + (" with changes" if changed else ""),
+        "machine": {
+            "cores": os.cpu_count(),
+            "system": platform.system(),
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+        },
+        "batch": BATCH,
+    }
+    count = BATCH if quick else 4 * BATCH
+    say("photos")
+    photos(folder / "photos", count, source=images)
+    results["photos"] = {"count": count, "rendered": images is None}
+    results["images"] = on_images(folder / "photos", count, quick)
+    results["decoding"] = decoding(folder, images, quick)
+    results["overhead"] = overhead(folder, quick)
+    results["cached"] = cached(folder, quick)
+    results["checkpoints"] = checkpoints(folder, quick)
+    results["processes"] = processes(folder / "photos", count, quick)
+    return results
+
+
+def on_images(folder: Path, count: int, quick: bool) -> dict[str, Any]:
+    say("images: an ordinary script, each speed-up alone, Tagfill")
+    shared = [str(folder), "--batch", str(BATCH)]
+    contestants = {"ordinary": ["ordinary.py", *shared]}
+    if not quick:
+        contestants |= {name: ["ordinary.py", *shared, "--with", name] for name in SPEED_UPS}
+    contestants["tagfill"] = ["trained.py", *shared, "--workers", "1"]
+    return compare(race(contestants, 5 if quick else 200, rounds=1 if quick else 3), "ordinary", count)
+
+
+def decoding(folder: Path, images: Path | None, quick: bool) -> list[dict[str, Any]]:
+    say("decoding")
+    table = [{"size": "800×600" if images is None else "as given", **output("decoded.py", str(folder / "photos"))}]
+    if images is None and not quick:
+        photos(folder / "large", 24, size=(3200, 2400))
+        table.append({"size": "3200×2400", **output("decoded.py", str(folder / "large"))})
+    return table
+
+
+def overhead(folder: Path, quick: bool) -> dict[str, Any]:
+    say("the engine against a bare loop")
+    pooled = 1_000 if quick else 10_000
+    features(folder / "pooled", pooled, 80, maps=False)
+    single_positive(folder / "pixels", [f"{number}.jpg" for number in range(2 * BATCH)], classes=20)
+    table = {}
+    for name, data, size, extra in (
+        ("images", folder / "pixels", 2 * BATCH, []),
+        ("pooled features", folder / "pooled", pooled, ["--cache"]),
+    ):
+        shared = [str(data), "--batch", str(BATCH), *extra]
+        contestants = {"bare": ["bare.py", *shared], "engine": ["trained.py", *shared, "--recorded"]}
+        results = race(contestants, 5 if quick else 80, rounds=1 if quick else 5)
+        table[name] = compare(results, "bare", size)
+    return table
+
+
+def cached(folder: Path, quick: bool) -> dict[str, Any]:
+    say("cached features")
+    count = 200 if quick else 1_000
+    features(folder / "maps", count, 80, maps=True)
+    shared = [str(folder / "maps"), "--batch", str(BATCH), "--cache"]
+    methods = ("an", "en+scl") if quick else ("an", "role", "en", "en+scl")
+    contestants = {name: ["trained.py", *shared, "--method", name] for name in methods}
+    return compare(race(contestants, 2 if quick else 40, rounds=1 if quick else 3), "an", count)
+
+
+def checkpoints(folder: Path, quick: bool) -> list[dict[str, Any]]:
+    say("checkpoints")
+    cases = [("role", 4_000, classes) for classes in (20, 80, 320, 1280)]
+    cases += [("en+scl", 400, classes) for classes in (20, 80, 320)]
+    return [
+        output("saved.py", str(folder / f"{method}-{images}-{classes}"), method, str(images), str(classes))
+        for method, images, classes in (cases[:1] if quick else cases)
+    ]
+
+
+def processes(folder: Path, count: int, quick: bool) -> dict[str, Any]:
+    say("two processes")
+    shared = ["trained.py", str(folder), "--batch", str(BATCH), "--out"]
+    contestants = {
+        "one": [*shared, str(folder / "one")],
+        "two": [*shared, str(folder / "two"), "--processes", "2"],
+    }
+    return compare(race(contestants, 5 if quick else 60, rounds=1 if quick else 3), "one", count)
+
+
+def output(script: str, *words: str) -> dict[str, Any]:
+    done = subprocess.run([sys.executable, HERE / script, *words], check=True, stdout=subprocess.PIPE, text=True)
+    content: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return content
+
+
+def rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: rounded(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [rounded(part) for part in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
