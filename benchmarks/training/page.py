@@ -7,6 +7,7 @@ from typing import Any
 FASTER, OVERHEAD = 1.3, 0.05
 MEANING = {
     "ordinary": "the ordinary script",
+    "again": "the same once more, as a control",
     "channels_last": "+ channels last in memory",
     "kept_memory": "+ freed memory is kept",
     "out_of_place": "+ activations out of place",
@@ -29,8 +30,8 @@ orphan: true
 
 Written by `{results["command"]}` at commit `{results["commit"]}` on a machine of {machine["cores"]} cores
 ({machine["system"]}, Python {machine["python"]}, torch {machine["torch"]}) that did other work at the same time, in
-{results["minutes"]:.0f} minutes. Contestants are processes that take turns, one round each; ratios are within a round,
-and what is shown is the median over rounds. Rates (a second) are of this machine under that load and mean little
+{results["minutes"]:.0f} minutes. Contestants are processes that take turns, one round each, in a
+new order every time; ratios are within a round, and what is shown is the median over rounds. Rates (a second) are of this machine under that load and mean little
 elsewhere.
 
 ## Images, end to end
@@ -45,6 +46,7 @@ processes, and depends less on what else the machine does.
 |---|---:|---:|---:|---:|
 {lines(images["table"])}
 
+The control shows what such a ratio is worth: a line that differs from 1 by no more than it does says nothing.
 Tagfill trains {ours["faster"]:.2f} times as fast as the ordinary script ({verdict(ours["faster"] >= FASTER)} the target
 of {FASTER}). None of these changes what is computed, except that Tagfill resizes bicubically and the script
 bilinearly, and that sums in another memory layout differ in their last bits.
@@ -62,8 +64,8 @@ photos do and small ones do not.
 
 The training loop against forward, backward and step alone, over the same tensors in memory, one thread.
 
-| | bare loop, a second | engine, a second | engine takes longer by |
-|---|---:|---:|---:|
+| | rounds | bare loop, a second | engine, a second | engine takes longer by | from–to |
+|---|---:|---:|---:|---:|---:|
 {overheads(results["overhead"])}
 
 On images the engine costs {cost:+.1%} ({verdict(cost < OVERHEAD)} the target of {OVERHEAD:.0%}); a step on pooled
@@ -127,8 +129,9 @@ def longer(comparison: dict[str, Any]) -> float:
 
 def overheads(table: dict[str, Any]) -> str:
     rows = (
-        f"| {name} | {own['table']['bare']['per_second']:,.0f} | {own['table']['engine']['per_second']:,.0f} "
-        f"| {longer(own):+.1%} |"
+        f"| {name} | {own['rounds']} | {own['table']['bare']['per_second']:,.0f} | {own['table']['engine']['per_second']:,.0f} "
+        f"| {longer(own):+.1%} | {1 / own['table']['engine']['most'] - 1:+.1%} – "
+        f"{1 / own['table']['engine']['least'] - 1:+.1%} |"
         for name, own in table.items()
     )
     return "\n".join(rows)

@@ -6,6 +6,7 @@ A contestant prints a line when it is ready and after each round, and waits for 
 from __future__ import annotations
 
 import json
+import random
 import resource
 import statistics
 import subprocess
@@ -103,7 +104,7 @@ class Contestant:
 
 
 def race(commands: dict[str, list[str]], seconds: float, *, rounds: int) -> dict[str, list[dict[str, float]]]:
-    """Rounds of all contestants in turn, at least `rounds` of them and more while time is left; the first is left out.
+    """Rounds of all contestants in a new order each, at least `rounds` and more while time is left, after one to warm up.
 
     Args:
         commands: script and arguments of each contestant.
@@ -116,10 +117,10 @@ def race(commands: dict[str, list[str]], seconds: float, *, rounds: int) -> dict
     for contestant in contestants.values():
         contestant.round()
     results: dict[str, list[dict[str, float]]] = {name: [] for name in commands}
-    begin, done = time.monotonic(), 0
+    begin, done, order = time.monotonic(), 0, random.Random(0)
     while done < rounds or (time.monotonic() - begin) * (done + 1) / done < seconds:
-        for name, contestant in contestants.items():
-            results[name].append(contestant.round())
+        for name in order.sample(list(contestants), len(contestants)):
+            results[name].append(contestants[name].round())
         done += 1
     for contestant in contestants.values():
         contestant.end()
@@ -137,6 +138,7 @@ def compare(results: dict[str, list[dict[str, float]]], base: str, images: int) 
             "faster": statistics.median(ratios),
             "least": min(ratios),
             "most": max(ratios),
+            "rounds": [after["wall"] for after in own],
             "cpu_faster": statistics.median(before["cpu"] / after["cpu"] for before, after in pairs),
         }
     return {"rounds": len(results[base]), "table": table}

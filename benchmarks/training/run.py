@@ -67,7 +67,7 @@ def run(folder: Path, quick: bool, images: Path | None) -> dict[str, Any]:
         },
         "batch": BATCH,
     }
-    count = BATCH if quick else 4 * BATCH
+    count = BATCH if quick else 2 * BATCH
     say("photos")
     photos(folder / "photos", count, source=images)
     results["photos"] = {"count": count, "rendered": images is None}
@@ -85,9 +85,10 @@ def on_images(folder: Path, count: int, quick: bool) -> dict[str, Any]:
     shared = [str(folder), "--batch", str(BATCH)]
     contestants = {"ordinary": ["ordinary.py", *shared]}
     if not quick:
+        contestants["again"] = contestants["ordinary"]
         contestants |= {name: ["ordinary.py", *shared, "--with", name] for name in SPEED_UPS}
     contestants["tagfill"] = ["trained.py", *shared, "--workers", "1"]
-    return compare(race(contestants, 5 if quick else 200, rounds=1 if quick else 3), "ordinary", count)
+    return compare(race(contestants, 5 if quick else 210, rounds=1 if quick else 5), "ordinary", count)
 
 
 def decoding(folder: Path, images: Path | None, quick: bool) -> list[dict[str, Any]]:
@@ -105,13 +106,13 @@ def overhead(folder: Path, quick: bool) -> dict[str, Any]:
     features(folder / "pooled", pooled, 80, maps=False)
     single_positive(folder / "pixels", [f"{number}.jpg" for number in range(2 * BATCH)], classes=20)
     table = {}
-    for name, data, size, extra in (
-        ("images", folder / "pixels", 2 * BATCH, []),
-        ("pooled features", folder / "pooled", pooled, ["--cache"]),
+    for name, data, size, extra, budget in (
+        ("images", folder / "pixels", 2 * BATCH, [], 60),
+        ("pooled features", folder / "pooled", pooled, ["--cache"], 20),
     ):
         shared = [str(data), "--batch", str(BATCH), *extra]
         contestants = {"bare": ["bare.py", *shared], "engine": ["trained.py", *shared, "--recorded"]}
-        results = race(contestants, 5 if quick else 80, rounds=1 if quick else 5)
+        results = race(contestants, 5 if quick else budget, rounds=1 if quick else 5)
         table[name] = compare(results, "bare", size)
     return table
 
@@ -123,7 +124,7 @@ def cached(folder: Path, quick: bool) -> dict[str, Any]:
     shared = [str(folder / "maps"), "--batch", str(BATCH), "--cache"]
     methods = ("an", "en+scl") if quick else ("an", "role", "en", "en+scl")
     contestants = {name: ["trained.py", *shared, "--method", name] for name in methods}
-    return compare(race(contestants, 2 if quick else 40, rounds=1 if quick else 3), "an", count)
+    return compare(race(contestants, 2 if quick else 30, rounds=1 if quick else 3), "an", count)
 
 
 def checkpoints(folder: Path, quick: bool) -> list[dict[str, Any]]:
@@ -143,7 +144,7 @@ def processes(folder: Path, count: int, quick: bool) -> dict[str, Any]:
         "one": [*shared, str(folder / "one")],
         "two": [*shared, str(folder / "two"), "--processes", "2"],
     }
-    return compare(race(contestants, 5 if quick else 60, rounds=1 if quick else 3), "one", count)
+    return compare(race(contestants, 5 if quick else 45, rounds=1 if quick else 3), "one", count)
 
 
 def output(script: str, *words: str) -> dict[str, Any]:
