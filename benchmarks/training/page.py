@@ -31,8 +31,8 @@ orphan: true
 Written by `{results["command"]}` at commit `{results["commit"]}` on a machine of {machine["cores"]} cores
 ({machine["system"]}, Python {machine["python"]}, torch {machine["torch"]}) that did other work at the same time, in
 {results["minutes"]:.0f} minutes. Contestants are processes that take turns, one round each, in a
-new order every time; ratios are within a round, and what is shown is the median over rounds. Rates (a second) are of this machine under that load and mean little
-elsewhere.
+new order every time; ratios are within a round, and what is shown is the median over rounds. Rates (a second) are of
+this machine under that load and mean little elsewhere.
 
 ## Images, end to end
 
@@ -129,7 +129,8 @@ def longer(comparison: dict[str, Any]) -> float:
 
 def overheads(table: dict[str, Any]) -> str:
     rows = (
-        f"| {name} | {own['rounds']} | {own['table']['bare']['per_second']:,.0f} | {own['table']['engine']['per_second']:,.0f} "
+        f"| {name} | {own['rounds']} | {own['table']['bare']['per_second']:,.0f} "
+        f"| {own['table']['engine']['per_second']:,.0f} "
         f"| {longer(own):+.1%} | {1 / own['table']['engine']['most'] - 1:+.1%} – "
         f"{1 / own['table']['engine']['least'] - 1:+.1%} |"
         for name, own in table.items()

@@ -104,7 +104,7 @@ class Contestant:
 
 
 def race(commands: dict[str, list[str]], seconds: float, *, rounds: int) -> dict[str, list[dict[str, float]]]:
-    """Rounds of all contestants in a new order each, at least `rounds` and more while time is left, after one to warm up.
+    """Rounds of all contestants in a new order each, at least `rounds`, more while time is left, after one to warm up.
 
     Args:
         commands: script and arguments of each contestant.
