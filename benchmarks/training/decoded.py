@@ -20,7 +20,7 @@ def main() -> None:
     ordinary = Photos(folder, set())
     names = sorted(path.name for path in folder.iterdir())
     taken: dict[str, list[float]] = {"ordinary": [], "tagfill": []}
-    for epoch in range(6):
+    for epoch in range(3):
         for index, name in enumerate(names):
             begin = time.process_time()
             ordinary[index]

@@ -11,6 +11,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -74,10 +75,12 @@ class Contestant:
     """The other end of the line."""
 
     def __init__(self, command: list[str]) -> None:
+        self._complaints = tempfile.TemporaryFile("w+")  # shown if it ends early; at the end, ranks miss each other
         self._process = subprocess.Popen(
             [sys.executable, str(HERE / command[0]), *command[1:]],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=self._complaints,
             text=True,
         )
 
@@ -87,7 +90,8 @@ class Contestant:
             if line.startswith("{"):
                 content: dict[str, float] = json.loads(line)
                 return content
-        raise SystemExit(f"A contestant ended early: {self._process.args}")
+        self._complaints.seek(0)
+        raise SystemExit(f"{self._complaints.read()}\nA contestant ended early: {self._process.args}")
 
     def round(self) -> dict[str, float]:
         self._say("go\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from rounds import Turns
 from tagfill.annotations import Dataset
 from tagfill.contract import Batch
 from tagfill.images import Geometry
+from tagfill.progress import SILENT
 from tagfill.training import Saving, make_recipe, stage, start
 
 
@@ -82,7 +84,7 @@ def main() -> None:
             workers=options.workers,
             processes=options.processes,
             saving=Saving(every_minutes=None),
-            progress=Turns(),
+            progress=SILENT if os.environ.get("LOCAL_RANK", "0") != "0" else Turns(),  # one of them takes turns
         )
 
 
