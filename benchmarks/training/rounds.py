@@ -75,7 +75,8 @@ class Contestant:
     """The other end of the line."""
 
     def __init__(self, command: list[str]) -> None:
-        self._complaints = tempfile.TemporaryFile("w+")  # shown if it ends early; at the end, ranks miss each other
+        # What it complains of is shown if it ends early; at the end of a run, ranks miss each other.
+        self._complaints = tempfile.TemporaryFile("w+")  # noqa: SIM115 - open for as long as the process
         self._process = subprocess.Popen(
             [sys.executable, str(HERE / command[0]), *command[1:]],
             stdin=subprocess.PIPE,
