@@ -26,13 +26,35 @@ __all__ = [
     "POSITIVE",
     "UNKNOWN",
     "Batch",
+    "Decisions",
     "Geometry",
     "LabelMatrix",
+    "Marks",
     "Method",
     "Prediction",
     "Ranks",
     "Task",
 ]
+
+
+@dataclass(slots=True)
+class Marks:
+    """Points, boxes and masks of a few images, flat, in coordinates of the whole image.
+
+    Attributes:
+        image: n, row of the batch that each lies in.
+        label: n, its class.
+        box: n×4 float64, centre and size relative to the image; a point has size 0.
+        masks: n, run lengths with height and width where a mask was drawn, else None.
+    """
+
+    image: NDArray[np.int64]
+    label: NDArray[np.int64]
+    box: NDArray[np.float64]
+    masks: tuple[tuple[bytes, int, int] | None, ...]
+
+    def __len__(self) -> int:
+        return len(self.image)
 
 
 @dataclass(slots=True)
@@ -44,7 +66,8 @@ class Batch:
         labels: B×L int8, 1 positive, 0 negative, -1 unknown; an unlabelled image is all -1.
         inputs: V·B pixels (×3×H×W uint8) or cached features (×D×G×G or ×D), view-major.
         geometry: of the V·B views.
-        views: their names.
+        views: their names; with several, rows v·B … (v+1)·B of inputs, geometry and prediction are those of view v.
+        marks: where labels were seen in these images; None where nobody asked for them.
     """
 
     index: Tensor
@@ -52,6 +75,7 @@ class Batch:
     inputs: Tensor
     geometry: Geometry
     views: tuple[str, ...] = ("train",)
+    marks: Marks | None = None
 
 
 @dataclass(slots=True)
@@ -59,23 +83,54 @@ class Prediction:
     """What a model says about V·B inputs.
 
     Attributes:
-        logits: ×L float32.
-        maps: ×L×H×W class maps, whose mean over cells gives the logits; None where nobody asked for them.
+        logits: ×L float32, boosted if the head boosts.
+        maps: ×L×H×W class maps before the boost; None where nobody asked for them.
         features: ×D×H×W (or ×D, pooled).
+        attention: what the head attended to, as it documents; None where nobody asked for it.
     """
 
     logits: Tensor
     maps: Tensor | None = None
     features: Tensor | None = None
+    attention: Tensor | None = None
 
     def detach(self) -> Prediction:
         """The same values without a gradient."""
-        maps, features = self.maps, self.features
-        return Prediction(
-            self.logits.detach(),
-            None if maps is None else maps.detach(),
-            None if features is None else features.detach(),
-        )
+        rest = (self.maps, self.features, self.attention)
+        return Prediction(self.logits.detach(), *(None if part is None else part.detach() for part in rest))
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """Labels that a method did not take as they are, in its last step.
+
+    Attributes:
+        image: n, positions in the training set.
+        label: n, classes.
+        kind: n, `rejected` (left out because its loss is large), `flipped` (read as present from now on or for this
+            step), `ignored` (left out for another reason) or `pseudo-labelled`.
+        value: n, what it was read as: 1 present, 0 absent, -1 nothing.
+    """
+
+    image: NDArray[np.int64]
+    label: NDArray[np.int64]
+    kind: NDArray[np.str_]
+    value: NDArray[np.int8]
+
+    def __len__(self) -> int:
+        return len(self.image)
+
+    @classmethod
+    def of(cls, index: Tensor, mask: Tensor, kind: str, value: int) -> Decisions:
+        """The entries of a B×L mask over a batch of images, all decided alike."""
+        row, label = np.nonzero(mask.cpu().numpy())
+        image = index.cpu().numpy()[row]
+        return cls(image, label, np.full(len(row), kind), np.full(len(row), value, dtype=np.int8))
+
+    @classmethod
+    def join(cls, parts: list[Decisions]) -> Decisions:
+        """Those of several methods together."""
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__))
 
 
 class Ranks:
@@ -143,6 +198,8 @@ class Task:
         ranks: the other processes.
         predict: an evaluation pass over a split.
         shard: the images whose state this rank keeps.
+        frozen_features: N×D float32, pooled features of all training images by the pretrained backbone.
+        truth: complete labels of the training images of a simulated dataset, for oracles that say so in `needs`.
     """
 
     classes: tuple[str, ...]
@@ -157,13 +214,16 @@ class Task:
     ranks: Ranks
     predict: Callable[[str], Iterator[tuple[Batch, Prediction]]]
     shard: NDArray[np.int64]
+    frozen_features: Callable[[], NDArray[np.float32]]
+    truth: Callable[[], LabelMatrix]
 
 
 class Method(Protocol):
     """A way to learn from labels with gaps.
 
     Attributes:
-        needs: what it asks of the model and the data; `maps` is the only thing so far.
+        needs: what it asks of the model and the data: `maps`, `marks`, `unlabelled`, `weak+strong`, `neighbours`,
+            `expected_positives`, `prior`, `hierarchy`, `memory`, `truth`.
     """
 
     needs: frozenset[str]
@@ -180,6 +240,10 @@ class Method(Protocol):
 
     def observe(self, batch: Batch, prediction: Prediction) -> None:
         """After the optimiser's step, with the detached prediction: the only place that writes memory."""
+
+    def decisions(self) -> Decisions | None:
+        """What it decided about labels in its last step; None for a method that takes labels as they are."""
+        ...
 
     def state_dict(self) -> dict[str, Tensor]:
         """What it remembers besides memory."""

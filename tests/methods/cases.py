@@ -32,6 +32,8 @@ def task_of(labels: LabelMatrix = LABELS, **changes: Any) -> Task:
         "ranks": Ranks(),
         "predict": lambda split: iter(()),
         "shard": everybody,
+        "frozen_features": lambda: np.eye(len(labels), 4, dtype=np.float32),
+        "truth": lambda: labels,
     }
     return Task(**{**settings, **changes})
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tagfill.contract import Batch, Method, Prediction, Task
+from tagfill.contract import Batch, Decisions, Method, Prediction, Task
 from tagfill.errors import TagfillError, unknown_name
 from tagfill.methods.consistency import Consistency, SpatialConsistency
 from tagfill.methods.expected_negative import ExpectedNegative
@@ -88,6 +88,11 @@ class Sum:
         """Let each remember; a shared memory is written by whoever comes first."""
         for part in self._parts:
             part.observe(batch, prediction)
+
+    def decisions(self) -> Decisions | None:
+        """Those of all parts that decide anything."""
+        found = [decided for part in self._parts if (decided := part.decisions()) is not None]
+        return Decisions.join(found) if found else None
 
     def state_dict(self) -> dict[str, Tensor]:
         """The state of each, numbered."""

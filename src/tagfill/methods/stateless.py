@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from tagfill.contract import Batch, Prediction, Task
+from tagfill.contract import Batch, Decisions, Prediction, Task
 
 
 class Stateless:
@@ -24,6 +24,10 @@ class Stateless:
 
     def observe(self, batch: Batch, prediction: Prediction) -> None:
         """Nothing to remember."""
+
+    def decisions(self) -> Decisions | None:
+        """Labels are taken as they are."""
+        return None
 
     def state_dict(self) -> dict[str, Tensor]:
         """Nothing to save."""

@@ -66,6 +66,12 @@ class Backbone(nn.Module):
         features: Tensor = self.model.forward_features(scaled.contiguous(memory_format=torch.channels_last))
         return features
 
+    @torch.inference_mode()
+    def pooled(self, pixels: Tensor) -> Tensor:
+        """The mean over cells of each image's features, B×D float32, without a gradient."""
+        features: Tensor = self(pixels)
+        return features.float().mean((2, 3))
+
     def fingerprint(self) -> str:
         """A hash of the weights and the preprocessing, which feature caches depend on."""
         digest = hashlib.sha256(repr((self.name, self.preprocessing)).encode())

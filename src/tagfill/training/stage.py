@@ -18,8 +18,8 @@ from tagfill.errors import ImageError, TagfillError
 from tagfill.images import View
 from tagfill.loading import FeatureCache, FeatureSource, PixelSource, Sampler, Source
 from tagfill.memory import Memory
-from tagfill.models import Classifier, create
-from tagfill.training import checkpoints, keepsake, optimizers, resharding
+from tagfill.models import Classifier, create, create_backbone
+from tagfill.training import checkpoints, keepsake, optimizers, oracle, resharding
 from tagfill.training.averaging import WeightAverage
 from tagfill.training.checkpoints import Checkpoint, below
 from tagfill.training.devices import Devices
@@ -149,6 +149,8 @@ def enter(setting: Setting, number: int, previous: ActiveStage | None, checkpoin
             place=devices.place,
         ),
         shard=sampler.shard,
+        frozen_features=lambda: _frozen_features(setting, cache, source),
+        truth=lambda: oracle.true_labels(setting.dataset, "train"),
     )
     method.setup(task)
     if checkpoint is not None:
@@ -215,6 +217,17 @@ def _source(setting: Setting, stage: Stage, cache: FeatureCache | None, full: Cl
     return PixelSource(
         setting.dataset, size, view, seed=setting.recipe.seed, workers=setting.workers, on_bad=setting.on_bad_image
     )
+
+
+def _frozen_features(setting: Setting, cache: FeatureCache | None, source: Source) -> NDArray[np.float32]:
+    """What the pretrained backbone says about the training images, whatever a stage has made of it since."""
+    if cache is not None:
+        return oracle.cached_features(setting.dataset, cache, "train")
+    recipe = setting.recipe
+    backbone = create_backbone(
+        recipe.backbone, pretrained=recipe.pretrained, image_size=recipe.image_size, seed=recipe.seed
+    )
+    return oracle.frozen_features(backbone, source, "train", len(setting.dataset.split("train")))
 
 
 def _memory(
