@@ -1,0 +1,152 @@
+"""Whether methods learn what they should, on scenes with one known label an image, five paired seeds.
+
+Writes benchmarks/results/learning.json and docs/benchmarks/learning.md. Every method trains a `cam` head on the same
+cached features with the same settings, none of them tuned; a seed draws the known labels, the order of images and the
+initial weights alike for all methods, so that differences are paired.
+
+    python benchmarks/learning/run.py                 all methods; half an hour on two cores, goes on where it stopped
+    python benchmarks/learning/run.py --methods an,en,wan --seeds 2 --epochs 5    a look, printed and not written down
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "learning.json"
+PAGE = ROOT / "docs" / "benchmarks" / "learning.md"
+COMMAND = "python benchmarks/learning/run.py"
+PACKAGES = ("training", "loading", "models", "memory", "methods", "losses", "scenes", "protocols")
+OWN = ("--", "benchmarks/learning", *(f"src/tagfill/{name}" for name in PACKAGES))  # what the numbers depend on
+SIZES = {"train": 600, "val": 200, "test": 400}
+CEILING, FLOOR = "full labels", "an"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What takes part: a method with its head's options; the ceiling trains on complete labels."""
+
+    method: str
+    head_options: dict[str, Any] = field(default_factory=dict)
+    complete: bool = False
+
+
+def entries() -> dict[str, Entry]:
+    """Every method by itself, the terms beside those that they are published with, and the boost."""
+    from tagfill.methods import METHODS, TERMS
+
+    boosted, at_inference = {"boost": 5.0}, {"boost": 5.0, "boost_train": False}
+    found = {CEILING: Entry("bce", complete=True), "bce-ls, full labels": Entry("bce-ls", complete=True)}
+    found |= {name: Entry(name) for name in METHODS if name not in TERMS and not name.startswith("bce")}
+    found |= {f"{base}+{term}": Entry(f"{base}+{term}") for term in ("cl", "scl") for base in ("an", "en", "ep", "epr")}
+    found |= {f"{name} + boost": Entry(name, boosted) for name in ("an", "ll-r", "ll-ct", "ll-cp")}
+    found["an + boost at inference"] = Entry("an", at_inference)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--methods", help="only these, joined by commas; writes no file")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=25)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--out", type=Path, default=Path("runs/learning"), help="where runs are kept")
+    options = parser.parse_args()
+    known = entries()
+    chosen = known if options.methods is None else {name: known[name] for name in options.methods.split(",")}
+    scores, failures = measure(chosen, options)
+    results = {
+        "command": COMMAND,
+        "commit": git("rev-parse", "--short=12", "HEAD")
+        + (" with changes" if git("status", "--porcelain", *OWN) else ""),
+        "machine": {"cores": os.cpu_count(), "system": platform.system(), "python": platform.python_version()},
+        "sizes": SIZES,
+        "epochs": options.epochs,
+        "seeds": options.seeds,
+        "failures": failures,
+        "scores": scores,
+    }
+    if options.methods is not None:
+        print(json.dumps(results, indent=2))
+        return
+    from page import page
+
+    for path, text in ((RESULTS, json.dumps(results, indent=2) + "\n"), (PAGE, page(results))):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        print(path.relative_to(ROOT))
+
+
+def measure(chosen: dict[str, Entry], options: argparse.Namespace) -> tuple[dict[str, list[float]], dict[str, str]]:
+    """Test mAP of each, a number a seed; and the sentence of each that refuses this data."""
+    jobs = [(name, entry, seed) for seed in range(options.seeds) for name, entry in chosen.items()]
+    prepare(options.seeds, options.out)
+    scores: dict[str, list[float]] = {name: [] for name in chosen}
+    failures: dict[str, str] = {}
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+        arguments = ([(entry, seed, options.epochs, str(options.out / f"{name.replace(' ', '-')}-s{seed}"))
+                      for name, entry, seed in jobs])  # fmt: skip
+        for number, ((name, _, seed), outcome) in enumerate(
+            zip(jobs, pool.map(train, arguments), strict=True), start=1
+        ):
+            if isinstance(outcome, str):
+                failures[name] = outcome
+            else:
+                scores[name].append(outcome)
+            say(f"{number} of {len(jobs)}: {name}, seed {seed}: {outcome}")
+    return {name: values for name, values in scores.items() if name not in failures}, failures
+
+
+def prepare(seeds: int, out: Path) -> None:
+    """The scenes, their features, and a single-positive version for each seed."""
+    import tagfill
+
+    data = tagfill.scenes.make(**SIZES)
+    tagfill.features(data)
+    for seed in range(seeds):
+        if not (out / f"single-{seed}" / "dataset.yaml").exists():
+            tagfill.protocols.single_positive(data, seed=1200 + seed).save(out / f"single-{seed}")
+
+
+def train(arguments: tuple[Entry, int, int, str]) -> float | str:
+    """Test mAP in percent of one run, made or found; or the sentence with which the method refuses."""
+    entry, seed, epochs, folder = arguments
+    import tagfill
+    from tagfill.errors import TagfillError
+    from tagfill.training import resume
+
+    data = tagfill.scenes.make(**SIZES)
+    part = tagfill.Dataset.open(Path(folder).parent / f"single-{seed}")
+    cache = tagfill.features(data)
+    dataset = data if entry.complete else part
+    settings = {name: value for name, value in asdict(entry).items() if name in ("method", "head_options")}
+    try:
+        if (Path(folder) / "run.json").exists():
+            run = resume(folder)
+        else:
+            run = tagfill.train(dataset, features=cache, epochs=epochs, seed=seed, out=folder, **settings)
+    except TagfillError as error:
+        return str(error)
+    return 100 * tagfill.evaluate(run, data, split="test", features=cache.folder).mean
+
+
+def git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""The page of the benchmark, from its results alone."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+LIMITS = {False: 1.3, True: 2.0}  # ratio to cross-entropy at 80 classes, without and with memory
+
+
+def page(results: dict[str, Any]) -> str:
+    """The page as Markdown."""
+    machine, sizes = results["machine"], results["classes"]
+    head = " | ".join(f"{int(classes):,} classes" for classes in sizes)
+    rows = [
+        f"| {name} | "
+        + " | ".join(cell(size["methods"][name]) for size in sizes.values())
+        + f" | {kept(results, name)} |"
+        for name in order(results)
+    ]
+    return f"""---
+orphan: true
+---
+# What a step of each method costs
+
+Written by `{results["command"]}` at commit `{results["commit"]}` on a machine of {machine["cores"]} cores
+({machine["system"]}, Python {machine["python"]}, torch {machine["torch"]}), one thread.
+
+A step is cached 7×7×1280 features → `cam` head → loss → backward → Adam → memory, {results["batch"]} images.
+Methods take turns in a new order each round; a number is the median over rounds of the ratio to `bce` in the same
+round, with the smallest and the largest in brackets. `bce again` is the same contestant a second time: as far as it is
+from 1, as far may any other number be off.
+
+| method | {head} | per-image state at 80 classes |
+|---|{"---:|" * len(sizes)}---:|
+{chr(10).join(rows)}
+
+{verdicts(results)}
+"""
+
+
+def order(results: dict[str, Any]) -> list[str]:
+    """Cheapest first, at 80 classes."""
+    methods = results["classes"]["80"]["methods"]
+    return sorted(methods, key=lambda name: median(methods[name]["ratios"]))
+
+
+def cell(measured: dict[str, Any]) -> str:
+    ratios = measured["ratios"]
+    return f"{median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
+
+
+def kept(results: dict[str, Any], name: str) -> str:
+    memory = results["classes"]["80"]["methods"][name]["memory"]
+    return ", ".join(f"{store} {size / 1e6:,.1f} MB" for store, size in memory.items()) or "–"
+
+
+def verdicts(results: dict[str, Any]) -> str:
+    """Which methods keep within the limits, and which do not."""
+    methods = results["classes"]["80"]["methods"]
+    lines = []
+    for remembers, limit in LIMITS.items():
+        group = [name for name in order(results) if bool(methods[name]["memory"]) is remembers]
+        over = [
+            f"{name} ({median(methods[name]['ratios']):.2f})"
+            for name in group
+            if median(methods[name]["ratios"]) > limit
+        ]
+        which = "with" if remembers else "without"
+        found = f"above it: {', '.join(over)}" if over else "all keep within it"
+        lines.append(f"Of the {len(group)} {which} per-image state, the limit at 80 classes is {limit}×; {found}.")
+    return "\n".join(lines)

@@ -1,0 +1,120 @@
+"""What a step of each method costs over plain cross-entropy; writes benchmarks/results/losses.json and its page.
+
+A step is cached 7×7×1280 features → `cam` head → loss → backward → Adam → memory, 64 images, one thread. Methods take
+turns in a new order each round, cross-entropy twice as a control, and ratios are within a round.
+
+    python benchmarks/losses/run.py           20, 80 and 5,000 classes; about ten minutes
+    python benchmarks/losses/run.py --quick   20 classes, few rounds, printed and not written down
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from contestants import BATCH, Contestant, problem
+from page import page
+
+from tagfill.methods import METHODS, TERMS
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "losses.json"
+PAGE = ROOT / "docs" / "benchmarks" / "losses.md"
+COMMAND = "python benchmarks/losses/run.py"
+OWN = (
+    "--",
+    "src/tagfill/losses",
+    "src/tagfill/methods",
+    "src/tagfill/memory",
+    "src/tagfill/models",
+    "benchmarks/losses",
+)
+BASE, CONTROL = "bce", "bce again"
+SIZES = {20: 4096, 80: 4096, 5000: 512}  # images for each number of classes; heatmaps of 5,000 take a megabyte each
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a small run that writes no file")
+    quick = parser.parse_args().quick
+    torch.set_num_threads(1)
+    results: dict[str, Any] = {
+        "command": COMMAND,
+        "commit": git("rev-parse", "--short=12", "HEAD")
+        + (" with changes" if git("status", "--porcelain", *OWN) else ""),
+        "machine": {
+            "cores": os.cpu_count(),
+            "system": platform.system(),
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+        },
+        "batch": BATCH,
+        "classes": {},
+    }
+    for classes in (20,) if quick else SIZES:
+        results["classes"][str(classes)] = measure(
+            classes, rounds=3 if quick else 9, steps=4 if quick or classes > 1000 else 12
+        )
+    if quick:
+        print(json.dumps(results, indent=2))
+        return
+    for path, text in ((RESULTS, json.dumps(results, indent=2) + "\n"), (PAGE, page(results))):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        print(path.relative_to(ROOT))
+
+
+def names() -> dict[str, tuple[str, float | None]]:
+    """What takes part: every method, terms beside `en`, and the boost alone and with Large Loss."""
+    plain = {name: (name, None) for name in METHODS if name not in TERMS}
+    summed = {f"en+{name}": (f"en+{name}", None) for name in sorted(TERMS)}
+    boosted = {f"{name}, boost": (name, 5.0) for name in ("an", "ll-r") if name in METHODS}
+    return {**plain, CONTROL: (BASE, None), **summed, **boosted}
+
+
+def measure(classes: int, *, rounds: int, steps: int) -> dict[str, Any]:
+    """Seconds a step of each, and ratios to cross-entropy in the same round."""
+    given = problem(SIZES[classes], classes)
+    contestants: dict[str, Contestant] = {}
+    for label, (name, boost) in names().items():
+        say(f"{classes} classes: {label}")
+        contestants[label] = Contestant(name, given, boost=boost)
+        contestants[label].steps(1)
+    times: dict[str, list[float]] = {label: [] for label in contestants}
+    order = random.Random(0)
+    for number in range(rounds):
+        say(f"{classes} classes: round {number + 1} of {rounds}")
+        for label in order.sample(sorted(contestants), len(contestants)):
+            times[label].append(contestants[label].steps(steps) / steps)
+    return {
+        "images": SIZES[classes],
+        "methods": {
+            label: {
+                "ms": round(1000 * median(taken), 3),
+                "ratios": [round(a / b, 3) for a, b in zip(taken, times[BASE], strict=True)],
+                "memory": contestants[label].memory.sizes(),
+            }
+            for label, taken in times.items()
+        },
+    }
+
+
+def git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
