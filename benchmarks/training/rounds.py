@@ -132,11 +132,20 @@ def race(commands: dict[str, list[str]], seconds: float, *, rounds: int) -> dict
     return results
 
 
-def compare(results: dict[str, list[dict[str, float]]], base: str, images: int) -> dict[str, Any]:
-    """Of each contestant: images a second, and how many times faster than `base`, medians over rounds."""
+def compare(results: dict[str, list[dict[str, float]]], base: str | tuple[str, ...], images: int) -> dict[str, Any]:
+    """Of each contestant: images a second, and how many times faster than `base`, medians over rounds.
+
+    Of several bases, which are one contestant entered more than once, a round's mean counts: one of them may be slowed
+    down by something else, and everybody would look fast beside it.
+    """
+    bases = (base,) if isinstance(base, str) else base
+    means = [
+        {what: statistics.fmean(turn[what] for turn in turns) for what in ("wall", "cpu")}
+        for turns in zip(*(results[name] for name in bases), strict=True)
+    ]
     table = {}
     for name, own in results.items():
-        pairs = list(zip(results[base], own, strict=True))
+        pairs = list(zip(means, own, strict=True))
         ratios = [before["wall"] / after["wall"] for before, after in pairs]
         table[name] = {
             "per_second": images / statistics.median(after["wall"] for after in own),
@@ -146,4 +155,4 @@ def compare(results: dict[str, list[dict[str, float]]], base: str, images: int) 
             "rounds": [after["wall"] for after in own],
             "cpu_faster": statistics.median(before["cpu"] / after["cpu"] for before, after in pairs),
         }
-    return {"rounds": len(results[base]), "table": table}
+    return {"rounds": len(means), "table": table}
