@@ -47,7 +47,8 @@ alone. CPU time counts all processes, and depends less on what else the machine 
 {lines(images["table"])}
 
 The base is the mean of the script's two turns in a round. Those two lines show what such a ratio is worth: one that
-differs from 1 by no more than they do says nothing. Tagfill trains {ours["faster"]:.2f} times as fast as the ordinary script ({verdict(ours["faster"] >= FASTER)} the target
+differs from 1 by no more than they do says nothing.
+Tagfill trains {ours["faster"]:.2f} times as fast as the ordinary script ({verdict(ours["faster"] >= FASTER)} the target
 of {FASTER}). None of these changes what is computed, except that Tagfill resizes bicubically and the script
 bilinearly, and that sums in another memory layout differ in their last bits.
 
