@@ -88,7 +88,8 @@ def on_images(folder: Path, count: int, quick: bool) -> dict[str, Any]:
         contestants["again"] = contestants["ordinary"]
         contestants |= {name: ["ordinary.py", *shared, "--with", name] for name in SPEED_UPS}
     contestants["tagfill"] = ["trained.py", *shared, "--workers", "1"]
-    return compare(race(contestants, 5 if quick else 180, rounds=1 if quick else 5), ("ordinary", "again"), count)
+    base = tuple(name for name in ("ordinary", "again") if name in contestants)
+    return compare(race(contestants, 5 if quick else 180, rounds=1 if quick else 5), base, count)
 
 
 def decoding(folder: Path, images: Path | None, quick: bool) -> list[dict[str, Any]]:
