@@ -3,9 +3,20 @@
 from tagfill.loading.cache import FeatureCache
 from tagfill.loading.extract import extract
 from tagfill.loading.features import FeatureSource
+from tagfill.loading.marks import Locations
 from tagfill.loading.pixels import PixelSource
 from tagfill.loading.planned import parse_views
 from tagfill.loading.sampler import Sampler
 from tagfill.loading.source import Source, chunks
 
-__all__ = ["FeatureCache", "FeatureSource", "PixelSource", "Sampler", "Source", "chunks", "extract", "parse_views"]
+__all__ = [
+    "FeatureCache",
+    "FeatureSource",
+    "Locations",
+    "PixelSource",
+    "Sampler",
+    "Source",
+    "chunks",
+    "extract",
+    "parse_views",
+]
