@@ -2,6 +2,29 @@
 
 from tagfill.metrics.accumulator import Gathered, Predictions
 from tagfill.metrics.average_precision import average_precision, mean_average_precision
-from tagfill.metrics.recovery import gap_closed
+from tagfill.metrics.calibration import Reliability, expected_calibration_error, reliability
+from tagfill.metrics.groups import group_means
+from tagfill.metrics.recovery import Recovered, gap_closed, recovered
+from tagfill.metrics.thresholds import Counts, best_thresholds, count
+from tagfill.metrics.top import AtK, at_k, by_label_count, top_1
 
-__all__ = ["Gathered", "Predictions", "average_precision", "gap_closed", "mean_average_precision"]
+__all__ = [
+    "AtK",
+    "Counts",
+    "Gathered",
+    "Predictions",
+    "Recovered",
+    "Reliability",
+    "at_k",
+    "average_precision",
+    "best_thresholds",
+    "by_label_count",
+    "count",
+    "expected_calibration_error",
+    "gap_closed",
+    "group_means",
+    "mean_average_precision",
+    "recovered",
+    "reliability",
+    "top_1",
+]

@@ -1,61 +1,74 @@
 """Average precision of each class, and its mean: how well scores rank the images that show a class above the rest.
 
-    AP = Σ_k (R_k − R_{k−1}) P_k          over the distinct scores v_1 > v_2 > …, without interpolation
+    step    AP = Σ_k (R_k − R_{k−1}) P_k        over the distinct scores v_1 > v_2 > …, without interpolation
+    rank    AP = mean over positives of the precision at their rank, tied images one after the other
+    voc12   like step, with P_k replaced by the best precision at that recall or a higher one
+    voc07   mean over R = 0, 0.1, …, 1 of the best precision at that recall or a higher one
 
-P_k and R_k are the precision and recall of "score ≥ v_k". Recall only rises where positives are, so this equals
+P_k and R_k are the precision and recall of "score ≥ v_k". Recall only rises where positives are, so step equals
 
     AP = (1/|P|) Σ_{p ∈ P} TP(s_p) / N(s_p)
 
 with TP(v) positives and N(v) images of score ≥ v: two sorts and two binary searches a class, and images of equal
-score count together. This is the definition "step", that of scikit-learn's `average_precision_score`, used by Cole
-et al. (CVPR 2021) and those who build on their code. Values are fractions in 0…1; only displays multiply by 100.
+score count together. The best precision of a recall is that at some positive, so the others need no more than these.
+
+The definitions differ by a point or so and must not be compared with each other. Step is that of scikit-learn's
+`average_precision_score`, used by Cole et al. (CVPR 2021) and those who build on their code; rank that of the code of
+ASL, CSL and Hill, in whose reversed sort the later of two tied images comes first; voc12 that of Query2Label; voc07
+that of PASCAL VOC up to 2009. Values are fractions in 0…1; only displays multiply by 100.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-POSITIVE = 1
-NEGATIVE = 0
-UNKNOWN = -1
+from tagfill.metrics.arrays import POSITIVE, UNKNOWN, checked, class_blocks
 
-CLASSES_AT_ONCE = 64
-"""Classes are made contiguous in blocks: one strided pass over memory for each block and not for each class."""
+Definition = Literal["step", "rank", "voc12", "voc07"]
 
 
-def average_precision(scores: ArrayLike, labels: ArrayLike) -> NDArray[np.float64]:
+def average_precision(scores: ArrayLike, labels: ArrayLike, *, definition: Definition = "step") -> NDArray[np.float64]:
     """Average precision of each class, over the images whose label is known.
 
     Args:
         scores: N×L; logits or probabilities, since only their order matters.
         labels: N×L, 1 present, 0 absent, -1 unknown. Unknown entries are left out, class by class.
+        definition: one of the names above.
 
     Returns:
         L fractions. A class without a known positive has no average precision: NaN.
 
     Raises:
-        ValueError: if shapes disagree, a score is NaN, or a label is none of 1, 0, -1.
+        ValueError: if shapes disagree, a score is NaN, a label is none of 1, 0, -1, or there is no such definition.
 
     Example:
         >>> scores = [[0.9, 0.2], [0.8, 0.6], [0.4, 0.6]]
         >>> average_precision(scores, [[1, 0], [0, 0], [1, -1]]).round(4)
         array([0.8333,    nan])
     """
-    scores, labels = _checked(scores, labels)
+    if definition not in _OF_ONE_CLASS:
+        raise ValueError(f"There is no average precision '{definition}'. Known: {', '.join(_OF_ONE_CLASS)}.")
+    of_one_class = _OF_ONE_CLASS[definition]
+    scores, labels = checked(scores, labels)
     result = np.full(scores.shape[1], np.nan)
-    for start in range(0, scores.shape[1], CLASSES_AT_ONCE):
-        block = slice(start, start + CLASSES_AT_ONCE)
-        block_scores, block_labels = np.ascontiguousarray(scores[:, block].T), np.ascontiguousarray(labels[:, block].T)
-        _refuse_oddities(block_scores, block_labels, start)
-        for offset, (score, label) in enumerate(zip(block_scores, block_labels, strict=True)):
-            result[start + offset] = _of_one_class(score[label == POSITIVE], score[label != UNKNOWN])
+    for column, score, label in class_blocks(scores, labels):
+        known, positive = label != UNKNOWN, label == POSITIVE
+        if positive.any():
+            result[column] = of_one_class(score[known], positive[known])
     return result
 
 
-def mean_average_precision(scores: ArrayLike, labels: ArrayLike, *, empty: Literal["skip", "zero"] = "skip") -> float:
+def mean_average_precision(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    *,
+    empty: Literal["skip", "zero"] = "skip",
+    definition: Definition = "step",
+) -> float:
     """Mean of the classes' average precision, as a fraction in 0…1.
 
     Args:
@@ -64,6 +77,7 @@ def mean_average_precision(scores: ArrayLike, labels: ArrayLike, *, empty: Liter
         empty: what a class without a known positive counts: nothing ("skip"), or 0 as long as something is known
             about it ("zero", the habit of the code of Cole et al. and of Large Loss). How many such classes there
             are: the NaNs of `average_precision`.
+        definition: of average precision, one of the names above.
 
     Returns:
         The mean, or NaN if no class counts.
@@ -73,7 +87,7 @@ def mean_average_precision(scores: ArrayLike, labels: ArrayLike, *, empty: Liter
         >>> [round(mean_average_precision(scores, labels, empty=rule), 4) for rule in ("skip", "zero")]
         [0.8333, 0.4167]
     """
-    values = average_precision(scores, labels)
+    values = average_precision(scores, labels, definition=definition)
     if empty == "zero":
         known = (np.asarray(labels) != UNKNOWN).any(axis=0)
         values = np.where(np.isnan(values) & known, 0.0, values)
@@ -83,30 +97,38 @@ def mean_average_precision(scores: ArrayLike, labels: ArrayLike, *, empty: Liter
     return float(counted.mean()) if len(counted) else float("nan")
 
 
-def _of_one_class(positives: NDArray[np.generic], known: NDArray[np.generic]) -> float:
-    """The second formula above, from the scores of the positives and of all images with a known label."""
-    if not len(positives):
-        return float("nan")
-    positives, known = np.sort(positives), np.sort(known)
+def _precision_at_positives(scores: NDArray[np.generic], positive: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """TP / N at the score of each positive, ascending by score; tied images count together."""
+    positives, known = np.sort(scores[positive]), np.sort(scores)
     at_least = len(known) - np.searchsorted(known, positives, side="left")
     positives_at_least = len(positives) - np.searchsorted(positives, positives, side="left")
-    return float(np.mean(positives_at_least / at_least))
+    return positives_at_least / at_least
 
 
-def _checked(scores: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-    """Both as arrays of one N×L shape; half precision becomes single, which sorts faster and keeps the order."""
-    scores, labels = np.asarray(scores), np.asarray(labels)
-    if scores.ndim != 2 or scores.shape != labels.shape:
-        raise ValueError(f"Scores {scores.shape} and labels {labels.shape} must both be (images, classes).")
-    return scores.astype(np.float32) if scores.dtype == np.float16 else scores, labels
+def _step(scores: NDArray[np.generic], positive: NDArray[np.bool_]) -> float:
+    return float(np.mean(_precision_at_positives(scores, positive)))
 
 
-def _refuse_oddities(scores: NDArray[np.generic], labels: NDArray[np.generic], first_class: int) -> None:
-    """Raise for a NaN score or an unknown label code in a class-major block, naming its first place."""
-    for found, what in (
-        (np.isnan(scores), "The score is NaN"),
-        (~np.isin(labels, (POSITIVE, NEGATIVE, UNKNOWN)), "The label is none of 1, 0, -1"),
-    ):
-        if found.any():
-            label, image = np.argwhere(found)[0]
-            raise ValueError(f"{what} in row {image}, column {first_class + label}; {found.sum()} such entries there.")
+def _rank(scores: NDArray[np.generic], positive: NDArray[np.bool_]) -> float:
+    order = np.argsort(scores, kind="stable")[::-1]
+    rank = np.flatnonzero(positive[order]) + 1
+    return float(np.mean(np.arange(1, len(rank) + 1) / rank))
+
+
+def _voc12(scores: NDArray[np.generic], positive: NDArray[np.bool_]) -> float:
+    return float(np.mean(np.maximum.accumulate(_precision_at_positives(scores, positive))))
+
+
+def _voc07(scores: NDArray[np.generic], positive: NDArray[np.bool_]) -> float:
+    best = np.maximum.accumulate(_precision_at_positives(scores, positive))  # of a recall of (n − i) / n or more
+    n = len(best)
+    tenths = np.arange(11)
+    return float(np.mean(best[np.minimum(n - -(-tenths * n // 10), n - 1)]))  # whole numbers: 3 / 10 < 0.3 in floats
+
+
+_OF_ONE_CLASS: dict[str, Callable[[NDArray[np.generic], NDArray[np.bool_]], float]] = {
+    "step": _step,
+    "rank": _rank,
+    "voc12": _voc12,
+    "voc07": _voc07,
+}

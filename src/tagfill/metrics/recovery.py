@@ -1,4 +1,4 @@
-"""How much of what partial labels lose a method wins back.
+"""How much of what partial labels lose a method wins back, in points and in labels.
 
     gap closed = (method − floor) / (ceiling − floor)
 
@@ -7,6 +7,13 @@ all three with the same model and schedule. 0 is no gain, 1 is as good as full l
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tagfill.metrics.arrays import NEGATIVE, POSITIVE, UNKNOWN
 
 
 def gap_closed(method: float, floor: float, ceiling: float) -> float:
@@ -26,3 +33,48 @@ def gap_closed(method: float, floor: float, ceiling: float) -> float:
     """
     gap = ceiling - floor
     return (method - floor) / gap if gap > 0 else float("nan")
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """Labels that were called present although nobody had said so, and what of it is true.
+
+    Attributes:
+        called: unobserved entries that were called present and whose truth is known.
+        right: of those, the ones that are present.
+        missing: unobserved entries that are present.
+    """
+
+    called: int
+    right: int
+    missing: int
+
+    @property
+    def precision(self) -> float:
+        """Share of the called ones that are right; NaN if none was called."""
+        return self.right / self.called if self.called else float("nan")
+
+    @property
+    def recall(self) -> float:
+        """Share of the missing ones that were called; NaN if none is missing."""
+        return self.right / self.missing if self.missing else float("nan")
+
+
+def recovered(called: ArrayLike, observed: ArrayLike, truth: ArrayLike) -> Recovered:
+    """Compare what was called present with the truth, over entries that were not observed.
+
+    Args:
+        called: N×L bool, what a method or a threshold calls present.
+        observed: N×L, the partial labels: 1 present, 0 absent, -1 unknown.
+        truth: N×L, the complete ones; -1 where even they say nothing.
+
+    Example:
+        >>> recovered([[True, True, False]], [[1, -1, -1]], [[1, 1, 1]])
+        Recovered(called=1, right=1, missing=2)
+    """
+    called, observed, truth = np.asarray(called, dtype=bool), np.asarray(observed), np.asarray(truth)
+    if not called.shape == observed.shape == truth.shape:
+        raise ValueError(f"Shapes {called.shape}, {observed.shape} and {truth.shape} must be the same.")
+    unobserved = (observed == UNKNOWN) & np.isin(truth, (POSITIVE, NEGATIVE))
+    missing = unobserved & (truth == POSITIVE)
+    return Recovered(int((called & unobserved).sum()), int((called & missing).sum()), int(missing.sum()))

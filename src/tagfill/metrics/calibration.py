@@ -1,0 +1,76 @@
+"""Whether probabilities mean what they say.
+
+    ECE = Σ_b (n_b / n) |share of positives in bin b − mean probability in bin b|
+
+Bins are equally wide. Scores outside [0, 1] are refused: whether something is a logit is not guessed.
+
+Naeini et al., Obtaining Well Calibrated Probabilities Using Bayesian Binning, AAAI 2015.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tagfill.metrics.arrays import POSITIVE, UNKNOWN
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """What was predicted and what was there, bin by bin.
+
+    Attributes:
+        count: entries of each bin.
+        predicted: mean probability of each bin, NaN if empty.
+        present: share of positives of each bin, NaN if empty.
+    """
+
+    count: NDArray[np.int64]
+    predicted: NDArray[np.float64]
+    present: NDArray[np.float64]
+
+    @property
+    def error(self) -> float:
+        """Expected calibration error; NaN if nothing is known."""
+        if not self.count.sum():
+            return float("nan")
+        gaps = np.nan_to_num(np.abs(self.present - self.predicted))
+        return float((self.count * gaps).sum() / self.count.sum())
+
+
+def reliability(probabilities: ArrayLike, labels: ArrayLike, *, bins: int = 15) -> Reliability:
+    """Count the known entries by their probability.
+
+    Args:
+        probabilities: any shape, in [0, 1].
+        labels: of the same shape, 1 present, 0 absent, -1 unknown.
+        bins: number of equally wide bins; 1 belongs to the last.
+
+    Example:
+        >>> round(reliability([0.9, 0.8, 0.2], [1, 0, 0], bins=2).error, 4)
+        0.3
+    """
+    probabilities, labels = np.asarray(probabilities, dtype=np.float64), np.asarray(labels)
+    if probabilities.shape != labels.shape:
+        raise ValueError(f"Probabilities {probabilities.shape} and labels {labels.shape} must have one shape.")
+    if not ((probabilities >= 0) & (probabilities <= 1)).all():
+        raise ValueError("Calibration is about probabilities in [0, 1]; apply the sigmoid to logits first.")
+    known = labels != UNKNOWN
+    values, positive = probabilities[known], labels[known] == POSITIVE
+    place = np.minimum((values * bins).astype(np.int64), bins - 1)
+    count = np.bincount(place, minlength=bins)
+    sums = (np.bincount(place, weights=weights, minlength=bins) for weights in (values, positive))
+    predicted, present = (np.divide(s, count, out=np.full(bins, np.nan), where=count > 0) for s in sums)
+    return Reliability(count, predicted, present)
+
+
+def expected_calibration_error(probabilities: ArrayLike, labels: ArrayLike, *, bins: int = 15) -> float:
+    """The error alone, see `reliability`.
+
+    Example:
+        >>> expected_calibration_error([1.0, 0.0], [1, 0])
+        0.0
+    """
+    return reliability(probabilities, labels, bins=bins).error
