@@ -143,7 +143,7 @@ def evaluate(
         cache = FeatureCache.open(features, dataset)
         if cache.manifest.fingerprint != model.backbone.fingerprint():
             raise TagfillError(f"The feature cache {features} was made by another backbone than the model in {folder}.")
-        source = FeatureSource(dataset, cache, maps=False, seed=0)
+        source = FeatureSource(dataset, cache, maps=model.spatial, seed=0)
     else:
         source = PixelSource(dataset, model.backbone.preprocessing.size, EVAL, seed=0, workers=workers)
     passes = predict(model, source, split, np.arange(len(dataset.split(split))))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -102,6 +103,8 @@ def enter(setting: Setting, number: int, previous: ActiveStage | None, checkpoin
     full = _classifier(setting, stage, previous, cache)
     module = full if cache is None else Classifier(None, full.head, full.head_name, full.classes)
     module.freeze_backbone(stage.train == "head")
+    labels = setting.dataset.labels("train")
+    module.mask_boost(torch.from_numpy(labels.positives > 0))
     if checkpoint is not None:
         module.load_state_dict(below(checkpoint.model, "module"))
     average = None if stage.average is None else WeightAverage(module, stage.average)
@@ -111,7 +114,6 @@ def enter(setting: Setting, number: int, previous: ActiveStage | None, checkpoin
             average.load_state_dict(below(checkpoint.model, "average"))
         devices.load_state_dict(checkpoint.state.precision)
         checkpoints.load_optimizer(optimizer.optimizer, checkpoint.optimizer, checkpoint.state.groups)
-    labels = setting.dataset.labels("train")
     sampler = Sampler(
         len(labels),
         recipe.batch_size,
@@ -121,7 +123,7 @@ def enter(setting: Setting, number: int, previous: ActiveStage | None, checkpoin
         None if stage.labelled_share is None else labels.unannotated(),
         stage.labelled_share or 0.0,
     )
-    source = _source(setting, stage, cache, full, maps)
+    source = _source(setting, stage, cache, full, maps or full.spatial)
     if previous is not None and stage.start.memory == "last":
         memory, memory_name = previous.memory, previous.memory_name
     else:
