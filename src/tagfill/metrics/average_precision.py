@@ -26,7 +26,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tagfill.metrics.arrays import POSITIVE, UNKNOWN, checked, class_blocks
+from tagfill.metrics.arrays import NEGATIVE, POSITIVE, UNKNOWN, checked, class_blocks
 
 Definition = Literal["step", "rank", "voc12", "voc07"]
 
@@ -56,9 +56,12 @@ def average_precision(scores: ArrayLike, labels: ArrayLike, *, definition: Defin
     scores, labels = checked(scores, labels)
     result = np.full(scores.shape[1], np.nan)
     for column, score, label in class_blocks(scores, labels):
-        known, positive = label != UNKNOWN, label == POSITIVE
-        if positive.any():
-            result[column] = of_one_class(score[known], positive[known])
+        if label.min(initial=NEGATIVE) == UNKNOWN:
+            known = label != UNKNOWN
+            score, label = score[known], label[known]
+        positive = np.flatnonzero(label == POSITIVE)
+        if len(positive):
+            result[column] = of_one_class(score, positive)
     return result
 
 
@@ -97,7 +100,7 @@ def mean_average_precision(
     return float(counted.mean()) if len(counted) else float("nan")
 
 
-def _precision_at_positives(scores: NDArray[np.generic], positive: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _precision_at_positives(scores: NDArray[np.generic], positive: NDArray[np.int64]) -> NDArray[np.float64]:
     """TP / N at the score of each positive, ascending by score; tied images count together."""
     positives, known = np.sort(scores[positive]), np.sort(scores)
     at_least = len(known) - np.searchsorted(known, positives, side="left")
@@ -105,28 +108,28 @@ def _precision_at_positives(scores: NDArray[np.generic], positive: NDArray[np.bo
     return positives_at_least / at_least
 
 
-def _step(scores: NDArray[np.generic], positive: NDArray[np.bool_]) -> float:
+def _step(scores: NDArray[np.generic], positive: NDArray[np.int64]) -> float:
     return float(np.mean(_precision_at_positives(scores, positive)))
 
 
-def _rank(scores: NDArray[np.generic], positive: NDArray[np.bool_]) -> float:
+def _rank(scores: NDArray[np.generic], positive: NDArray[np.int64]) -> float:
     order = np.argsort(scores, kind="stable")[::-1]
-    rank = np.flatnonzero(positive[order]) + 1
+    rank = np.flatnonzero(np.isin(order, positive, kind="table")) + 1
     return float(np.mean(np.arange(1, len(rank) + 1) / rank))
 
 
-def _voc12(scores: NDArray[np.generic], positive: NDArray[np.bool_]) -> float:
+def _voc12(scores: NDArray[np.generic], positive: NDArray[np.int64]) -> float:
     return float(np.mean(np.maximum.accumulate(_precision_at_positives(scores, positive))))
 
 
-def _voc07(scores: NDArray[np.generic], positive: NDArray[np.bool_]) -> float:
+def _voc07(scores: NDArray[np.generic], positive: NDArray[np.int64]) -> float:
     best = np.maximum.accumulate(_precision_at_positives(scores, positive))  # of a recall of (n − i) / n or more
     n = len(best)
     tenths = np.arange(11)
     return float(np.mean(best[np.minimum(n - -(-tenths * n // 10), n - 1)]))  # whole numbers: 3 / 10 < 0.3 in floats
 
 
-_OF_ONE_CLASS: dict[str, Callable[[NDArray[np.generic], NDArray[np.bool_]], float]] = {
+_OF_ONE_CLASS: dict[str, Callable[[NDArray[np.generic], NDArray[np.int64]], float]] = {
     "step": _step,
     "rank": _rank,
     "voc12": _voc12,
