@@ -151,8 +151,8 @@ turns on the same blocks of classes.
 
 Tagfill is {median(times):.1f} times as fast as scikit-learn ({min(times):.1f}–{max(times):.1f} over blocks;
 {reached} the target of {TARGET}), and its values differ by at most {results["largest_difference"]:.0e}.
-All classes in one call take {results["whole"]:.1f} seconds. Beyond the arrays themselves the benchmark, scikit-learn and
-torchmetrics included, takes {results["peak_beyond_the_arrays_mb"]:,.0f} MB at its peak.
+All classes in one call take {results["whole"]:.1f} seconds. Beyond the arrays themselves the benchmark, scikit-learn
+and torchmetrics included, takes {results["peak_beyond_the_arrays_mb"]:,.0f} MB at its peak.
 """
 
 
