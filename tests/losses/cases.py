@@ -41,6 +41,11 @@ def batches(draw: st.DrawFn) -> Batch:
     return Batch(torch.from_numpy(logits), torch.from_numpy(labels), torch.from_numpy(extra))
 
 
+def signed(extra: Tensor) -> Tensor:
+    """Temperatures of both signs, and 0 for what is left out."""
+    return extra + extra.sign()
+
+
 # Each takes (logits, labels, extra, *, reduction, eps).
 LOSSES: dict[str, Callable[..., Tensor]] = {
     "binary": lambda g, z, _, **kw: losses.binary(g, z, **kw),
@@ -55,6 +60,7 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
     "en": lambda g, z, x, **kw: losses.expected_negative(g, z, x > 0, **kw),
     "ep": lambda g, z, x, **kw: losses.expected_negative(g, z, x > 0, also_positive=True, **kw),
     "en-literal": lambda g, z, x, **kw: losses.expected_negative(g, z, x > 0, literal=True, **kw),
+    "se": lambda g, z, x, **kw: losses.soft_exposure(g, z, signed(x), **{"reduction": "mean", **kw}),
     **{
         f"consistency-{name}": partial(
             lambda g, z, x, name, **kw: losses.consistency(g, z, x.sigmoid(), distance=name, **kw), name=name

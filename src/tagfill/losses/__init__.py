@@ -11,6 +11,7 @@ from tagfill.losses.expected_negative import expected_negative
 from tagfill.losses.expected_positive import expected_positive, positive_count_penalty
 from tagfill.losses.reduction import Reduction, reduce
 from tagfill.losses.role import role, role_half
+from tagfill.losses.soft_exposure import soft_exposure
 
 __all__ = [
     "Reduction",
@@ -24,4 +25,5 @@ __all__ = [
     "reduce",
     "role",
     "role_half",
+    "soft_exposure",
 ]

@@ -12,14 +12,27 @@ from torch import Tensor
 
 from tagfill.contract import LabelMatrix
 from tagfill.errors import TagfillError
+from tagfill.memory.class_distances import ClassDistances
 from tagfill.memory.entries import Entries
 from tagfill.memory.estimates import Estimates
 from tagfill.memory.heatmaps import Heatmaps
 from tagfill.memory.journal import JournaledArray
+from tagfill.memory.neighbours import Neighbours
 from tagfill.memory.scores import Scores
 from tagfill.memory.shard import SavedPart, Shard
 
-__all__ = ["Entries", "Estimates", "Heatmaps", "JournaledArray", "Memory", "SavedPart", "Scores", "Shard"]
+__all__ = [
+    "ClassDistances",
+    "Entries",
+    "Estimates",
+    "Heatmaps",
+    "JournaledArray",
+    "Memory",
+    "Neighbours",
+    "SavedPart",
+    "Scores",
+    "Shard",
+]
 
 
 class Store(Protocol):
@@ -105,6 +118,24 @@ class Memory:
         """A sparse set of (image, class) entries; it starts empty."""
         return self._get(name, {}, 0, lambda: Entries(self._shard, self._labels.width))
 
+    def neighbours(self, *, count: int) -> Neighbours:
+        """The nearest images of each image; whoever finds them not ready fills them."""
+        return self._get(
+            "neighbours",
+            {"count": count},
+            Neighbours.bytes(self._labels, self._shard, count),
+            lambda: Neighbours(self._labels, self._shard, count=count),
+        )
+
+    def class_distances(self, *, prototype: str, distance: str) -> ClassDistances:
+        """Distances of classes; whoever finds them not ready fills them."""
+        return self._get(
+            "class_distances",
+            {"prototype": prototype, "distance": distance},
+            ClassDistances.bytes(self._labels.width),
+            lambda: ClassDistances(self._labels.width),
+        )
+
     def begin_step(self) -> None:
         """A new batch: every store may be written once more."""
         self._written.clear()
@@ -167,7 +198,9 @@ class Memory:
         store = make()
         if self._saved is not None:
             prefix = f"{name}."
-            store.load_state_dict({k.removeprefix(prefix): v for k, v in self._saved.items() if k.startswith(prefix)})
+            state = {k.removeprefix(prefix): v for k, v in self._saved.items() if k.startswith(prefix)}
+            if state:  # a stage may ask for a store that the one before it did not have
+                store.load_state_dict(state)
         if self._parts is not None:
             store.reshard([part.below(name) for part in self._parts])
         array: JournaledArray | None = getattr(store, "disk", None)

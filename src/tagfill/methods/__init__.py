@@ -1,7 +1,7 @@
 """Methods by the names that recipes and the command line take, and their sums.
 
 >>> sorted(METHODS)
-['an', 'bce', 'cl', 'en', 'role', 'scl']
+['an', 'bce', 'cl', 'en', 'ls', 'role', 'scl', 'se', 'se-i', 'se-l']
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tagfill.methods.consistency import Consistency, SpatialConsistency
 from tagfill.methods.expected_negative import ExpectedNegative
 from tagfill.methods.plain import PLAIN
 from tagfill.methods.role import Role
+from tagfill.methods.soft_exposure import ls, se, se_i, se_l
 
 METHODS: dict[str, Callable[..., Method]] = {
     **PLAIN,
@@ -25,6 +26,10 @@ METHODS: dict[str, Callable[..., Method]] = {
     "en": ExpectedNegative,
     "cl": Consistency,
     "scl": SpatialConsistency,
+    "se": se,
+    "se-l": se_l,
+    "se-i": se_i,
+    "ls": ls,
 }
 TERMS = frozenset({"cl", "scl"})  # only make sense beside a method that learns from labels
 

@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memory.cases import modest
+from methods.cases import batch_of, maps_of, task_of, visit
+from reference.soft_exposure import temperatures as reference
+from tagfill.contract import LabelMatrix, Prediction
+from tagfill.errors import TagfillError
+from tagfill.losses import soft_exposure
+from tagfill.memory import Memory
+from tagfill.methods import create
+
+IMAGES, CLASSES = 14, 6
+FAMILY = ("se", "se-l", "se-i")
+DEFAULTS = {
+    "k": 10,
+    "beta": 5.0,
+    "gamma": 0.0,
+    "temperature": "paper",
+    "normalise": "joint",
+    "reduce": "min",
+    "prototype": "median",
+    "distance": "cosine",
+}
+
+
+def case(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Features that are not negative and labels of every kind; images 0 and 1 and class 0 have no positive."""
+    rng = np.random.default_rng(seed)
+    labels = rng.choice([-1, -1, -1, 0, 1], (IMAGES, CLASSES)).astype(np.int8)
+    labels[0] = -1
+    labels[1] = np.minimum(labels[1], 0)
+    labels[:, 0] = np.minimum(labels[:, 0], 0)
+    return rng.random((IMAGES, 5)).astype(np.float32) ** 4, labels
+
+
+def started(name: str, features: np.ndarray, labels: np.ndarray, **options):
+    task = task_of(LabelMatrix.from_dense(labels), frozen_features=lambda: features)
+    method = create(name, {name: options})
+    method.setup(task)
+    method.begin_epoch(1)
+    return task, method
+
+
+def family_of(name: str, options: dict) -> dict:
+    """All settings of a method, for the reference."""
+    uncovered = "negative" if name == "se" else "ignore"
+    return {"by_labels": name != "se-i", "by_images": name != "se-l", "uncovered": uncovered, **DEFAULTS, **options}
+
+
+def temperatures(method, labels: np.ndarray, index: list[int]) -> np.ndarray:
+    return method.temperatures(torch.tensor(index), torch.from_numpy(labels[index])).numpy()
+
+
+@pytest.mark.parametrize("name", FAMILY)
+@modest
+@given(
+    seed=st.integers(0, 10**6),
+    options=st.fixed_dictionaries(
+        {},
+        optional={
+            "k": st.integers(1, 20),
+            "beta": st.sampled_from([1.0, 5.0]),
+            "gamma": st.sampled_from([0.0, 0.1, 0.9]),
+            "temperature": st.sampled_from(["paper", "inverse"]),
+            "normalise": st.sampled_from(["joint", "separate"]),
+            "reduce": st.sampled_from(["min", "median5"]),
+            "prototype": st.sampled_from(["median", "mean"]),
+            "distance": st.sampled_from(["cosine", "euclidean"]),
+            "uncovered": st.sampled_from(["ignore", "negative"]),
+        },
+    ),
+)
+def test_temperatures_equal_the_formulas(name, seed, options):
+    options = {o: v for o, v in options.items() if not (name == "se-l" and o == "k")}
+    options = {o: v for o, v in options.items() if not (name == "se-i" and o == "prototype")}
+    features, labels = case(seed)
+    _, method = started(name, features, labels, **options)
+    found = temperatures(method, labels, list(range(IMAGES)))
+    for n in range(IMAGES):
+        expected = reference(features.tolist(), labels.tolist(), n, **family_of(name, options))
+        np.testing.assert_allclose(found[n], expected, rtol=2e-3)
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_the_loss_is_that_of_its_temperatures(name):
+    features, labels = case(3)
+    task, method = started(name, features, labels, positive_weight=2.0)
+    index, prediction = [4, 0, 9], maps_of([4, 0, 9], CLASSES)
+    terms = visit(method, task, index, prediction)
+    temperature = torch.from_numpy(temperatures(method, labels, index))
+    expected = soft_exposure(prediction.logits, torch.from_numpy(labels[index]), temperature, positive_weight=2.0)
+    assert terms == {name: expected}
+
+
+def test_se_has_a_temperature_for_every_unknown_label_and_for_no_other():
+    features, labels = case(5)
+    _, method = started("se", features, labels)
+    found = temperatures(method, labels, list(range(IMAGES)))
+    np.testing.assert_array_equal(found != 0, labels == -1)
+
+
+def test_labels_alone_say_nothing_about_an_image_without_positives():
+    features, labels = case(5)
+    _, method = started("se-l", features, labels)
+    found = temperatures(method, labels, list(range(IMAGES)))
+    silent = ~(labels == 1).any(1)
+    assert silent[:2].all()
+    assert not found[silent].any()
+    assert found[~silent][labels[~silent] == -1].all()
+
+
+def test_images_alone_say_nothing_where_no_neighbour_knows_the_label():
+    features = np.eye(4, 2, dtype=np.float32) + 1
+    labels = np.array([[-1, -1, -1], [1, -1, 0], [-1, -1, -1], [-1, 1, -1]], dtype=np.int8)
+    _, method = started("se-i", features, labels, k=1)
+    neighbour = int(task_neighbour(method, 0))
+    found = temperatures(method, labels, [0])[0]
+    np.testing.assert_array_equal(found != 0, labels[neighbour] != -1)
+
+
+def task_neighbour(method, image: int) -> int:
+    return method._by_images._neighbours.read(torch.tensor([image]))[0][0, 0]
+
+
+def test_the_maximum_is_over_labels_that_are_not_left_out():
+    """The only neighbour is at a distance of 0.2 and shows the first class; d⁻ = 1 stands for what is missing."""
+    features = np.array([[1.0, 0.0], [0.8, 0.6]], np.float32)
+    labels = np.array([[-1, -1], [1, -1]], dtype=np.int8)
+    _, method = started("se-i", features, labels, k=1)
+    assert temperatures(method, labels, [0])[0].tolist() == pytest.approx([np.exp(5 * 0.8), 0], rel=1e-4)
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_order_of_classes_and_images_does_not_matter(name):
+    features, labels = case(11)
+    rng = np.random.default_rng(0)
+    images, classes = rng.permutation(IMAGES), rng.permutation(CLASSES)
+    _, one = started(name, features, labels)
+    _, other = started(name, features[images], labels[images][:, classes])
+    before = temperatures(one, labels, list(range(IMAGES)))
+    after = temperatures(other, labels[images][:, classes], list(range(IMAGES)))
+    np.testing.assert_allclose(after, before[images][:, classes], rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_the_scale_of_features_does_not_matter(name):
+    features, labels = case(12)
+    _, one = started(name, features, labels)
+    _, other = started(name, features * np.linspace(1, 9, IMAGES, dtype=np.float32)[:, None], labels)
+    everybody = list(range(IMAGES))
+    np.testing.assert_allclose(temperatures(one, labels, everybody), temperatures(other, labels, everybody), rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_what_a_checkpoint_brings_is_not_computed_again(name):
+    features, labels = case(2)
+    task, method = started(name, features, labels)
+
+    def refuse() -> np.ndarray:
+        raise AssertionError("features were asked for")
+
+    memory = Memory(task.labels, np.arange(IMAGES), seed=0, saved=task.memory.state_dict())
+    resumed = create(name)
+    resumed.setup(task_of(task.labels, memory=memory, frozen_features=refuse))
+    everybody = list(range(IMAGES))
+    np.testing.assert_array_equal(temperatures(resumed, labels, everybody), temperatures(method, labels, everybody))
+
+
+def test_features_are_asked_for_once():
+    features, labels = case(2)
+    asked = []
+    task = task_of(LabelMatrix.from_dense(labels), frozen_features=lambda: asked.append(1) or features)
+    create("se").setup(task)
+    assert asked == [1]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_knows_its_images_as_if_it_were_alone(rank):
+    features, labels = case(8)
+    _, alone = started("se", features, labels)
+    mine = np.random.default_rng(4).permutation(IMAGES)[rank::2]
+    matrix = LabelMatrix.from_dense(labels)
+    shared = create("se")
+    memory = Memory(matrix, mine, seed=0)
+    shared.setup(task_of(matrix, memory=memory, shard=mine, frozen_features=lambda: features))
+    np.testing.assert_array_equal(
+        temperatures(shared, labels, mine.tolist()), temperatures(alone, labels, mine.tolist())
+    )
+
+
+def test_memory_grows_with_images_and_classes_and_not_with_their_product():
+    features, labels = case(1)
+    task, _ = started("se", features, labels, k=3)
+    assert task.memory.sizes() == {"class_distances": 4 * CLASSES**2, "neighbours": 8 * IMAGES * 3}
+
+
+def test_decisions_are_what_was_pushed_up_and_what_was_left_out():
+    features, labels = case(6)
+    task, method = started("se-i", features, labels, k=2)
+    assert method.decisions() is None
+    index = [7, 0, 3]
+    visit(method, task, index, maps_of(index, CLASSES))
+    found = method.decisions()
+    temperature, unknown = temperatures(method, labels, index), labels[index] == -1
+    raised = {(index[r], c) for r, c in np.argwhere(temperature > 0)}
+    silent = {(index[r], c) for r, c in np.argwhere((temperature == 0) & unknown)}
+    entries = list(
+        zip(found.image.tolist(), found.label.tolist(), found.kind.tolist(), found.value.tolist(), strict=True)
+    )
+    assert {entry[:2] for entry in entries if entry[2:] == ("pseudo-labelled", 1)} == raised
+    assert {entry[:2] for entry in entries if entry[2:] == ("ignored", -1)} == silent
+    assert len(entries) == len(raised) + len(silent) > 0
+
+
+def test_one_constant_temperature_is_a_soft_negative():
+    method = create("ls", {"ls": {"temperature": 2.0}})
+    method.setup(task_of())
+    logits = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
+    batch = batch_of([0, 1, 2, 3, 4, 5])
+    expected = soft_exposure(logits, batch.labels, torch.full((6, 3), -2.0))
+    assert method.loss(batch, Prediction(logits))["ls"] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("se", {"temperature": "warm"}, "option temperature of the method 'se' is 'warm'; give one of paper, inverse"),
+        ("se-l", {"prototype": "mode"}, "option prototype of the method 'se-l' is 'mode'; give one of median, mean"),
+        ("se-i", {"k": 0}, "'se-i' needs at least one neighbour; k is 0"),
+        ("se", {"gamma": 1.0}, "gamma from 0 to 0.999, above which a temperature can be zero; they are 5.0 and 1.0"),
+        ("ls", {"temperature": 0.0}, "'ls' needs a temperature of 0.001 or more; it is 0.0"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(name, options, message):
+    with pytest.raises(TagfillError, match=message):
+        create(name, {name: options})
