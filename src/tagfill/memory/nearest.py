@@ -44,7 +44,7 @@ def unit_rows(features: NDArray[np.floating]) -> NDArray[np.float32]:
 
 
 def nearest(
-    unit: NDArray[np.float32], queries: NDArray[np.integer], count: int, *, search: Search = "auto"
+    unit: NDArray[np.float32], queries: NDArray[np.int64], count: int, *, search: Search = "auto"
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """The nearest other images of some images.
 
@@ -64,7 +64,6 @@ def nearest(
     """
     if not 0 <= count < max(len(unit), 1):
         raise ValueError(f"Of {len(unit)} images none has {count} others as neighbours.")
-    queries = np.asarray(queries, dtype=np.int64)
     index = np.empty((len(queries), count), dtype=np.int64)
     distance = np.empty((len(queries), count), dtype=np.float32)
     faiss = _inverted_file(unit) if search == "faiss" or (search == "auto" and len(unit) > MILLION) else None
@@ -100,7 +99,8 @@ def _among_all(
 
 def _similarity(unit: NDArray[np.float32], query: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.float64]:
     """Cosine similarity of pairs, each summed alone and in one order."""
-    return (unit[query].astype(np.float64) * unit[other]).sum(-1)
+    products: NDArray[np.float64] = unit[query].astype(np.float64) * unit[other]
+    return np.asarray(products.sum(-1))
 
 
 def _compare(
