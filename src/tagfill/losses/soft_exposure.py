@@ -50,7 +50,7 @@ def soft_exposure(
     Example:
         >>> logits, labels = torch.tensor([[2.0, -1.0, 0.5]]), torch.tensor([[1, -1, -1]])
         >>> soft_exposure(logits, labels, torch.tensor([[0.0, 12.2, -1.0]]))
-        tensor(2.3438)
+        tensor(2.3437)
     """
     logits = prepare(logits, labels)
     unknown = labels == UNKNOWN
