@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagfill.annotations import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix
+from tagfill.annotations import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix, run_lengths
 from tagfill.images import Geometry
 
 if TYPE_CHECKING:
@@ -55,6 +55,14 @@ class Marks:
 
     def __len__(self) -> int:
         return len(self.image)
+
+    def strips(self, at: int) -> NDArray[np.float64]:
+        """A mask as upright strips, n×4: left, top, right, bottom, relative to the image."""
+        mask = self.masks[at]
+        assert mask is not None
+        rle, height, width = mask
+        column, top, bottom = run_lengths.strips(rle, height).T
+        return np.stack([column / width, top / height, (column + 1) / width, bottom / height], axis=1)
 
 
 @dataclass(slots=True)

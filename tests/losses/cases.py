@@ -46,6 +46,11 @@ def signed(extra: Tensor) -> Tensor:
     return extra + extra.sign()
 
 
+def _one_cell(values: Tensor) -> Tensor:
+    """B×L as B×L×1×1: what holds of labels must hold of maps with one cell."""
+    return values[:, :, None, None]
+
+
 # Each takes (logits, labels, extra, *, reduction, eps).
 LOSSES: dict[str, Callable[..., Tensor]] = {
     "binary": lambda g, z, _, **kw: losses.binary(g, z, **kw),
@@ -61,6 +66,8 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
     "ep": lambda g, z, x, **kw: losses.expected_negative(g, z, x > 0, also_positive=True, **kw),
     "en-literal": lambda g, z, x, **kw: losses.expected_negative(g, z, x > 0, literal=True, **kw),
     "se": lambda g, z, x, **kw: losses.soft_exposure(g, z, signed(x), **{"reduction": "mean", **kw}),
+    "focal": lambda g, z, x, **kw: losses.focal(g, z, gammas=(0, 0, 0), as_negative=x > 0, **kw),
+    "patch": lambda g, z, _, **kw: losses.patch(_one_cell(g), _one_cell(z), gammas=(0, 0, 0), **kw),
     **{
         f"consistency-{name}": partial(
             lambda g, z, x, name, **kw: losses.consistency(g, z, x.sigmoid(), distance=name, **kw), name=name

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tagfill.contract import Batch, Geometry, LabelMatrix, Method, Prediction, Ranks, Task
+from tagfill.contract import Batch, Geometry, LabelMatrix, Marks, Method, Prediction, Ranks, Task
 from tagfill.memory import Memory
 
 DENSE = np.full((6, 3), -1, dtype=np.int8)
@@ -42,7 +42,8 @@ def batch_of(index: list[int], labels: LabelMatrix = LABELS, *, exact: bool = Tr
     geometry = Geometry.whole(len(index))
     geometry.exact[:] = exact
     rows = torch.from_numpy(labels.rows(np.array(index)))
-    return Batch(torch.tensor(index), rows, torch.zeros(len(index), 1), geometry)
+    nowhere = Marks(np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, 4)), ())
+    return Batch(torch.tensor(index), rows, torch.zeros(len(index), 1), geometry, marks=nowhere)
 
 
 def maps_of(index: list[int], classes: int = 3, seed: int = 0) -> Prediction:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tagfill.annotations.keys import stretches
+
 _ZERO, _MORE, _SIGN, _DIGIT = 48, 32, 16, 31
 _LONGEST = 8  # characters of a number, which is then below 2³⁹: sums of them cannot overflow
 
@@ -125,6 +127,23 @@ def bounds(rle: bytes, height: int) -> tuple[int, int, int, int]:
     else:
         top, bottom = int((first % height).min()), int((last % height).max())
     return left, top, right - left + 1, bottom - top + 1
+
+
+def strips(rle: bytes, height: int) -> NDArray[np.int64]:
+    """The mask as upright strips, one column wide: n×3 of column, top and bottom, the bottom not included.
+
+    >>> strips(b"22", 2).tolist()
+    [[1, 0, 2]]
+    """
+    lengths = runs(rle)
+    ends = np.cumsum(lengths)
+    drawn = _painted(lengths) & (lengths > 0)
+    first, last = (ends - lengths)[drawn], ends[drawn] - 1
+    columns = last // height - first // height + 1
+    column, run = stretches(first // height, columns)
+    top = np.maximum(first[run] - column * height, 0)
+    bottom = np.minimum(last[run] + 1 - column * height, height)
+    return np.stack([column, top, bottom], axis=1)
 
 
 def _painted(lengths: NDArray[np.int64]) -> NDArray[np.bool_]:

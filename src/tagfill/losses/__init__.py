@@ -9,6 +9,8 @@ from tagfill.losses.binary import binary, ignore_unknown
 from tagfill.losses.consistency import consistency
 from tagfill.losses.expected_negative import expected_negative
 from tagfill.losses.expected_positive import expected_positive, positive_count_penalty
+from tagfill.losses.focal import focal, likeliest
+from tagfill.losses.patch import patch, patch_entries
 from tagfill.losses.reduction import Reduction, reduce
 from tagfill.losses.role import role, role_half
 from tagfill.losses.soft_exposure import soft_exposure
@@ -20,7 +22,11 @@ __all__ = [
     "consistency",
     "expected_negative",
     "expected_positive",
+    "focal",
     "ignore_unknown",
+    "likeliest",
+    "patch",
+    "patch_entries",
     "positive_count_penalty",
     "reduce",
     "role",

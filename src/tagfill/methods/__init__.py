@@ -1,7 +1,7 @@
 """Methods by the names that recipes and the command line take, and their sums.
 
 >>> sorted(METHODS)
-['an', 'bce', 'cl', 'en', 'ls', 'role', 'scl', 'se', 'se-i', 'se-l']
+['an', 'bce', 'cl', 'en', 'ls', 'patchml', 'role', 'scl', 'se', 'se-i', 'se-l']
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tagfill.contract import Batch, Decisions, Method, Prediction, Task
 from tagfill.errors import TagfillError, unknown_name
 from tagfill.methods.consistency import Consistency, SpatialConsistency
 from tagfill.methods.expected_negative import ExpectedNegative
+from tagfill.methods.patchml import PatchML
 from tagfill.methods.plain import PLAIN
 from tagfill.methods.role import Role
 from tagfill.methods.soft_exposure import ls, se, se_i, se_l
@@ -30,6 +31,7 @@ METHODS: dict[str, Callable[..., Method]] = {
     "se-l": se_l,
     "se-i": se_i,
     "ls": ls,
+    "patchml": PatchML,
 }
 TERMS = frozenset({"cl", "scl"})  # only make sense beside a method that learns from labels
 
