@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from tagfill.errors import TagfillError
 from tagfill.models import Preprocessing, create_backbone
@@ -76,43 +75,12 @@ def test_the_bound_is_that_of_the_last_activation(name, bound):
         assert features.max() == bound
 
 
-def test_weights_come_from_a_safetensors_file(tmp_path):
-    origin = tiny(seed=9)
-    save_file({key: value.contiguous() for key, value in origin.model.state_dict().items()}, tmp_path / "w.safetensors")
-    assert tiny(pretrained=str(tmp_path / "w.safetensors")).fingerprint() == origin.fingerprint()
-
-
-@pytest.mark.parametrize("damage", ["lacking", "misshapen"])
-def test_weights_that_do_not_fit_are_refused(tmp_path, damage):
-    state = {key: value.contiguous() for key, value in tiny().model.state_dict().items()}
-    if damage == "lacking":
-        del state["bn1.bias"]
-    else:
-        state["bn1.bias"] = torch.zeros(3)
-    save_file(state, tmp_path / "w.safetensors")
-    with pytest.raises(TagfillError, match=r"given for test_resnet lack 1 of its tensors, bn1\.bias first"):
-        tiny(pretrained=str(tmp_path / "w.safetensors"))
-
-
-@pytest.mark.parametrize("name", ["weights.pth", "missing.safetensors"])
-def test_only_safetensors_are_read(tmp_path, name):
-    (tmp_path / "weights.pth").write_bytes(b"pickle")
-    with pytest.raises(TagfillError, match="is not a safetensors file"):
-        tiny(pretrained=str(tmp_path / name))
-
-
 @pytest.mark.parametrize(
     ("typo", "meant"), [("resnt50", "resnet50"), ("tf_eficientnet_lite0", "tf_efficientnet_lite0")]
 )
 def test_the_nearest_backbone_is_suggested(typo, meant):
     with pytest.raises(TagfillError, match=f"There is no backbone '{typo}'; did you mean '{meant}'"):
         create_backbone(typo)
-
-
-@pytest.mark.parametrize(("name", "shape"), [("test_vit", r"\(1, 101, 64\)"), ("test_mambaout", r"\(1, 5, 5, 64\)")])
-def test_features_that_are_no_grid_with_channels_first_are_refused(name, shape):
-    with pytest.raises(TagfillError, match=f"{name} gives features of shape {shape}, not a grid with channels first"):
-        create_backbone(name)
 
 
 def test_preprocessing_survives_json():

@@ -1,6 +1,6 @@
 """Classifiers: timm backbones with heads that give one `Prediction`."""
 
-from tagfill.models.backbone import Backbone, Preprocessing, create_backbone
+from tagfill.models.backbone import Backbone, Preprocessing, Seen, create_backbone
 from tagfill.models.boost import boost
 from tagfill.models.cam import CamHead
 from tagfill.models.classifier import HEADS, Classifier, create, create_head
@@ -13,6 +13,7 @@ __all__ = [
     "Classifier",
     "Head",
     "Preprocessing",
+    "Seen",
     "boost",
     "create",
     "create_backbone",

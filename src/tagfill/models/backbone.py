@@ -1,21 +1,29 @@
-"""Backbones: from pixels to a grid of features, through timm."""
+"""Backbones: from pixels to a grid of features, through timm.
+
+    pixels (uint8) → (x − mean) / std → timm's `forward_features` → B×D×H×W
+
+whatever the order in which the model gives its features (`tagfill.models.grids`).
+"""
 
 from __future__ import annotations
 
 import difflib
 import hashlib
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import tagfill.torchvision_remedy  # noqa: F401  (before timm, which imports torchvision)
 from tagfill.draws import seed_of
 from tagfill.errors import TagfillError, unknown_name
-from tagfill.models import bundled
+from tagfill.models import bundled, freezing
+from tagfill.models.attention import class_token_rows
+from tagfill.models.grids import layout_of
+from tagfill.models.weights import load_weights, read_weights
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,22 @@ class Preprocessing:
         return cls(**{name: tuple(value) for name, value in content.items()})
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a backbone saw in a few images.
+
+    Attributes:
+        grid: B×D×H×W features.
+        token: B×D, the class token; None where nobody asked for it.
+        attention: B×blocks×H·W, the class token's attention to the patches in each block, averaged over heads, without
+            a gradient; None where nobody asked for it.
+    """
+
+    grid: Tensor
+    token: Tensor | None = None
+    attention: Tensor | None = None
+
+
 class Backbone(nn.Module):
     """A timm model that gives its last feature grid.
 
@@ -44,7 +68,13 @@ class Backbone(nn.Module):
         preprocessing: what the weights expect.
         grid: rows and columns of the features.
         channels: D.
+        class_token: whether there is a token that stands for the whole image.
         bound: the largest value a feature can take, if there is one.
+
+    >>> backbone = create_backbone("test_vit", image_size=(64, 96))
+    >>> seen = backbone.look(torch.zeros(2, 3, 64, 96, dtype=torch.uint8), token=True, attention=True)
+    >>> seen.grid.shape, seen.token.shape, seen.attention.shape
+    (torch.Size([2, 64, 4, 6]), torch.Size([2, 64]), torch.Size([2, 6, 24]))
     """
 
     def __init__(self, name: str, model: Any, preprocessing: Preprocessing) -> None:
@@ -56,15 +86,52 @@ class Backbone(nn.Module):
         self.std: Tensor
         self.register_buffer("mean", torch.tensor(preprocessing.mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(preprocessing.std).view(1, 3, 1, 1), persistent=False)
-        shape = self._probe()
-        self.channels, self.grid = shape[0], (shape[1], shape[2])
+        self._layout = layout_of(name, self.model, self._probe())
+        self.channels, self.grid = self._layout.channels, self._layout.grid
+        self.class_token = self._layout.class_token
         self.bound = 6.0 if isinstance(_last_activation(model), nn.ReLU6) else None
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Features of uint8 pixels: B×3×H×W to B×D×G×G."""
-        scaled = (pixels.to(self.mean.dtype) - self.mean) / self.std
-        features: Tensor = self.model.forward_features(scaled.contiguous(memory_format=torch.channels_last))
-        return features
+        return self._layout.to_grid(self._features(pixels))
+
+    def look(self, pixels: Tensor, *, token: bool = False, attention: bool = False) -> Seen:
+        """Features of uint8 pixels, with the class token and its attention where they are asked for."""
+        if (token or attention) and not self.class_token:
+            raise TagfillError(
+                f"The backbone {self.name} has no class token; choose a ViT or DeiT, such as deit_small_patch16_224."
+            )
+        watching: AbstractContextManager[list[Tensor]] = nullcontext([])
+        if attention:
+            watching = class_token_rows(self.name, self.model, self._layout.prefix)
+        with watching as rows:
+            features = self._features(pixels)
+        return Seen(
+            self._layout.to_grid(features),
+            features[:, 0] if token else None,
+            torch.stack(rows, dim=1) if attention else None,
+        )
+
+    @property
+    def frozen(self) -> bool:
+        """Whether nothing of it trains."""
+        return not any(parameter.requires_grad for parameter in self.parameters())
+
+    def freeze_stem(self) -> None:
+        """Stop the training of the first layers and the first stage."""
+        freezing.freeze_stem(self.model)
+        self.train(self.training)
+
+    def freeze_batch_norm(self) -> None:
+        """Stop the training of all batch norms, of their scales as of their statistics."""
+        freezing.freeze_batch_norm(self.model)
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Backbone:
+        """Training mode; batch norms that do not train stay in evaluation mode."""
+        super().train(mode)
+        freezing.keep_statistics(self.model)
+        return self
 
     @torch.inference_mode()
     def pooled(self, pixels: Tensor) -> Tensor:
@@ -80,23 +147,29 @@ class Backbone(nn.Module):
             digest.update(value.detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
+    def _features(self, pixels: Tensor) -> Any:
+        scaled = (pixels.to(self.mean.dtype) - self.mean) / self.std
+        return self.model.forward_features(scaled.contiguous(memory_format=torch.channels_last))
+
     @torch.no_grad()
-    def _probe(self) -> tuple[int, int, int]:
+    def _probe(self) -> Any:
+        """What the model gives for one black image."""
         training = self.model.training
+        height, width = self.preprocessing.size
         self.model.eval()
-        features = self(torch.zeros(1, 3, *self.preprocessing.size, dtype=torch.uint8))
-        self.model.train(training)
-        channels_last = self.model.num_features == features.shape[-1] != features.shape[1]
-        if features.ndim != 4 or channels_last:
+        try:
+            return self._features(torch.zeros(1, 3, height, width, dtype=torch.uint8))
+        except (AssertionError, RuntimeError, ValueError) as error:
             raise TagfillError(
-                f"The backbone {self.name} gives features of shape {tuple(features.shape)}, not a grid with "
-                "channels first; choose one that does, such as tf_efficientnet_lite0, resnet50 or convnext_tiny."
-            )
-        return features.shape[1], features.shape[2], features.shape[3]
+                f"The backbone {self.name} does not take images of {height}×{width} pixels; choose another image size"
+                f"{f' ({error})' if str(error) else ''}."
+            ) from None
+        finally:
+            self.model.train(training)
 
 
 def create_backbone(
-    name: str, *, pretrained: bool | str = False, image_size: int | None = None, seed: int = 0
+    name: str, *, pretrained: bool | str = False, image_size: int | tuple[int, int] | None = None, seed: int = 0
 ) -> Backbone:
     """A timm backbone with the weights asked for.
 
@@ -104,43 +177,36 @@ def create_backbone(
         name: timm's name of the model.
         pretrained: True for timm's own weights from its hub, `"bundled"` for those of the extra `pretrained`, the
             path of a safetensors file, or False for random ones.
-        image_size: side of the square input; None takes the model's own.
+        image_size: of the input, (height, width) or the side of a square; None takes the model's own. Where positions
+            are learned, those of pretrained weights are interpolated.
         seed: of random weights.
     """
-    import timm
-
-    if not timm.is_model(name):
-        near = difflib.get_close_matches(name, timm.list_models(), n=6)
-        raise unknown_name("backbone", name, near or ["tf_efficientnet_lite0", "resnet50"])
+    size = (image_size, image_size) if isinstance(image_size, int) else image_size
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed, "backbone"))
-        model: Any = timm.create_model(name, pretrained=pretrained is True)
+        model = _timm_model(name, pretrained is True, size)
     config = model.pretrained_cfg
-    side = (image_size, image_size) if image_size else tuple(config["input_size"][1:])
     mean, std = tuple(255 * m for m in config["mean"]), tuple(255 * s for s in config["std"])
     if pretrained == "bundled":
         state = bundled.weights(model, name)
         mean, std = bundled.MEAN, bundled.STD
     elif isinstance(pretrained, str):
-        state = _read_weights(Path(pretrained))
+        state = read_weights(Path(pretrained))
     model.reset_classifier(0)
     if isinstance(pretrained, str):
-        _load(model, state, name)
-    return Backbone(name, model, Preprocessing((side[0], side[1]), mean, std))
+        load_weights(model, state, name)
+    return Backbone(name, model, Preprocessing(size or tuple(config["input_size"][1:]), mean, std))
 
 
-def _read_weights(path: Path) -> dict[str, Tensor]:
-    if path.suffix != ".safetensors" or not path.is_file():
-        raise TagfillError(f"{path} is not a safetensors file; pretrained weights are read from those only.")
-    return load_file(path)
+def _timm_model(name: str, pretrained: bool, size: tuple[int, int] | None) -> Any:
+    import timm
 
-
-def _load(model: nn.Module, state: dict[str, Tensor], name: str) -> None:
-    wanted = model.state_dict()
-    lacking = sorted(key for key in wanted if key not in state or state[key].shape != wanted[key].shape)
-    if lacking:
-        raise TagfillError(f"The weights given for {name} lack {len(lacking)} of its tensors, {lacking[0]} first.")
-    model.load_state_dict({key: state[key] for key in wanted})
+    if not timm.is_model(name):
+        near = difflib.get_close_matches(name, timm.list_models(), n=6)
+        raise unknown_name("backbone", name, near or ["tf_efficientnet_lite0", "resnet50"])
+    config = timm.get_pretrained_cfg(name)
+    fixed = {"img_size": size} if size is not None and config is not None and config.fixed_input_size else {}
+    return timm.create_model(name, pretrained=pretrained, **fixed)
 
 
 def _without_copies(model: Any) -> Any:

@@ -81,7 +81,7 @@ class Classifier(nn.Module):
     def train(self, mode: bool = True) -> Classifier:
         """Training mode; a frozen backbone stays in evaluation mode, as its cached features were made."""
         super().train(mode)
-        if self.backbone is not None and self._frozen(self.backbone):
+        if self.backbone is not None and self.backbone.frozen:
             self.backbone.eval()
         return self
 
@@ -118,13 +118,9 @@ class Classifier(nn.Module):
         return model.eval()
 
     def _features(self, backbone: Backbone, pixels: Tensor) -> Tensor:
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not self._frozen(backbone)):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not backbone.frozen):
             features: Tensor = backbone(pixels)
         return features
-
-    @staticmethod
-    def _frozen(backbone: Backbone) -> bool:
-        return not any(parameter.requires_grad for parameter in backbone.parameters())
 
 
 def create(
@@ -133,7 +129,7 @@ def create(
     classes: Sequence[str],
     *,
     pretrained: bool | str = False,
-    image_size: int | None = None,
+    image_size: int | tuple[int, int] | None = None,
     preprocessing: Preprocessing | None = None,
     seed: int = 0,
     **head_options: Any,
@@ -145,7 +141,7 @@ def create(
         head: a name from `HEADS`.
         classes: class names, in the order of the labels.
         pretrained: weights of the backbone, see `create_backbone`.
-        image_size: side of the square input; None takes the backbone's own.
+        image_size: (height, width) or the side of a square; None takes the backbone's own.
         preprocessing: of a saved model, instead of the backbone's own.
         seed: of initial weights that are random.
         **head_options: of the head, see its class.
@@ -155,7 +151,7 @@ def create(
     torch.Size([1, 2])
     """
     if preprocessing is not None:
-        image_size = preprocessing.size[0]
+        image_size = preprocessing.size
     trunk = create_backbone(backbone, pretrained=pretrained, image_size=image_size, seed=seed)
     if preprocessing is not None:
         trunk = Backbone(backbone, trunk.model, preprocessing)

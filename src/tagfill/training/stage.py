@@ -185,7 +185,7 @@ def _open_cache(setting: Setting) -> FeatureCache:
 
 def _classifier(setting: Setting, stage: Stage, previous: ActiveStage | None, cache: FeatureCache | None) -> Classifier:
     recipe = setting.recipe
-    size = recipe.image_size if cache is None else cache.preprocessing.size[0]
+    size = recipe.image_size if cache is None else cache.preprocessing.size
     full = create(
         recipe.backbone,
         recipe.head,

@@ -1,0 +1,102 @@
+"""Every family of timm models gives the same kind of grid, judged by timm's own conversion where it has one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tagfill.errors import TagfillError
+from tagfill.models import create_backbone
+from tagfill.models.grids import Layout, layout_of
+
+# name, image size, channels and grid of the features
+FAMILIES = [
+    ("test_resnet", (64, 96), 96, (2, 3)),
+    ("resnext26ts", (64, 96), 2048, (2, 3)),
+    ("test_efficientnet", (64, 96), 256, (2, 3)),
+    ("test_convnext", (64, 96), 64, (2, 3)),
+    ("tresnet_m", (64, 96), 2048, (2, 3)),
+    ("mobilevit_xxs", (64, 96), 320, (2, 3)),
+    ("swin_tiny_patch4_window7_224", (64, 96), 768, (2, 3)),
+    ("test_mambaout", (64, 96), 64, (2, 3)),
+    ("test_vit", (64, 96), 64, (4, 6)),
+    ("test_vit4", (64, 96), 96, (4, 6)),
+    ("deit_tiny_patch16_224", (64, 96), 192, (4, 6)),
+    ("deit_tiny_distilled_patch16_224", (64, 96), 192, (4, 6)),
+    ("vit_little_patch16_reg4_gap_256", (64, 96), 320, (4, 6)),
+    ("mixer_s32_224", (64, 96), 512, (2, 3)),
+]
+
+
+def pixels(size: tuple[int, int], images: int = 1) -> torch.Tensor:
+    return torch.randint(0, 256, (images, 3, *size), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(("name", "size", "channels", "grid"), FAMILIES, ids=[row[0] for row in FAMILIES])
+def test_the_grid_is_that_of_timm(name, size, channels, grid):
+    backbone = create_backbone(name, image_size=size).eval()
+    assert (backbone.channels, backbone.grid) == (channels, grid)
+    with torch.no_grad():
+        features = backbone(pixels(size))
+    assert features.shape == (1, channels, *grid)
+    if hasattr(backbone.model, "forward_intermediates"):
+        with torch.no_grad():
+            scaled = (pixels(size).float() - backbone.mean) / backbone.std
+            last, maps = backbone.model.forward_intermediates(scaled, indices=1, norm=True, output_fmt="NCHW")
+        if maps[0].shape[1] == channels:  # EfficientNets have a last convolution after their last stage
+            torch.testing.assert_close(features, maps[0], rtol=1e-4, atol=1e-5)
+
+
+class Stated(torch.nn.Module):
+    """A model that says of itself what it is told to."""
+
+    num_features = 7
+
+    def __init__(self, **statements):
+        super().__init__()
+        for name, value in statements.items():
+            setattr(self, name, value)
+
+
+def test_a_tie_of_shapes_is_decided_by_what_the_model_says():
+    features = torch.arange(7**3, dtype=torch.float32).reshape(1, 7, 7, 7)
+    first, last = layout_of("first", Stated(), features), layout_of("last", Stated(output_fmt="NHWC"), features)
+    assert torch.equal(first.to_grid(features), features)
+    assert torch.equal(last.to_grid(features)[0, 2], features[0, :, :, 2])
+
+
+def test_patches_follow_row_by_row_after_the_prefix():
+    features = torch.arange(2 + 2 * 3, dtype=torch.float32).reshape(1, -1, 1)
+    grid = Layout("tokens", 1, (2, 3), prefix=2).to_grid(features)
+    assert grid[0, 0].tolist() == [[2, 3, 4], [5, 6, 7]]
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "found"),
+    [
+        (Stated(), (1, 7), r"gives features of shape \(1, 7\)"),
+        (Stated(), (1, 5, 5, 9), ".* does not say which of them is the channel"),
+        (Stated(), (1, 50, 7), ".* does not say how its tokens lie"),
+        (Stated(patch_embed=Stated(grid_size=(4, 4)), num_prefix_tokens=1), (1, 16, 7), "gives 16 tokens"),
+    ],
+)
+def test_a_model_without_a_grid_names_models_that_have_one(model, shape, found):
+    with pytest.raises(TagfillError, match=f"The backbone odd {found}.*such as .*resnet50.*deit_small_patch16_224"):
+        layout_of("odd", model, torch.zeros(shape))
+
+
+def test_a_model_of_several_tensors_is_refused():
+    with pytest.raises(TagfillError, match="The backbone crossvit_tiny_240 gives list instead of one tensor"):
+        create_backbone("crossvit_tiny_240")
+
+
+def test_an_image_size_that_does_not_fit_is_refused():
+    with pytest.raises(TagfillError, match="test_vit does not take images of 8×64 pixels; choose another image size"):
+        create_backbone("test_vit", image_size=(8, 64))
+
+
+def test_models_with_learned_positions_take_their_own_size_by_default():
+    import timm
+
+    config = timm.get_pretrained_cfg("test_vit")
+    assert create_backbone("test_vit").preprocessing.size == tuple(config.input_size[1:])

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch.nn import functional as F
+
+from tagfill.errors import TagfillError
+from tagfill.models import create_backbone
+
+
+def tiny(**options):
+    return create_backbone("test_resnet", image_size=64, **options).eval()
+
+
+def saved(backbone, path, **others) -> str:
+    state = {key: value.contiguous() for key, value in backbone.model.state_dict().items()}
+    save_file(state | others, path)
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ["test_resnet", "test_vit", "test_convnext", "swin_tiny_patch4_window7_224"])
+def test_weights_come_from_a_safetensors_file(tmp_path, name):
+    origin = create_backbone(name, image_size=64, seed=9)
+    weights = saved(origin, tmp_path / "w.safetensors")
+    assert create_backbone(name, image_size=64, pretrained=weights).fingerprint() == origin.fingerprint()
+
+
+def test_a_classifier_beside_the_weights_is_left_out(tmp_path):
+    origin = tiny(seed=9)
+    path = saved(origin, tmp_path / "w.safetensors", **{"fc.weight": torch.zeros(5, 256), "fc.bias": torch.zeros(5)})
+    assert tiny(pretrained=path).fingerprint() == origin.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"bn1.bias": None}, r"lack bn1\.bias, of shape \(32,\)\."),
+        ({"bn1.bias": torch.zeros(3)}, r"have bn1\.bias of shape \(3,\); it needs \(32,\)\."),
+        ({"neck.weight": torch.zeros(3)}, r"have neck\.weight, which it does not know\."),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(tmp_path, change, problem):
+    state = {key: value.contiguous() for key, value in tiny().model.state_dict().items()} | change
+    save_file({key: value for key, value in state.items() if value is not None}, tmp_path / "w.safetensors")
+    with pytest.raises(TagfillError, match=f"The weights given for test_resnet {problem}"):
+        tiny(pretrained=str(tmp_path / "w.safetensors"))
+
+
+def test_a_pytorch_file_is_refused_with_the_command_that_converts_it(tmp_path):
+    (tmp_path / "w.pth").write_bytes(b"never opened")
+    command = rf"tagfill convert backbone {tmp_path}/w\.pth --out {tmp_path}/w\.safetensors"
+    with pytest.raises(TagfillError, match=f"could run code when it is read; .*: {command}"):
+        tiny(pretrained=str(tmp_path / "w.pth"))
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(TagfillError, match=r"There is no file .*missing\.safetensors; weights are"):
+        tiny(pretrained=str(tmp_path / "missing.safetensors"))
+
+
+def test_a_file_of_something_else_is_refused(tmp_path):
+    (tmp_path / "w.safetensors").write_bytes(b"not at all, but long enough")
+    with pytest.raises(TagfillError, match=r"w\.safetensors cannot be read as a safetensors file"):
+        tiny(pretrained=str(tmp_path / "w.safetensors"))
+
+
+def test_positions_of_another_resolution_are_interpolated(tmp_path):
+    """Bicubic with antialiasing over the grid of patches, the class token left alone."""
+    origin = create_backbone("test_vit", image_size=(96, 96))
+    positions = origin.model.pos_embed.detach().clone()
+    weights = saved(origin, tmp_path / "w.safetensors")
+    other = create_backbone("test_vit", image_size=(64, 128), pretrained=weights)
+    grid = positions[:, 1:].reshape(1, 6, 6, -1).permute(0, 3, 1, 2)
+    expected = F.interpolate(grid, size=(4, 8), mode="bicubic", antialias=True).permute(0, 2, 3, 1).reshape(1, 32, -1)
+    torch.testing.assert_close(other.model.pos_embed[:, 1:], expected, rtol=0, atol=1e-6)
+    assert torch.equal(other.model.pos_embed[:, :1], positions[:, :1])
+    assert torch.equal(other.model.blocks[0].attn.qkv.weight, origin.model.blocks[0].attn.qkv.weight)
+
+
+def test_relative_positions_of_another_window_are_interpolated(tmp_path):
+    """A table that says how far below a patch lies goes on to say so, in steps for the smaller window."""
+    name = "swin_tiny_patch4_window7_224"
+    origin = create_backbone(name, image_size=224, seed=3)
+    table = origin.model.layers[3].blocks[0].attn.relative_position_bias_table
+    with torch.no_grad():
+        table.copy_(torch.arange(-6.0, 7).repeat_interleave(13)[:, None].expand(13 * 13, 24))
+    other = create_backbone(name, image_size=(64, 96), pretrained=saved(origin, tmp_path / "w.safetensors"))
+    after = other.model.layers[3].blocks[0].attn.relative_position_bias_table.detach()
+    rows = after.reshape(3, 5, 24)
+    assert torch.all(rows[0] < -0.9)
+    assert torch.all(rows[1].abs() < 1e-4)
+    assert torch.all(rows[2] > 0.9)
+    for layer in ("layers.1.downsample.norm.weight", "layers.3.downsample.reduction.weight"):
+        assert torch.equal(other.model.get_parameter(layer), origin.model.get_parameter(layer))
