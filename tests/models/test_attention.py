@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from reference.attention import class_token_rows
 
+from reference.attention import class_token_rows
 from tagfill.errors import TagfillError
 from tagfill.models import create_backbone
 

@@ -42,7 +42,7 @@ def test_the_grid_is_that_of_timm(name, size, channels, grid):
     if hasattr(backbone.model, "forward_intermediates"):
         with torch.no_grad():
             scaled = (pixels(size).float() - backbone.mean) / backbone.std
-            last, maps = backbone.model.forward_intermediates(scaled, indices=1, norm=True, output_fmt="NCHW")
+            _, maps = backbone.model.forward_intermediates(scaled, indices=1, norm=True, output_fmt="NCHW")
         if maps[0].shape[1] == channels:  # EfficientNets have a last convolution after their last stage
             torch.testing.assert_close(features, maps[0], rtol=1e-4, atol=1e-5)
 

@@ -119,7 +119,7 @@ class Backbone(nn.Module):
 
     def freeze_stem(self) -> None:
         """Stop the training of the first layers and the first stage."""
-        freezing.freeze_stem(self.model)
+        freezing.freeze_stem(self.name, self.model)
         self.train(self.training)
 
     def freeze_batch_norm(self) -> None:
@@ -205,7 +205,9 @@ def _timm_model(name: str, pretrained: bool, size: tuple[int, int] | None) -> An
         near = difflib.get_close_matches(name, timm.list_models(), n=6)
         raise unknown_name("backbone", name, near or ["tf_efficientnet_lite0", "resnet50"])
     config = timm.get_pretrained_cfg(name)
-    fixed = {"img_size": size} if size is not None and config is not None and config.fixed_input_size else {}
+    fixed: dict[str, Any] = (
+        {"img_size": size} if size is not None and config is not None and config.fixed_input_size else {}
+    )
     return timm.create_model(name, pretrained=pretrained, **fixed)
 
 

@@ -12,19 +12,23 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from tagfill.errors import TagfillError
 
-def stem_parameters(model: Any) -> list[str]:
-    """Names of the parameters of the first layers and the first stage (of a transformer: embedding and first block)."""
+
+def freeze_stem(name: str, model: Any) -> None:
+    """Stop the training of the first layers and the first stage; of a transformer, the embedding and the first block.
+
+    Args:
+        name: of the model, for the error.
+        model: a timm model, which groups its layers itself.
+    """
     from timm.models import group_parameters
 
+    if not hasattr(model, "group_matcher"):
+        raise TagfillError(f"The backbone {name} does not say which layers are its stem; freeze all of it or none.")
     groups: dict[int, list[str]] = group_parameters(model, model.group_matcher(coarse=True))
-    return groups[0] + groups[1]
-
-
-def freeze_stem(model: Any) -> None:
-    """Stop the training of the stem."""
-    for name in stem_parameters(model):
-        model.get_parameter(name).requires_grad_(False)
+    for parameter in groups[0] + groups[1]:
+        model.get_parameter(parameter).requires_grad_(False)
 
 
 def freeze_batch_norm(model: nn.Module) -> None:
