@@ -3,8 +3,9 @@
 from tagfill.training.evaluation import Evaluation, evaluate
 from tagfill.training.folder import Run
 from tagfill.training.recipe import Recipe, make_recipe, read_recipe
+from tagfill.training.resuming import resume
 from tagfill.training.saving import Saving
-from tagfill.training.starting import resume, start, train
+from tagfill.training.starting import start, train
 
 __all__ = [
     "Evaluation",

@@ -14,8 +14,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import platform
+import sys
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,6 +26,8 @@ from tagfill.annotations import Dataset
 from tagfill.errors import RunError
 from tagfill.files import replacing, write_json
 from tagfill.training.recipe import Recipe, read_recipe
+
+_VERSIONS = ("tagfill", "torch", "timm", "numpy")
 
 
 @dataclass(frozen=True)
@@ -148,3 +153,14 @@ class Lock:
 def default_name(dataset: Dataset, recipe: Recipe) -> str:
     """`<dataset>-<method>-<backbone>-s<seed>-<recipe hash 6>`."""
     return f"{dataset.name}-{recipe.method}-{recipe.backbone}-s{recipe.seed}-{recipe.hash()[:6]}"
+
+
+def describe(dataset: Dataset, recipe: Recipe) -> dict[str, Any]:
+    """What a run depends on, as its `run.json` keeps it."""
+    return {
+        "dataset": dataset.name,
+        "identities": dataset.identities,
+        "recipe_hash": recipe.hash(),
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in _VERSIONS}},
+        "command": sys.argv,
+    }
