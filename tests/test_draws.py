@@ -3,9 +3,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
-from tagfill.draws import generator, seed_of
+from tagfill.draws import generator, seed_of, uniforms, words
 
 ADDRESS = {"seed": 7, "purpose": "view", "epoch": 2, "index": 31, "view": 1}
 
@@ -61,3 +62,16 @@ def test_numbers_are_those_of_the_first_version():
 @pytest.mark.parametrize("epoch", range(5))
 def test_seeds_fit_into_63_bits(epoch):
     assert 0 <= seed_of(7, "view", epoch) < 2**63
+
+
+@pytest.mark.parametrize(("seed", "epoch", "view"), [(0, 0, 0), (7, 2, 1), (2**63 - 1, 400, 3)])
+def test_many_addresses_at_once_give_what_each_gives_alone(seed, epoch, view):
+    index = np.array([0, 1, 31, 2**31, 2**40 + 5])
+    alone = [generator(seed, "view", epoch, int(i), view) for i in index]
+    assert uniforms(seed, "view", epoch, index, view).tolist() == [one.random() for one in alone]
+    alone = [generator(seed, "view", epoch, int(i), view) for i in index]
+    assert words(seed, "view", epoch, index, view).tolist() == [int(one.bit_generator.random_raw()) for one in alone]
+
+
+def test_no_addresses_give_no_numbers():
+    assert len(words(7, "view", 1, np.array([], dtype=np.int64))) == 0

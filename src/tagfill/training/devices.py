@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -46,6 +47,7 @@ class Devices:
         )
         self._fabric.launch()
         self.ranks: Ranks = Ranks() if world == 1 else _FabricRanks(self._fabric)
+        self._plain = world == 1 and precision == "float32"  # nothing to share or to convert
 
     @property
     def main(self) -> bool:
@@ -53,14 +55,29 @@ class Devices:
         return self.ranks.rank == 0
 
     def wrap(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, Any]:
-        """A module that shares gradients between processes, and its optimiser."""
+        """A module that shares gradients between processes and computes in the precision asked for, and its stepper.
+
+        One process in float32 needs neither and gets both back as they are: Fabric's wrap walks through whatever comes
+        in and goes out, which takes as long as a step on pooled features.
+        """
+        if self._plain:
+            return module.to(self._fabric.device), optimizer
         wrapped, stepper = self._fabric.setup(module, optimizer)
         return wrapped, stepper
 
     def place(self, batch: Batch) -> Batch:
         """The batch with inputs and labels on the device."""
         device = self._fabric.device
-        return Batch(batch.index, batch.labels.to(device), batch.inputs.to(device), batch.geometry, batch.views)
+        if device.type == "cpu":
+            return batch
+        return replace(batch, labels=batch.labels.to(device), inputs=batch.inputs.to(device))
+
+    def seed(self, seed: int) -> None:
+        """Seed what the network draws from."""
+        if self._fabric.device.type == "cpu":
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed would look for accelerators each time
+        else:
+            torch.manual_seed(seed)
 
     def sharing(self, wrapped: nn.Module, now: bool) -> AbstractContextManager[None]:
         """Forward and backward passes inside share gradients between processes only if `now`; they add up otherwise."""
@@ -68,13 +85,16 @@ class Devices:
             return nullcontext()
         return self._fabric.no_backward_sync(wrapped, enabled=not now)  # type: ignore[arg-type]
 
-    def clip(self, wrapped: nn.Module, optimizer: Any, norm: float) -> None:
+    def clip(self, wrapped: nn.Module, stepper: Any, norm: float) -> None:
         """Scale gradients down so that their norm over all weights is at most `norm`."""
-        self._fabric.clip_gradients(wrapped, optimizer, max_norm=norm)
+        self._fabric.clip_gradients(wrapped, stepper, max_norm=norm)
 
     def backward(self, loss: Tensor) -> None:
         """Gradients of the loss, averaged over processes."""
-        self._fabric.backward(loss)
+        if self._plain:
+            loss.backward()  # type: ignore[no-untyped-call]
+        else:
+            self._fabric.backward(loss)
 
     def share_buffers(self, module: nn.Module) -> None:
         """Give every process the main one's buffers, such as the statistics of batch normalisation."""
@@ -91,6 +111,10 @@ class Devices:
         if state:
             self._fabric.strategy.precision.load_state_dict(state)
 
+    def anybody(self, asked: bool) -> bool:
+        """Whether any process asks for something."""
+        return asked if self.ranks.world == 1 else bool(self.ranks.sum(torch.tensor(int(asked))))
+
     def barrier(self) -> None:
         """Wait for all processes."""
         if self.ranks.world > 1:
@@ -98,6 +122,8 @@ class Devices:
 
     def gather_json(self, content: Any) -> list[Any]:
         """Everybody's small plain value, in the order of ranks."""
+        if self.ranks.world == 1:
+            return [json.loads(json.dumps(content))]
         own = torch.frombuffer(bytearray(json.dumps(content).encode()), dtype=torch.uint8)
         return [json.loads(bytes(part.tolist())) for part in self.ranks.gather(own)]
 

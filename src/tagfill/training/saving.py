@@ -40,7 +40,7 @@ def save(
     devices = setting.devices
     offset = sum(stage.epochs * active.sampler.steps + 1 for stage in setting.recipe.stages[: active.number])
     number = offset + (epoch - 1) * active.sampler.steps + step
-    moments, groups = checkpoints.optimizer_tensors(active.optimizer.optimizer)
+    moments, groups = checkpoints.optimizer_tensors(active.optimizer)
     state = State(
         number=number,
         stage=active.number,

@@ -53,6 +53,7 @@ class ActiveStage:
         module: what trains: `full`, or its head alone on cached features.
         wrapped: `module`, sharing gradients between processes.
         optimizer: over the weights that train.
+        stepper: steps it, in the precision of the run.
         average: of the weights, if the stage keeps one.
         memory_name: of the folder that holds the memory's files.
     """
@@ -62,7 +63,8 @@ class ActiveStage:
     full: Classifier
     module: Classifier
     wrapped: nn.Module
-    optimizer: Any
+    optimizer: torch.optim.Optimizer
+    stepper: Any
     average: WeightAverage | None
     sampler: Sampler
     source: Source
@@ -74,7 +76,7 @@ class ActiveStage:
 
     def parts(self, batch: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """The parts that a batch is worked off in, of nearly the same size."""
-        return np.array_split(batch, min(self.stage.accumulate, len(batch)))
+        return [batch] if self.stage.accumulate == 1 else np.array_split(batch, min(self.stage.accumulate, len(batch)))
 
     def keep_best(self, setting: Setting) -> None:
         """This epoch is the best so far: keep its model, and its memory if the next stage starts from it."""
@@ -107,13 +109,14 @@ def enter(setting: Setting, number: int, previous: ActiveStage | None, checkpoin
     module.mask_boost(torch.from_numpy(labels.positives > 0))
     if checkpoint is not None:
         module.load_state_dict(below(checkpoint.model, "module"))
+    optimizer = optimizers.build(stage.optimizer, module)
+    wrapped, stepper = devices.wrap(module, optimizer)
     average = None if stage.average is None else WeightAverage(module, stage.average)
-    wrapped, optimizer = devices.wrap(module, optimizers.build(stage.optimizer, module))
     if checkpoint is not None:
         if average is not None:
             average.load_state_dict(below(checkpoint.model, "average"))
         devices.load_state_dict(checkpoint.state.precision)
-        checkpoints.load_optimizer(optimizer.optimizer, checkpoint.optimizer, checkpoint.state.groups)
+        checkpoints.load_optimizer(optimizer, checkpoint.optimizer, checkpoint.state.groups)
     sampler = Sampler(
         len(labels),
         recipe.batch_size,
@@ -164,6 +167,7 @@ def enter(setting: Setting, number: int, previous: ActiveStage | None, checkpoin
         module,
         wrapped,
         optimizer,
+        stepper,
         average,
         sampler,
         source,

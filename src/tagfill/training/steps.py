@@ -1,0 +1,122 @@
+"""One step of the optimiser: forward, loss, backward, memory and update over the parts of a batch.
+
+On cached features a step takes a fraction of a millisecond, so what surrounds it has to be little. The seeds of all
+steps are drawn together when the epoch begins, and the loss terms leave the device once, all at the same time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tagfill.contract import Batch, Prediction
+from tagfill.draws import words
+from tagfill.errors import RunError
+from tagfill.files import write_json
+from tagfill.training.optimizers import set_rate
+from tagfill.training.stage import ActiveStage, Setting
+from tagfill.training.totals import Totals
+
+
+class Steps:
+    """The steps of one epoch.
+
+    Args:
+        setting: of the run.
+        active: the stage.
+        epoch: from 1.
+        totals: where loss terms and decisions are added up.
+    """
+
+    def __init__(self, setting: Setting, active: ActiveStage, epoch: int, totals: Totals) -> None:
+        self._setting, self._active, self._epoch, self._totals = setting, active, epoch, totals
+        every = np.arange(active.sampler.steps)
+        drawn = words(setting.recipe.seed, f"step {active.number}", epoch, every, setting.devices.ranks.rank)
+        self._seeds: list[int] = (drawn >> np.uint64(1)).tolist()
+        active.wrapped.train()
+
+    def take(self, step: int, shares: Sequence[float], parts: Iterator[Batch]) -> tuple[dict[str, float], int]:
+        """One step.
+
+        Args:
+            step: within the epoch, from 0.
+            shares: of the batch, one for each part.
+            parts: the parts, taken from an iterator that goes on with the next step's.
+
+        Returns:
+            The loss terms of the batch, and how many of its images could be decoded.
+        """
+        active, devices, stage = self._active, self._setting.devices, self._active.stage
+        taken = (self._epoch - 1) * active.sampler.steps + step
+        active.task.lr = stage.optimizer.lr * stage.schedule.at(taken, active.sampler.steps, stage.epochs)
+        set_rate(active.optimizer, active.task.lr)
+        devices.seed(self._seeds[step])  # whatever the network draws, such as dropout, belongs to the step
+        shown: dict[str, float] = {}
+        visited = 0
+        for number, (share, part) in enumerate(zip(shares, parts, strict=False), start=1):
+            if not len(part.index):
+                self._pass_over(step)
+                continue
+            terms = self._work_off(step, part, share, last=number == len(shares))
+            visited += len(part.index)
+            for name, value in terms.items():
+                shown[name] = shown.get(name, 0.0) + share * value
+        if stage.clip_norm is not None:
+            devices.clip(active.wrapped, active.stepper, stage.clip_norm)
+        active.stepper.step()
+        active.stepper.zero_grad()
+        if active.average is not None:
+            active.average.update(active.module)
+        return shown, visited
+
+    def _work_off(self, step: int, part: Batch, share: float, *, last: bool) -> dict[str, float]:
+        """Forward and backward passes of a part; the optimiser steps when all are done."""
+        active, devices = self._active, self._setting.devices
+        batch = devices.place(part)
+        active.memory.begin_step()
+        with devices.sharing(active.wrapped, last):
+            prediction: Prediction = active.wrapped(batch.inputs, maps=active.maps)
+            terms = active.method.loss(batch, prediction)
+            loss, values = _add(terms)
+            if not all(map(math.isfinite, values.values())):
+                self._refuse(step, batch, values)
+            devices.backward(loss if share == 1 else share * loss)
+        with torch.no_grad():
+            active.method.observe(batch, prediction.detach())
+        self._totals.add(values, len(batch.index))
+        self._totals.decide(active.method.decisions())
+        return values
+
+    def _pass_over(self, step: int) -> None:
+        """No image of a part could be decoded; processes that wait for each other's gradients cannot go on."""
+        if self._setting.devices.ranks.world > 1:
+            raise RunError(
+                f"None of the images of step {step + 1} of epoch {self._epoch} can be decoded; find them with "
+                "'tagfill inspect --decode'."
+            )
+
+    def _refuse(self, step: int, batch: Batch, terms: dict[str, float]) -> None:
+        """Stop on a loss that is not a number, and keep what it was made from."""
+        setting, name = self._setting, self._active.stage.name
+        rows = setting.dataset.split("train")[batch.index.numpy()]
+        path = setting.run.folder / f"not-finite-rank{setting.devices.ranks.rank}.json"
+        images = setting.dataset.names(rows)
+        write_json(path, {"stage": name, "epoch": self._epoch, "step": step, "terms": terms, "images": images})
+        bad = next(name for name, value in terms.items() if not math.isfinite(value))
+        raise RunError(
+            f"The loss term '{bad}' is {terms[bad]} in epoch {self._epoch}, step {step + 1}; {path} lists the images "
+            "of the batch. Lower the learning rate, or look at those images."
+        )
+
+
+def _add(terms: dict[str, Tensor]) -> tuple[Tensor, dict[str, float]]:
+    """The sum of some terms, and their values, which leave the device together."""
+    if len(terms) == 1:
+        ((name, only),) = terms.items()
+        return only, {name: only.item()}
+    stacked = torch.stack(list(terms.values()))
+    return stacked.sum(), dict(zip(terms, stacked.detach().tolist(), strict=True))
