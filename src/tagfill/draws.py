@@ -63,7 +63,7 @@ def uniforms(seed: int, purpose: str, epoch: int, index: NDArray[np.integer], vi
     >>> uniforms(7, "view", 2, np.array([31]))[0] == generator(7, "view", 2, 31).random()
     np.True_
     """
-    return (words(seed, purpose, epoch, index, view) >> np.uint64(11)) * 2.0**-53
+    return (words(seed, purpose, epoch, index, view) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def _multiply(factor: int, values: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
