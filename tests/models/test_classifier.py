@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -17,23 +18,38 @@ def tiny(seed: int = 0) -> Classifier:
     return create("test_resnet", "cam", CLASSES, image_size=64, seed=seed)
 
 
-def test_a_saved_model_gives_the_same_logits_in_another_process(tmp_path):
-    model = tiny().eval()
-    model.backbone.model.bn1.running_mean += 0.5
-    model.save(tmp_path / "model")
-    with torch.no_grad():
-        expected = model(PIXELS).logits
+HEAD_OPTIONS = [
+    ("test_resnet", "cam", {}),
+    ("test_resnet", "cam", {"boost": 5.0}),
+    ("test_resnet", "linear", {}),
+    ("test_vit", "linear", {"pool": "token"}),
+    ("test_vit", "tscam", {}),
+    ("test_resnet", "query", {"width": 16, "keep_other_self_attention": True}),
+]
+
+
+def test_saved_models_give_the_same_logits_in_another_process(tmp_path):
+    expected = []
+    for number, (backbone, head, options) in enumerate(HEAD_OPTIONS):
+        model = create(backbone, head, CLASSES, image_size=64, **options).eval()
+        with torch.no_grad():
+            for value in model.state_dict().values():
+                if value.is_floating_point():
+                    value.mul_(1.01)  # or a loaded model that kept its initial weights would pass
+            expected.append([list(model.classes), model.training, model(PIXELS).logits.tolist()])
+        model.save(tmp_path / str(number))
     code = (
-        "import sys, torch\n"
+        "import json, sys, torch\n"
         "from pathlib import Path\n"
         "from tagfill.models import Classifier\n"
         "pixels = torch.arange(2 * 3 * 64 * 64).remainder(251).to(torch.uint8).reshape(2, 3, 64, 64)\n"
-        "model = Classifier.load(Path(sys.argv[1]))\n"
         "with torch.no_grad():\n"
-        "    print(model.classes, model.training, model(pixels).logits.tolist())\n"
+        "    for folder in sorted(Path(sys.argv[1]).iterdir()):\n"
+        "        model = Classifier.load(folder)\n"
+        "        print(json.dumps([model.classes, model.training, model(pixels).logits.tolist()]))\n"
     )
-    printed = subprocess.run([sys.executable, "-c", code, tmp_path / "model"], capture_output=True, text=True)
-    assert printed.stdout.strip() == f"{tuple(CLASSES)} False {expected.tolist()}", printed.stderr
+    printed = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True)
+    assert [json.loads(line) for line in printed.stdout.splitlines()] == expected, printed.stderr
 
 
 def test_a_saved_model_keeps_its_preprocessing(tmp_path):
@@ -128,3 +144,29 @@ def test_making_a_head_leaves_the_random_numbers_of_others_alone():
 def test_the_nearest_head_is_suggested():
     with pytest.raises(TagfillError, match="There is no head 'camm'; did you mean 'cam'"):
         create_head("camm", 8, 3, seed=0)
+
+
+def test_stem_and_batch_norms_freeze_and_thaw():
+    model = tiny().train()
+    model.freeze(stem=True, batch_norm=True)
+    assert not model.backbone.model.conv1[0].weight.requires_grad
+    assert not model.backbone.model.layer4[0].bn1.weight.requires_grad
+    assert not model.backbone.model.layer4[0].bn1.training
+    assert model.backbone.model.layer4[0].conv1.weight.requires_grad
+    model.freeze()
+    assert all(parameter.requires_grad for parameter in model.backbone.parameters())
+    assert all(module.training for module in model.modules())
+
+
+def test_a_backbone_with_a_frozen_stem_trains_on():
+    model = tiny().train()
+    model.freeze(stem=True)
+    model(PIXELS).logits.sum().backward()
+    assert model.backbone.model.conv1[0].weight.grad is None
+    assert model.backbone.model.layer4[0].conv1.weight.grad is not None
+
+
+def test_freezing_a_head_alone_changes_nothing():
+    bare = Classifier(None, tiny().head, "cam", CLASSES)
+    bare.freeze(backbone=True, stem=True)
+    assert all(parameter.requires_grad for parameter in bare.parameters())

@@ -232,6 +232,18 @@ def test_every_method_is_described_with_its_options():
         assert set(inspect.signature(make).parameters) <= described, name
 
 
+def test_every_head_is_described_with_its_options():
+    heads = importlib.import_module("tagfill.models").HEADS
+    keywords = importlib.import_module("tagfill.cli.keywords")
+    page = DOCS / "models.md"
+    described, options = rows_of(page, columns=5), rows_of(page, columns=3)
+    assert set(described) == set(heads)
+    for name, make in heads.items():
+        shown = dict(option.partition("=")[::2] for option in re.findall(r"`([^`]+)`", described[name][1]))
+        assert shown == {option: shown_default(p) for option, p in keywords.keywords(make).items()}, name
+        assert shown.keys() <= options.keys(), name
+
+
 def test_licence_is_the_complete_text():
     text = (ROOT / "LICENSE").read_text(encoding="utf-8")
     assert "Apache License" in text.splitlines()[1]

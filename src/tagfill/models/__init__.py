@@ -3,8 +3,12 @@
 from tagfill.models.backbone import Backbone, Preprocessing, Seen, create_backbone
 from tagfill.models.boost import boost
 from tagfill.models.cam import CamHead
-from tagfill.models.classifier import HEADS, Classifier, create, create_head
+from tagfill.models.classifier import Classifier, create
 from tagfill.models.head import Head
+from tagfill.models.heads import HEADS, create_head
+from tagfill.models.linear import LinearHead
+from tagfill.models.query import QueryHead
+from tagfill.models.tscam import TsCamHead, coupled
 
 __all__ = [
     "HEADS",
@@ -12,9 +16,13 @@ __all__ = [
     "CamHead",
     "Classifier",
     "Head",
+    "LinearHead",
     "Preprocessing",
+    "QueryHead",
     "Seen",
+    "TsCamHead",
     "boost",
+    "coupled",
     "create",
     "create_backbone",
     "create_head",

@@ -68,8 +68,9 @@ class CamHead(Head):
         if self.boosts is not None:
             self.boosts.copy_(mask)
 
-    def forward(self, features: Tensor, *, maps: bool = False) -> Prediction:
+    def forward(self, features: Tensor, *, maps: bool = False, attention: bool = False) -> Prediction:
         """Class maps and logits of B×D×H×W features; of pooled B×D ones, logits without a boost."""
+        del attention  # it has none
         boosting = self.boost != 1 and (self.boost_train if self.training else self.boost_eval)
         if features.ndim == 2 and (maps or boosting):
             wanted = "class maps" if maps else f"boost={self.boost:g}"

@@ -10,14 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from tagfill.contract import Prediction
-from tagfill.draws import seed_of
-from tagfill.errors import TagfillError, unknown_name
+from tagfill.errors import TagfillError
 from tagfill.models import folder as model_folder
-from tagfill.models.backbone import Backbone, Preprocessing, create_backbone
-from tagfill.models.cam import CamHead
-from tagfill.models.head import Head, checked_options
-
-HEADS: dict[str, type[Head]] = {"cam": CamHead}
+from tagfill.models import heads
+from tagfill.models.backbone import Backbone, Preprocessing, Seen, create_backbone
+from tagfill.models.head import Head
+from tagfill.models.heads import create_head
+from tagfill.models.tscam import summed_attention
 
 
 class Classifier(nn.Module):
@@ -50,16 +49,51 @@ class Classifier(nn.Module):
         """Whether the head always needs features of cells, so that pooled ones will not do."""
         return self.head.spatial
 
-    def forward(self, inputs: Tensor, *, maps: bool = False) -> Prediction:
-        """Predict from pixels (uint8) or features (floating); `maps` keeps the class maps."""
+    @property
+    def token(self) -> bool:
+        """Whether the head takes class tokens, which cached features do not have."""
+        return self.head.token
+
+    def forward(self, inputs: Tensor, *, maps: bool = False, attention: bool = False) -> Prediction:
+        """Predict from pixels (uint8) or features (floating).
+
+        Args:
+            inputs: B×3×H×W pixels, B×D×H×W features, or B×D pooled ones where the head is not `spatial`.
+            maps: keep the class maps.
+            attention: keep what was attended to, as the head documents.
+        """
         if maps and not self.head.has_maps:
-            raise TagfillError(f"The {self.head_name} head has no class maps; choose {_heads_with_maps()}.")
-        if inputs.dtype == torch.uint8:
-            if self.backbone is None:
-                raise TagfillError("This classifier has no backbone and takes cached features only.")
-            inputs = self._features(self.backbone, inputs)
-        prediction: Prediction = self.head(inputs, maps=maps)
+            raise TagfillError(f"The {self.head_name} head has no class maps; choose {heads.heads_with('has_maps')}.")
+        if attention and self.head.attention_of is None:
+            raise TagfillError(
+                f"The {self.head_name} head has no attention; choose {heads.heads_with('attention_of')}."
+            )
+        of_backbone = attention and self.head.attention_of == "backbone"
+        if inputs.dtype != torch.uint8:
+            if of_backbone:
+                raise TagfillError("This attention is the backbone's, which needs pixels and not cached features.")
+            return self._of_features(inputs, maps, attention)
+        seen = self._look(inputs, of_backbone)
+        prediction = self._of_features(seen.grid if seen.token is None else seen.token, maps, attention)
+        if seen.attention is not None:
+            prediction.attention = summed_attention(seen.attention, seen.grid)
         return prediction
+
+    def convert_head(self, name: str, **options: Any) -> Classifier:
+        """The same classifier with a `cam` head in place of a `linear` one, or the other way round, or another boost.
+
+        Logits stay as they are, unless `options` ask for a boost. The backbone is shared, the head a copy.
+
+        Args:
+            name: `linear` or `cam`.
+            **options: of the new head.
+
+        >>> plain = create("resnet18", "linear", ["cat", "dog"], image_size=64)
+        >>> plain.convert_head("cam", boost=5.0, boost_train=False).head.boost
+        5.0
+        """
+        head = heads.convert_head(self.head, name, **options)
+        return Classifier(self.backbone, head, name, self.classes, self.thresholds).train(self.training)
 
     def with_head(self, head: Head) -> Classifier:
         """The same backbone under another head of the same kind."""
@@ -74,9 +108,25 @@ class Classifier(nn.Module):
         self.head.mask_boost(mask)
 
     def freeze_backbone(self, frozen: bool) -> None:
-        """Leave the backbone out of training, or let it train again."""
-        if self.backbone is not None:
-            self.backbone.requires_grad_(not frozen)
+        """Leave the backbone out of training, or let all of it train again."""
+        self.freeze(backbone=frozen)
+
+    def freeze(self, *, backbone: bool = False, stem: bool = False, batch_norm: bool = False) -> None:
+        """Leave parts of the backbone out of training, and let the rest of it train again.
+
+        Args:
+            backbone: all of it.
+            stem: the first layers and the first stage.
+            batch_norm: scales and statistics of all batch norms.
+        """
+        if self.backbone is None:
+            return
+        self.backbone.requires_grad_(not backbone)
+        if stem:
+            self.backbone.freeze_stem()
+        if batch_norm:
+            self.backbone.freeze_batch_norm()
+        self.train(self.training)
 
     def train(self, mode: bool = True) -> Classifier:
         """Training mode; a frozen backbone stays in evaluation mode, as its cached features were made."""
@@ -117,10 +167,15 @@ class Classifier(nn.Module):
         model.load_state_dict(model_folder.read_weights(folder, model.state_dict()))
         return model.eval()
 
-    def _features(self, backbone: Backbone, pixels: Tensor) -> Tensor:
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not backbone.frozen):
-            features: Tensor = backbone(pixels)
-        return features
+    def _look(self, pixels: Tensor, attention: bool) -> Seen:
+        if self.backbone is None:
+            raise TagfillError("This classifier has no backbone and takes cached features only.")
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.backbone.frozen):
+            return self.backbone.look(pixels, token=self.token, attention=attention)
+
+    def _of_features(self, features: Tensor, maps: bool, attention: bool) -> Prediction:
+        prediction: Prediction = self.head(features, maps=maps, attention=attention)
+        return prediction
 
 
 def create(
@@ -155,26 +210,7 @@ def create(
     trunk = create_backbone(backbone, pretrained=pretrained, image_size=image_size, seed=seed)
     if preprocessing is not None:
         trunk = Backbone(backbone, trunk.model, preprocessing)
-    return Classifier(trunk, create_head(head, trunk.channels, len(classes), seed=seed, **head_options), head, classes)
-
-
-def create_head(name: str, channels: int, classes: int, *, seed: int, **options: Any) -> Head:
-    """A head with initial weights that depend on the seed alone.
-
-    Args:
-        name: from `HEADS`.
-        channels: D of the features.
-        classes: L.
-        seed: of the initial weights.
-        **options: of the head, see its class.
-    """
-    if name not in HEADS:
-        raise unknown_name("head", name, HEADS)
-    checked = checked_options(name, HEADS[name], options)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_of(seed, "head"))
-        return HEADS[name](channels, classes, **checked)
-
-
-def _heads_with_maps() -> str:
-    return " or ".join(name for name, head in HEADS.items() if head.has_maps)
+    model = Classifier(trunk, create_head(head, trunk.channels, len(classes), seed=seed, **head_options), head, classes)
+    if model.token and not trunk.class_token:
+        raise TagfillError(f"The backbone {backbone} has no class token, which this head needs; choose a ViT or DeiT.")
+    return model

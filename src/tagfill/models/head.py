@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, ClassVar, get_type_hints
+from typing import Any, ClassVar, Literal, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
@@ -20,13 +20,20 @@ class Head(nn.Module):
 
     Attributes:
         has_maps: whether it gives class maps.
+        attention_of: whose attention it gives on request: its own (`head`), that of the `backbone`, or nobody's.
     """
 
     has_maps: ClassVar[bool] = False
+    attention_of: ClassVar[Literal["head", "backbone"] | None] = None
 
     @property
     def spatial(self) -> bool:
         """Whether it always needs features of cells, B×D×H×W, and pooled ones (B×D) will not do."""
+        return False
+
+    @property
+    def token(self) -> bool:
+        """Whether the features that it takes are class tokens, B×D."""
         return False
 
     @property
@@ -37,8 +44,11 @@ class Head(nn.Module):
     def mask_boost(self, mask: Tensor) -> None:
         """Boost only these classes (L bool) in training; nothing where the head does not boost."""
 
-    def forward(self, features: Tensor, *, maps: bool = False) -> Prediction:
-        """Predict; `maps` keeps the class maps."""
+    def forward(self, features: Tensor, *, maps: bool = False, attention: bool = False) -> Prediction:
+        """Predict; `maps` keeps the class maps, `attention` the head's own attention.
+
+        A `Classifier` asks only for what `has_maps` and `attention_of` promise.
+        """
         raise NotImplementedError
 
 
