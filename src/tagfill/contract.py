@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagfill.annotations import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix, run_lengths
+from tagfill.annotations import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix, Overlay, run_lengths
 from tagfill.images import Geometry
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ __all__ = [
     "LabelMatrix",
     "Marks",
     "Method",
+    "Overlay",
     "Prediction",
     "Ranks",
     "Task",

@@ -68,6 +68,14 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
     "se": lambda g, z, x, **kw: losses.soft_exposure(g, z, signed(x), **{"reduction": "mean", **kw}),
     "focal": lambda g, z, x, **kw: losses.focal(g, z, gammas=(0, 0, 0), as_negative=x > 0, **kw),
     "patch": lambda g, z, _, **kw: losses.patch(_one_cell(g), _one_cell(z), gammas=(0, 0, 0), **kw),
+    "ll-r": lambda g, z, _, **kw: losses.large_loss(g, z, rate=0.2, **kw),
+    "ll-ct": lambda g, z, _, **kw: losses.large_loss(g, z, rate=0.2, mode="correct", **kw),
+    "p-asl": lambda g, z, _, **kw: losses.selective(g, z, mode="ignore", **kw),
+    "p-asl-negative": lambda g, z, _, **kw: losses.selective(g, z, clip=0.05, **kw),
+    "p-asl-normalised": lambda g, z, _, **kw: losses.selective(g, z, mode="ignore_normalised", **kw),
+    "csl": lambda g, z, x, **kw: losses.selective(g, z, ignore=x > 0, **kw),
+    "splc-first": lambda g, z, _, **kw: losses.splc(g, z, correct=False, **kw),
+    "splc": lambda g, z, _, **kw: losses.splc(g, z, **kw),
     **{
         f"consistency-{name}": partial(
             lambda g, z, x, name, **kw: losses.consistency(g, z, x.sigmoid(), distance=name, **kw), name=name

@@ -12,8 +12,9 @@ from losses.cases import LABELS, LOGITS, LOSSES, REDUCTIONS, batches, modest
 every_loss = pytest.mark.parametrize("name", LOSSES)
 EXTRA = torch.tensor([[1.5, -0.5, 2.0, -1.0], [-2.0, -0.25, 0.5, 0.75]], dtype=torch.float64)
 
-OF_THE_WHOLE_BATCH = {"epr", "role", "role-half"}
-SILENT_WITHOUT_LABELS = {"binary", "binary-ls", "ignore-unknown"}
+OF_THE_WHOLE_BATCH = {"epr", "role", "role-half", "ll-r", "ll-ct"}
+SILENT_WITHOUT_LABELS = {"binary", "binary-ls", "ignore-unknown", "p-asl", "p-asl-normalised"}
+HELD_STILL = {"role", "p-asl", "p-asl-negative", "p-asl-normalised", "csl"}  # see the tests of their gradients
 
 
 @every_loss
@@ -118,7 +119,7 @@ def test_double_precision_stays_double(name):
     assert LOSSES[name](LOGITS, LABELS, EXTRA).dtype == torch.float64
 
 
-@pytest.mark.parametrize("name", sorted(LOSSES.keys() - {"role"}))  # whose targets are held still: see test_role.py
+@pytest.mark.parametrize("name", sorted(LOSSES.keys() - HELD_STILL))
 @pytest.mark.parametrize("eps", [0.0, 1e-5])
 def test_gradient_is_that_of_the_value(name, eps):
     logits = LOGITS.clone().requires_grad_()

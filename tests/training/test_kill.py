@@ -15,7 +15,7 @@ from .processes import MOMENTS, kill_when, outcome, start, tagfill
 
 EPOCHS = "4"
 KILLS = 3
-METHODS = ("an", "role", "en+scl", "se")
+METHODS = ("an", "role", "en+scl", "se", "ll-cp", "csl")
 
 short = [("en+scl", 1, "during a save"), ("role", 2, "mid-epoch")]
 matrix = [(method, processes, moment) for method in METHODS for processes in (1, 2) for moment in MOMENTS]
@@ -27,11 +27,14 @@ cases = [
 def test_every_method_is_in_the_matrix() -> None:
     """A method that keeps state cannot be forgotten: whoever adds one has to put it here, or among the stateless."""
     covered = {name for method in METHODS for name in method.split("+")}
-    stateless = {*PLAIN, "ls"}
+    stateless = {*PLAIN, "ls", "patchml"}
     shares_scores_with_en = {"cl"}
     half_of_se = {"se-l", "se-i"}
+    keeps_only_its_epoch = {"ll-r", "ll-ct", "splc"}  # as ll-cp does, besides its overlay
+    shares_prior_with_csl = {"p-asl"}
 
-    assert set(tagfill_methods.METHODS) == covered | stateless | shares_scores_with_en | half_of_se
+    others = stateless | shares_scores_with_en | half_of_se | keeps_only_its_epoch | shares_prior_with_csl
+    assert set(tagfill_methods.METHODS) == covered | others
 
 
 def arguments(material: Material, method: str, processes: int) -> list[str]:

@@ -75,11 +75,17 @@ class Overlay:
         """The labels of these images with the changes: B×L int8, 1 positive, 0 negative, -1 unknown."""
         index = np.asarray(index, dtype=np.int64)
         dense = self.labels.rows(index)
+        row, label, value = self.entries(index)
+        dense[row, label] = value
+        return dense
+
+    def entries(self, index: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]]:
+        """The changes of these images: the row of `index`, the class and the value of each."""
+        index = np.asarray(index, dtype=np.int64)
         first = np.searchsorted(self.keys, index * self.labels.width)
         counts = np.searchsorted(self.keys, (index + 1) * self.labels.width) - first
         entry, row = stretches(first, counts)
-        dense[row, self.keys[entry] % self.labels.width] = self.values[entry]
-        return dense
+        return row, self.keys[entry] % self.labels.width, self.values[entry]
 
     def changes(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]]:
         """Image, class and value of each change, ascending."""

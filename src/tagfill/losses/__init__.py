@@ -10,20 +10,27 @@ from tagfill.losses.consistency import consistency
 from tagfill.losses.expected_negative import expected_negative
 from tagfill.losses.expected_positive import expected_positive, positive_count_penalty
 from tagfill.losses.focal import focal, likeliest
+from tagfill.losses.large_loss import assume_negative_except, large_loss, large_losses
 from tagfill.losses.patch import patch, patch_entries
 from tagfill.losses.reduction import Reduction, reduce
 from tagfill.losses.role import role, role_half
+from tagfill.losses.selective import selective
 from tagfill.losses.soft_exposure import soft_exposure
+from tagfill.losses.splc import confident, splc
 
 __all__ = [
     "Reduction",
     "assume_negative",
+    "assume_negative_except",
     "binary",
+    "confident",
     "consistency",
     "expected_negative",
     "expected_positive",
     "focal",
     "ignore_unknown",
+    "large_loss",
+    "large_losses",
     "likeliest",
     "patch",
     "patch_entries",
@@ -31,5 +38,7 @@ __all__ = [
     "reduce",
     "role",
     "role_half",
+    "selective",
     "soft_exposure",
+    "splc",
 ]

@@ -18,10 +18,13 @@ from tagfill.memory.estimates import Estimates
 from tagfill.memory.heatmaps import Heatmaps
 from tagfill.memory.journal import JournaledArray
 from tagfill.memory.neighbours import Neighbours
+from tagfill.memory.overlay import ChangedLabels
+from tagfill.memory.prior import Prior, read_prior
 from tagfill.memory.scores import Scores
 from tagfill.memory.shard import SavedPart, Shard
 
 __all__ = [
+    "ChangedLabels",
     "ClassDistances",
     "Entries",
     "Estimates",
@@ -29,9 +32,11 @@ __all__ = [
     "JournaledArray",
     "Memory",
     "Neighbours",
+    "Prior",
     "SavedPart",
     "Scores",
     "Shard",
+    "read_prior",
 ]
 
 
@@ -135,6 +140,16 @@ class Memory:
             ClassDistances.bytes(self._labels.width),
             lambda: ClassDistances(self._labels.width),
         )
+
+    def overlay(self, *, changes: float) -> ChangedLabels:
+        """Labels that a method changed for good; `changes` are expected by the end, and it grows as they come."""
+        size = ChangedLabels.bytes(changes)
+        return self._get("overlay", {}, size, lambda: ChangedLabels(self._labels, self._shard))
+
+    def prior(self) -> Prior:
+        """The mean predicted probability of each class."""
+        size = Prior.bytes(self._labels.width)
+        return self._get("prior", {}, size, lambda: Prior(self._shard, self._labels.width))
 
     def begin_step(self) -> None:
         """A new batch: every store may be written once more."""

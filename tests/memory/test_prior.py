@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tagfill.contract import Ranks
+from tagfill.errors import TagfillError
+from tagfill.memory import Memory, Prior, SavedPart, Shard, read_prior
+
+from .cases import single_positives
+
+CLASSES = 3
+ALONE = Ranks()
+
+
+def prior(index: list[int] | None = None) -> Prior:
+    return Prior(Shard(np.array(index if index is not None else range(6))), CLASSES)
+
+
+def visits(count: int, seed: int) -> torch.Tensor:
+    return torch.rand(count, CLASSES, generator=torch.Generator().manual_seed(seed))
+
+
+def test_without_visits_it_is_zero():
+    assert prior().mean(ALONE).tolist() == [0, 0, 0]
+    assert prior().visits(ALONE) == 0
+
+
+def test_mean_is_over_all_visits():
+    """Over images, not over batches: a small last batch weighs less."""
+    store, first, second = prior(), visits(4, 0), visits(1, 1)
+    store.update(first)
+    store.update(second)
+    torch.testing.assert_close(store.mean(ALONE), torch.cat([first, second]).double().mean(0))
+    assert store.visits(ALONE) == 5
+
+
+def test_many_visits_lose_no_digits():
+    store = prior()
+    for _ in range(2000):
+        store.update(torch.full((64, CLASSES), 0.1))
+    torch.testing.assert_close(store.mean(ALONE), torch.full((CLASSES,), float(np.float32(0.1)), dtype=torch.float64))
+
+
+def test_reading_changes_nothing():
+    """A collective sum may work in place."""
+
+    class Doubling(Ranks):
+        def sum(self, values):
+            return values.mul_(2)
+
+    store = prior()
+    store.update(visits(4, 0))
+    before = store.mean(ALONE)
+    for _ in range(2):
+        torch.testing.assert_close(store.mean(Doubling()), before)
+        assert store.visits(Doubling()) == 8
+
+
+def test_begins_anew():
+    store = prior()
+    store.update(visits(4, 0))
+    store.clear()
+    store.update(visits(2, 1))
+    torch.testing.assert_close(store.mean(ALONE), visits(2, 1).double().mean(0))
+
+
+def test_saved_sums_come_back():
+    store, again = prior(), prior()
+    store.update(visits(4, 0))
+    again.load_state_dict(store.state_dict())
+    for each in (store, again):
+        each.update(visits(2, 1))
+    assert torch.equal(again.mean(ALONE), store.mean(ALONE))
+
+
+@pytest.mark.parametrize("shards", [[range(6)], [[0, 3], [1, 2, 4, 5]], [[5], [0, 1], [2, 3, 4]]])
+def test_nothing_is_lost_or_counted_twice_among_other_processes(shards):
+    parts = []
+    for rank, shard in enumerate(([0, 1, 5], [2, 3, 4])):
+        store = prior(shard)
+        store.update(visits(3 + rank, rank))
+        parts.append(SavedPart(Shard(np.array(shard)), store.state_dict()))
+    moved = [prior(list(shard)) for shard in shards]
+    for store in moved:
+        store.reshard(parts)
+    assert sum(store.visits(ALONE) for store in moved) == 7
+    total = sum(store.state_dict()["sums"] for store in moved)
+    torch.testing.assert_close(total, torch.cat([visits(3, 0), visits(4, 1)]).double().sum(0))
+
+
+def test_memory_knows_its_size():
+    memory = Memory(single_positives(6, CLASSES), np.arange(6), seed=0)
+    assert memory.prior() is memory.prior()
+    assert memory.sizes() == {"prior": 32}
+
+
+def test_a_file_is_read_by_name(tmp_path: Path):
+    path = tmp_path / "prior.csv"
+    path.write_text("Classes,avg_pred\ncat,0.25\nother,1\nant,0.5\n")
+    assert read_prior(path, ("ant", "cat")).tolist() == [0.5, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("Classes,avg_pred\nant,0.5\n", "says nothing about the class 'cat'; give a line for each class"),
+        ("Classes,avg_pred\nant,0.5\ncat,often\n", "Line 3 of the prior .* lacks a class or its number"),
+        ("class,prior\nant,0.5\ncat,1\n", "the columns are Classes and avg_pred"),
+        ("Classes,avg_pred\nant\ncat,1\n", "Line 2 of the prior"),
+    ],
+)
+def test_what_a_file_lacks_is_said(tmp_path: Path, content: str, sentence: str):
+    path = tmp_path / "prior.csv"
+    path.write_text(content)
+    with pytest.raises(TagfillError, match=sentence):
+        read_prior(path, ("ant", "cat"))
+
+
+def test_a_missing_file_is_said(tmp_path: Path):
+    with pytest.raises(TagfillError, match="cannot be read: No such file"):
+        read_prior(tmp_path / "prior.csv", ("ant",))
