@@ -10,7 +10,9 @@ from PIL import Image
 
 from tagfill.annotations import IMAGES_SCHEMA, Dataset, from_records
 from tagfill.images import Geometry
-from tagfill.loading.cache import SHARD_ROWS, Manifest, ViewRecord, pack_geometry, shard_path
+from tagfill.loading.cache import pack_geometry, shard_name
+from tagfill.loading.extract import SHARD_ROWS
+from tagfill.loading.manifest import Manifest, ViewRecord
 from tagfill.models import create_backbone
 from tagfill.scenes.make import render
 
@@ -67,21 +69,21 @@ def features(folder: Path, count: int, classes: int, *, maps: bool) -> Dataset:
         grid=backbone.grid,
         channels=backbone.channels,
         dtype="uint8",
-        step=backbone.bound / 255,
+        shard_rows=SHARD_ROWS,
         seed=0,
     )
     rng = np.random.default_rng(0)
-    for view in ("eval", "flip"):
+    for number, view in enumerate(("eval", "flip")):
         place = folder / "cache" / "views" / view
         place.mkdir(parents=True)
         np.save(place / "rows.npy", np.arange(count))
         np.save(place / "geometry.npy", pack_geometry(Geometry.whole(count)))
         np.save(place / "pooled.npy", rng.random((count, backbone.channels), dtype=np.float32))
+        scales = np.full((-(-count // SHARD_ROWS), backbone.channels), backbone.bound / 255, np.float32)
+        np.save(place / "scales.npy", scales)
         for start in range(0, count if maps else 0, SHARD_ROWS):
             shape = (min(SHARD_ROWS, count - start), *backbone.grid, backbone.channels)
-            np.save(
-                shard_path(folder / "cache", view, start // SHARD_ROWS), rng.integers(0, 256, shape, dtype=np.uint8)
-            )
-        manifest.views[view] = ViewRecord("eval" if view == "eval" else "weak", count, count)
+            np.save(place / shard_name(start // SHARD_ROWS), rng.integers(0, 256, shape, dtype=np.uint8))
+        manifest.views[view] = ViewRecord("weak" if number else "eval", number, count, count)
     manifest.save(folder / "cache")
     return dataset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -11,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+
+from tagfill.errors import TagfillError
 
 
 @contextmanager
@@ -91,3 +94,23 @@ def cache_folder() -> Path:
     if chosen := os.environ.get("TAGFILL_CACHE"):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tagfill"
+
+
+@contextmanager
+def alone_in(folder: Path, doing: str) -> Iterator[None]:
+    """Keep a second process from working in `folder` at the same time; the system lets go when the holder dies.
+
+    Args:
+        folder: made if it is not there.
+        doing: what the other process would be doing there, such as "is making features".
+
+    Raises:
+        TagfillError: if there is another one.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise TagfillError(f"Another process {doing} in {folder}; wait for it or choose another folder.") from None
+        yield

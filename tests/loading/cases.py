@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 import importlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from tagfill.annotations import Dataset
+from tagfill.images import Geometry
+from tagfill.loading import FeatureCache
 from tagfill.models import Backbone, create_backbone
 from tagfill.progress import Bar
 from tagfill.scenes import make
@@ -44,9 +47,16 @@ def bounded() -> Backbone:
 
 def small_shards(monkeypatch: pytest.MonkeyPatch, rows: int = 5) -> None:
     """Shards of a few rows and batches of fewer, so that a small cache has several of each."""
-    for name in ("cache", "extract"):
-        monkeypatch.setattr(importlib.import_module(f"tagfill.loading.{name}"), "SHARD_ROWS", rows)
-    monkeypatch.setattr(importlib.import_module("tagfill.loading.extract"), "_BATCH", 3)
+    module = importlib.import_module("tagfill.loading.extract")
+    monkeypatch.setattr(module, "SHARD_ROWS", rows)
+    monkeypatch.setattr(module, "_BATCH", 3)
+
+
+def read(cache: FeatureCache, wanted: Sequence[tuple[str, int]], *, maps: bool) -> tuple[torch.Tensor, Geometry]:
+    """The features of (view, row) pairs."""
+    names = list(dict.fromkeys(view for view, _ in wanted))
+    drawn, rows = [names.index(view) for view, _ in wanted], [row for _, row in wanted]
+    return cache.read(names, np.array(drawn), np.array(rows), maps=maps)
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
-from loading.cases import NAMES, VIEWS, scenes, tiny
+from loading.cases import NAMES, VIEWS, read, scenes, tiny
 from methods.cases import task_of
 from tagfill.contract import Batch, Prediction
+from tagfill.errors import TagfillError
 from tagfill.images import decode, render
 from tagfill.loading import FeatureCache, FeatureSource, Sampler, extract
 from tagfill.methods import create
@@ -26,11 +28,11 @@ def source(cache: FeatureCache, *, maps: bool = True, seed: int = 0) -> FeatureS
 
 def view_of(cache: FeatureCache, batch: Batch, at: int) -> str:
     """The name of the view that a batch shows of an image, found by its features."""
-    row = scenes().split("train")[[int(batch.index[at])]]
+    row = scenes().split("train")[int(batch.index[at])]
     found = [
         name
         for name in NAMES
-        if torch.equal(cache.read(np.array([name]), row, maps=batch.inputs.ndim == 4)[0][0], batch.inputs[at])
+        if torch.equal(read(cache, [(name, row)], maps=batch.inputs.ndim == 4)[0][0], batch.inputs[at])
     ]
     assert len(found) == 1
     return found[0]
@@ -68,7 +70,7 @@ def test_a_batch_holds_the_images_asked_for_with_their_labels(cache):
 
 def test_evaluation_shows_the_plain_view_of_the_split_asked_for(cache):
     (batch,) = source(cache).evaluate("val", np.array([3, 1]))
-    expected, _ = cache.read(np.array(["eval", "eval"]), scenes().split("val")[[3, 1]], maps=True)
+    expected, _ = read(cache, [("eval", scenes().split("val")[at]) for at in (3, 1)], maps=True)
     assert torch.equal(batch.inputs, expected)
     assert batch.labels.tolist() == scenes().labels("val").dense()[[3, 1]].tolist()
 
@@ -135,3 +137,44 @@ def test_the_geometry_of_a_crop_is_needed_to_find_its_features(cache):
     right, wrong = (model(pixels_of(one), maps=True).maps for one in (batch, shifted))
     expected = model(batch.inputs, maps=True).maps
     assert (right - expected).abs().max() < 1e-4 < (wrong - expected).abs().max()
+
+
+@pytest.fixture(scope="module")
+def paired(tmp_path_factory) -> FeatureCache:
+    return extract(scenes(), tiny(), tmp_path_factory.mktemp("pairs"), views="eval,pairs:2", dtype="float32")
+
+
+def test_pairs_come_view_major(paired):
+    drawn = set()
+    for epoch in (1, 2, 3):
+        for batch in FeatureSource(scenes(), paired, maps=False, seed=0, pairs=True).train(BATCHES, epoch):
+            assert batch.views == ("weak", "strong")
+            count = len(batch.index)
+            assert batch.geometry.exact.tolist() == [True] * count + [False] * count
+            for at, row in enumerate(batch.index.tolist()):  # the training split is the head of the image table
+                found = [
+                    pair
+                    for pair, names in enumerate(paired.pairs)
+                    if torch.equal(read(paired, [(n, row) for n in names], maps=False)[0], batch.inputs[at::count])
+                ]
+                assert len(found) == 1
+                drawn.add(found[0])
+    assert drawn == {0, 1}
+
+
+def test_strong_views_are_not_drawn_alone(paired):
+    for batch in source(paired).train(BATCHES, 1):
+        assert batch.geometry.exact.all()
+
+
+def test_pairs_are_refused_where_there_are_none(cache):
+    with pytest.raises(TagfillError, match=r"has no weak and strong views .* add them with 'tagfill features --views"):
+        next(iter(FeatureSource(scenes(), cache, maps=False, seed=0, pairs=True).train(BATCHES, 1)))
+
+
+def test_a_view_of_another_training_split_is_not_drawn(cache):
+    """One cache serves datasets that divide the same images anew; `flip` and the crops cover twelve images only."""
+    splits = ["train"] * 14 + ["val"] * 2 + ["test"] * 4
+    other = scenes().replace(images=scenes().images.set_column(1, "split", pa.array(splits, pa.string())), folder=None)
+    (batch,) = FeatureSource(other, cache, maps=False, seed=0).train([np.arange(14)], 1)
+    assert torch.equal(batch.inputs, read(cache, [("eval", row) for row in range(14)], maps=False)[0])

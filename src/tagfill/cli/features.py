@@ -17,19 +17,23 @@ def features(
     dataset: Annotated[Path, typer.Argument(help="A dataset folder.")],
     backbone: options.Backbone = "tf_efficientnet_lite0",
     pretrained: options.Pretrained = "bundled",
-    views: Annotated[str, typer.Option(help="`eval`, `flip`, `crops:N`; all but eval for training images only.")] = (
-        "eval,flip,crops:2"
-    ),
+    views: Annotated[
+        str, typer.Option(help="`eval`, `flip`, `crops:N`, `pairs:N`; all but eval for training images only.")
+    ] = "eval,flip,crops:2",
     image_size: Annotated[int | None, typer.Option(min=32, help="Side of the square input.")] = None,
     dtype: Annotated[str, typer.Option(help="`auto`, `uint8`, `float16` or `float32`.")] = "auto",
     out: Annotated[Path | None, typer.Option(help="The cache folder; by default below Tagfill's cache.")] = None,
     seed: options.Seed = 0,
     workers: options.Workers = 0,
+    max_bad_images: Annotated[float, typer.Option(min=0, max=1, help="Share of images that may not decode.")] = 0.01,
+    verify: Annotated[bool, typer.Option("--verify", help="Read every file again and compare its hash.")] = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Extract; an interrupted extraction goes on where it stopped."""
+    """Extract; an interrupted extraction goes on where it stopped, and views that are there are kept."""
     from tagfill import experiments
+    from tagfill.loading import verify as verify_files
 
+    progress = terminal.progress(quiet)
     cache = experiments.features(
         dataset,
         backbone=backbone,
@@ -40,6 +44,9 @@ def features(
         dtype=dtype,
         seed=seed,
         workers=workers,
-        progress=terminal.progress(quiet),
+        max_bad_images=max_bad_images,
+        progress=progress,
     )
+    if verify:
+        progress.say(f"verified {verify_files(cache, progress) / 1e6:,.1f} MB")
     terminal.show(str(cache.folder))

@@ -22,6 +22,7 @@ def features(
     dtype: str = "auto",
     seed: int = 0,
     workers: int = 0,
+    max_bad_images: float = 0.01,
     progress: Progress = SILENT,
 ) -> FeatureCache:
     """Run a frozen backbone once over several views of every image, and keep what it says.
@@ -36,10 +37,12 @@ def features(
         dtype: of the spatial features.
         seed: of the crops, and of random weights.
         workers: processes that decode images.
+        max_bad_images: share of the images that may fail to decode; they are listed and left out.
         progress: told about each batch.
 
     Returns:
-        The complete cache; one that exists already is only opened, one that was interrupted is completed.
+        The complete cache; one that exists already is only opened, one that was interrupted is completed, and views
+        that it lacks are added.
 
     Example:
         >>> cache = tagfill.features("my-data", backbone="tf_efficientnet_lite0")  # doctest: +SKIP
@@ -49,4 +52,14 @@ def features(
     if out is None:
         key = f"{data.identities['images'][:12]}-{trunk.fingerprint()[:12]}-{views.replace(':', '')}-{dtype}-s{seed}"
         out = cache_folder() / "features" / f"{data.name}-{backbone}-{key}"
-    return extract(data, trunk, Path(out), views=views, dtype=dtype, seed=seed, workers=workers, progress=progress)
+    return extract(
+        data,
+        trunk,
+        Path(out),
+        views=views,
+        dtype=dtype,
+        seed=seed,
+        workers=workers,
+        max_bad_images=max_bad_images,
+        progress=progress,
+    )

@@ -8,6 +8,7 @@ from tagfill.loading.pixels import PixelSource
 from tagfill.loading.planned import parse_views
 from tagfill.loading.sampler import Sampler
 from tagfill.loading.source import Source, chunks
+from tagfill.loading.verifying import verify
 
 __all__ = [
     "FeatureCache",
@@ -19,4 +20,5 @@ __all__ = [
     "chunks",
     "extract",
     "parse_views",
+    "verify",
 ]

@@ -1,7 +1,8 @@
 """Making a feature cache: the frozen backbone looks once at several recorded views of each image.
 
-Work goes shard by shard. A shard that is on disk and counted in the manifest is not made again, so an interrupted
-extraction goes on where it stopped.
+Work goes shard by shard. A shard that is on disk and counted in the manifest is not made again, so an extraction that
+was interrupted or killed goes on where it stopped, and ends with the same bytes as an unbroken one. While the network
+works on a batch, worker processes decode the next.
 """
 
 from __future__ import annotations
@@ -13,18 +14,24 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from tagfill.annotations import Dataset
-from tagfill.errors import TagfillError
-from tagfill.files import replacing, sync_file
-from tagfill.loading.cache import SHARD_ROWS, FeatureCache, Manifest, ViewRecord, pack_geometry, shard_path
+from tagfill.errors import ImageError, TagfillError
+from tagfill.files import alone_in, replacing
+from tagfill.images import EVAL
+from tagfill.loading import encoding
+from tagfill.loading.cache import FeatureCache, pack_geometry, shard_name
+from tagfill.loading.continuing import take_over
+from tagfill.loading.manifest import FileRecord, Manifest, MissingImage, ViewRecord
 from tagfill.loading.pixels import Item, Loaded, load
-from tagfill.loading.planned import parse_views
+from tagfill.loading.planned import PlannedView, parse_views
+from tagfill.loading.view_arrays import ViewArrays
 from tagfill.models import Backbone
 from tagfill.progress import SILENT, Bar, Progress
 
+SHARD_ROWS = 1024
 _BATCH = 32
+_LOOKED_AT = 32  # images, to decide how features are stored
 
 
 def extract(
@@ -37,112 +44,30 @@ def extract(
     train_split: str = "train",
     seed: int = 0,
     workers: int = 0,
+    max_bad_images: float = 0.01,
     progress: Progress = SILENT,
 ) -> FeatureCache:
-    """Make a feature cache, or complete one.
+    """Make a feature cache, complete one, or add views to one; views that it has already are kept.
 
     Args:
         dataset: whose images to look at.
         backbone: frozen, with its weights.
         folder: of the cache.
-        views: `eval` for all splits; `flip` and `crops:n` for the training split only.
+        views: see `tagfill.loading.planned`.
         dtype: `uint8` needs a bounded activation, `float16`, `float32`, or `auto` for the smallest that is safe.
         train_split: the split that gets the extra views.
         seed: of the crops.
         workers: processes that decode.
+        max_bad_images: share of the images that may fail to decode; they are listed and left out of every use.
         progress: told about each batch.
+
+    Raises:
+        TagfillError: if the folder holds a cache of another making, or too many images cannot be decoded.
     """
     planned = parse_views(views)
-    manifest = _manifest(dataset, backbone, dtype, seed)
-    covered = {v.name: np.arange(len(dataset)) if v.name == "eval" else dataset.split(train_split) for v in planned}
-    for name, rows in covered.items():
-        manifest.views[name] = ViewRecord("eval" if name == "eval" else "weak", len(rows))
-    _continue(folder, manifest, covered)
-    manifest.save(folder)
-    backbone = backbone.eval()
-    left = sum(record.rows - record.done for record in manifest.views.values())
-    with progress.bar("features", left, "img") as bar:
-        for view in planned:
-            rows, record = covered[view.name], manifest.views[view.name]
-            arrays = _open_arrays(folder, view.name, rows, manifest)
-            while record.done < record.rows:
-                part = slice(record.done, min(record.done + SHARD_ROWS, record.rows))
-                batches = [
-                    [Item(int(row), int(row), view=view.number) for row in batch]
-                    for batch in np.split(rows[part], np.arange(_BATCH, part.stop - part.start, _BATCH))
-                ]
-                loaded = load(dataset, batches, view.view, backbone.preprocessing.size, seed=seed, workers=workers)
-                maps = _look(backbone, loaded, arrays, part, manifest, bar)
-                with replacing(shard_path(folder, view.name, part.start // SHARD_ROWS)) as file:
-                    np.save(file, maps, allow_pickle=False)
-                arrays.sync()
-                record.done = part.stop
-                manifest.save(folder)
-    return FeatureCache.open(folder, dataset)
-
-
-def _look(
-    backbone: Backbone,
-    loaded: Iterator[Loaded],
-    arrays: _Arrays,
-    part: slice,
-    manifest: Manifest,
-    bar: Bar,
-) -> NDArray[np.generic]:
-    """Spatial features of one shard, as they are stored; pooled ones and geometry go into their arrays."""
-    maps = np.empty((part.stop - part.start, *manifest.grid, manifest.channels), dtype=manifest.dtype)
-    done = 0
-    for views in loaded:
-        for error in views.bad:
-            raise error
-        cells = _features(backbone, views.pixels)
-        here = slice(done, done + len(cells))
-        there = slice(part.start + here.start, part.start + here.stop)
-        maps[here] = _encode(cells, manifest)
-        arrays.pooled[there] = cells.mean((1, 2)).numpy()
-        arrays.geometry[there] = pack_geometry(views.geometry)
-        bar.advance(len(cells))
-        done = here.stop
-    return maps
-
-
-@dataclass
-class _Arrays:
-    pooled: np.memmap[tuple[int, ...], np.dtype[np.float32]]
-    geometry: np.memmap[tuple[int, ...], np.dtype[np.float32]]
-
-    def sync(self) -> None:
-        """Put what was written on disk before the manifest counts it."""
-        for array in (self.pooled, self.geometry):
-            array.flush()
-
-
-def _open_arrays(folder: Path, view: str, rows: NDArray[np.int64], manifest: Manifest) -> _Arrays:
-    """The per-row arrays of a view, made anew unless some of their rows are done."""
-    place = folder / "views" / view
-    place.mkdir(parents=True, exist_ok=True)
-    mode = "r+" if manifest.views[view].done else "w+"
-    if mode == "w+":
-        np.save(place / "rows.npy", rows, allow_pickle=False)
-        sync_file(place / "rows.npy")
-    shapes = {"pooled": (len(rows), manifest.channels), "geometry": (len(rows), 6)}
-    opened = {
-        name: np.lib.format.open_memmap(place / f"{name}.npy", mode=mode, dtype=np.float32, shape=shape)
-        for name, shape in shapes.items()
-    }
-    return _Arrays(**opened)
-
-
-def _manifest(dataset: Dataset, backbone: Backbone, dtype: str, seed: int) -> Manifest:
-    if dtype == "auto":
-        dtype = "uint8" if backbone.bound is not None else "float16"
-    if dtype not in ("uint8", "float16", "float32"):
-        raise TagfillError(f"'{dtype}' is not a type of cached features; choose uint8, float16, float32 or auto.")
-    if dtype == "uint8" and backbone.bound is None:
-        raise TagfillError(
-            f"The features of {backbone.name} have no upper bound, so uint8 would cut them; choose float16."
-        )
-    return Manifest(
+    encoding.check_dtype(dtype)
+    covered = {v.name: np.arange(len(dataset)) if v.role == "eval" else dataset.split(train_split) for v in planned}
+    manifest = Manifest(
         images=dataset.identities["images"],
         backbone=backbone.name,
         fingerprint=backbone.fingerprint(),
@@ -150,35 +75,127 @@ def _manifest(dataset: Dataset, backbone: Backbone, dtype: str, seed: int) -> Ma
         grid=backbone.grid,
         channels=backbone.channels,
         dtype=dtype,
-        step=1.0 if backbone.bound is None or dtype != "uint8" else backbone.bound / 255,
+        shard_rows=SHARD_ROWS,
         seed=seed,
+        views={v.name: ViewRecord(v.role, v.number, len(covered[v.name])) for v in planned},
     )
+    if not take_over(folder, manifest, covered):
+        training = backbone.training
+        backbone.eval()
+        try:
+            with alone_in(folder, "is making features"):
+                take_over(folder, manifest, covered)  # nobody works on it any more
+                if manifest.dtype == "auto" or not (folder / "manifest.json").exists():
+                    manifest.dtype = _choose_dtype(dataset, backbone, dtype, progress)
+                work = _Work(dataset, backbone, folder, manifest, workers, int(max_bad_images * len(dataset)), progress)
+                work.run(planned, covered)
+        finally:
+            backbone.train(training)
+    return FeatureCache.open(folder, dataset)
 
 
-def _continue(folder: Path, wanted: Manifest, covered: dict[str, NDArray[np.int64]]) -> None:
-    """Take over what an existing cache in `folder` has done, if it is of the same making and of the same rows."""
-    if not (folder / "manifest.json").exists():
-        return
-    there = Manifest.read(folder)
-    for name in ("images", "backbone", "fingerprint", "preprocessing", "dtype", "seed"):
-        if getattr(there, name) != getattr(wanted, name):
+@dataclass
+class _Work:
+    dataset: Dataset
+    backbone: Backbone
+    folder: Path
+    manifest: Manifest
+    workers: int
+    bad_images_allowed: int
+    progress: Progress
+
+    def run(self, planned: list[PlannedView], covered: dict[str, NDArray[np.int64]]) -> None:
+        """Make what is not there of all views."""
+        self.manifest.save(self.folder)
+        for temporary in self.folder.glob("**/.*.tmp"):  # of a process that was killed while it wrote
+            temporary.unlink()
+        left = sum(record.rows - record.done for record in self.manifest.views.values())
+        with self.progress.bar("features", left, "img") as bar:
+            for view in planned:
+                if not self.manifest.views[view.name].finished:
+                    self._make(view, covered[view.name], bar)
+
+    def _make(self, view: PlannedView, rows: NDArray[np.int64], bar: Bar) -> None:
+        """The shards of a view that are not there yet."""
+        record, size = self.manifest.views[view.name], self.manifest.shard_rows
+        shards = [slice(start, min(start + size, len(rows))) for start in range(record.done, len(rows), size)]
+        batches = [rows[part][at : at + _BATCH] for part in shards for at in range(0, part.stop - part.start, _BATCH)]
+        items = [[Item(int(row), int(row), view=view.number) for row in batch] for batch in batches]
+        pixels = self.backbone.preprocessing.size
+        loaded = load(self.dataset, items, view.view, pixels, seed=self.manifest.seed, workers=self.workers)
+        with ViewArrays(self.folder / "views" / view.name, rows, self.manifest, done=record.done) as arrays:
+            for part in shards:
+                path = arrays.folder / shard_name(part.start // size)
+                maps = self._look(loaded, rows[part], part.start, arrays, bar)
+                if self.manifest.dtype == "uint8":
+                    maps, arrays.scales[part.start // size] = encoding.to_bytes(maps)
+                with replacing(path) as file:
+                    np.save(file, maps, allow_pickle=False)
+                arrays.sync()
+                record.files[path.name] = FileRecord.of(path)
+                record.done = part.stop
+                self.manifest.save(self.folder)
+        record.files |= {path.name: FileRecord.of(path) for path in arrays.paths}
+        record.files = dict(sorted(record.files.items()))
+        self.manifest.save(self.folder)
+
+    def _look(
+        self, loaded: Iterator[Loaded], rows: NDArray[np.int64], start: int, arrays: ViewArrays, bar: Bar
+    ) -> NDArray[np.generic]:
+        """Spatial features of one shard; pooled ones and geometry go into their arrays."""
+        dtype = "float32" if self.manifest.dtype == "uint8" else self.manifest.dtype
+        maps = np.zeros((len(rows), *self.manifest.cells_of_row), dtype=dtype)
+        for at in range(0, len(rows), _BATCH):
+            views = next(loaded)
+            batch = rows[at : at + _BATCH]
+            self._leave_out(np.delete(batch, views.kept), views.bad)
+            if len(views.kept):
+                cells = _features(self.backbone, views.pixels)
+                maps[at + views.kept] = cells
+                arrays.pooled[start + at + views.kept] = cells.mean((1, 2))
+                arrays.geometry[start + at + views.kept] = pack_geometry(views.geometry)
+            bar.advance(len(batch))
+        return maps
+
+    def _leave_out(self, rows: NDArray[np.int64], bad: list[ImageError]) -> None:
+        """Note images that could not be decoded, each once; too many are refused."""
+        known = {image.row for image in self.manifest.missing}
+        for row, error in zip(rows.tolist(), bad, strict=True):
+            if row in known:
+                continue
+            self.manifest.missing.append(MissingImage(row, error.image, error.problem))
+            self.progress.say(f"left out: {error}")
+            if len(self.manifest.missing) > self.bad_images_allowed:
+                raise TagfillError(
+                    f"{len(self.manifest.missing)} images cannot be decoded, more than the {self.bad_images_allowed} "
+                    "that max_bad_images allows; find them with 'tagfill inspect --decode', then mend or drop them."
+                )
+
+
+def _choose_dtype(dataset: Dataset, backbone: Backbone, dtype: str, progress: Progress) -> str:
+    """The type to store features in, after a look at what the backbone says about a few images."""
+    if backbone.bound is None:
+        if dtype == "uint8":
             raise TagfillError(
-                f"{folder} already holds a feature cache with other {name}; choose another folder or delete it."
+                f"The features of {backbone.name} have no upper bound, so uint8 would cut them; choose float16."
             )
-    for name, record in there.views.items():
-        rows = folder / "views" / name / "rows.npy"
-        if name in covered and rows.is_file() and np.array_equal(np.load(rows, allow_pickle=False), covered[name]):
-            wanted.views[name].done = record.done
+        return "float16" if dtype == "auto" else dtype
+    if dtype not in ("auto", "uint8"):
+        return dtype
+    rows = np.unique(np.linspace(0, len(dataset) - 1, min(_LOOKED_AT, len(dataset))).astype(np.int64))
+    items = [[Item(int(row), int(row)) for row in rows]]
+    (views,) = load(dataset, items, EVAL, backbone.preprocessing.size, seed=0, workers=0)
+    problem = encoding.why_not_bytes(_features(backbone, views.pixels), backbone.bound) if len(views.kept) else None
+    if problem is None:
+        return "uint8"
+    if dtype == "uint8":
+        raise TagfillError(f"The features of {backbone.name} do not fit into bytes: {problem}; choose float16.")
+    progress.say(f"features are stored as float16: {problem}")
+    return "float16"
 
 
 @torch.inference_mode()
-def _features(backbone: Backbone, pixels: Tensor) -> Tensor:
+def _features(backbone: Backbone, pixels: torch.Tensor) -> NDArray[np.float32]:
     """Cells-last features of a batch of pixels."""
-    features: Tensor = backbone(pixels)
-    return features.permute(0, 2, 3, 1).float().contiguous()
-
-
-def _encode(cells: Tensor, manifest: Manifest) -> NDArray[np.generic]:
-    if manifest.dtype == "uint8":
-        cells = (cells / manifest.step).round().clamp(0, 255)
-    return cells.numpy().astype(manifest.dtype)
+    features: torch.Tensor = backbone(pixels)
+    return features.permute(0, 2, 3, 1).float().contiguous().numpy()

@@ -216,7 +216,7 @@ def _classifier(setting: Setting, stage: Stage, previous: ActiveStage | None, ca
 
 def _source(setting: Setting, stage: Stage, cache: FeatureCache | None, full: Classifier, maps: bool) -> Source:
     if cache is not None:
-        return FeatureSource(setting.dataset, cache, maps=maps, seed=setting.recipe.seed)
+        return FeatureSource(setting.dataset, cache, maps=maps, seed=setting.recipe.seed, on_bad=setting.on_bad_image)
     assert full.backbone is not None
     view = View(scale=stage.crop_scale, flip="random")
     size = full.backbone.preprocessing.size
