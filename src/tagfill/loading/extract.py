@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -141,7 +142,7 @@ class _Work:
 
     def _look(
         self, loaded: Iterator[Loaded], rows: NDArray[np.int64], start: int, arrays: ViewArrays, bar: Bar
-    ) -> NDArray[np.generic]:
+    ) -> NDArray[Any]:
         """Spatial features of one shard; pooled ones and geometry go into their arrays."""
         dtype = "float32" if self.manifest.dtype == "uint8" else self.manifest.dtype
         maps = np.zeros((len(rows), *self.manifest.cells_of_row), dtype=dtype)
