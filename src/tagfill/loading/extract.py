@@ -28,6 +28,7 @@ from tagfill.loading.pixels import Item, Loaded, load
 from tagfill.loading.planned import PlannedView, parse_views
 from tagfill.loading.view_arrays import ViewArrays
 from tagfill.models import Backbone
+from tagfill.models.heap import keep_freed_memory
 from tagfill.progress import SILENT, Bar, Progress
 
 SHARD_ROWS = 1024
@@ -107,6 +108,7 @@ class _Work:
 
     def run(self, planned: list[PlannedView], covered: dict[str, NDArray[np.int64]]) -> None:
         """Make what is not there of all views."""
+        keep_freed_memory()  # the network takes and frees the same blocks with every batch
         self.manifest.save(self.folder)
         for temporary in self.folder.glob("**/.*.tmp"):  # of a process that was killed while it wrote
             temporary.unlink()
