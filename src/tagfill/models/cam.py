@@ -56,7 +56,7 @@ class CamHead(Head):
         self.fc = nn.Linear(channels, classes)
         self.boosts: Tensor | None
         masks = boost != 1 and boost_train and not boost_unseen
-        self.register_buffer("boosts", torch.ones(classes, dtype=torch.bool) if masks else None)
+        self.register_buffer("boosts", torch.ones(classes) if masks else None)  # 0 for classes that are not boosted
 
     @property
     def spatial(self) -> bool:
@@ -86,5 +86,5 @@ class CamHead(Head):
     def _slopes(self) -> float | Tensor:
         """α of all classes, or in training that of each."""
         if self.training and self.boosts is not None:
-            return torch.where(self.boosts, self.boost, 1.0)
+            return 1 + (self.boost - 1) * self.boosts.float()
         return self.boost

@@ -62,8 +62,7 @@ class Classifier(nn.Module):
             maps: keep the class maps.
             attention: keep what was attended to, as the head documents.
         """
-        if maps and not self.head.has_maps:
-            raise TagfillError(f"The {self.head_name} head has no class maps; choose {heads.heads_with('has_maps')}.")
+        self.check_use(maps=maps)
         if attention and self.head.attention_of is None:
             raise TagfillError(
                 f"The {self.head_name} head has no attention; choose {heads.heads_with('attention_of')}."
@@ -78,6 +77,21 @@ class Classifier(nn.Module):
         if seen.attention is not None:
             prediction.attention = summed_attention(seen.attention, seen.grid)
         return prediction
+
+    def check_use(self, *, maps: bool = False, cached: bool = False) -> None:
+        """Refuse what the head cannot do, before anything is computed.
+
+        Args:
+            maps: class maps are wanted.
+            cached: inputs are cached features.
+        """
+        if maps and not self.head.has_maps:
+            raise TagfillError(f"The {self.head_name} head has no class maps; choose {heads.heads_with('has_maps')}.")
+        if cached and self.token:
+            raise TagfillError(
+                f"The {self.head_name} head with pool=token needs class tokens, which a feature cache does not hold; "
+                "use images, or pool=gap."
+            )
 
     def convert_head(self, name: str, **options: Any) -> Classifier:
         """The same classifier with a `cam` head in place of a `linear` one, or the other way round, or another boost.

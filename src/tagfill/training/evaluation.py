@@ -143,6 +143,7 @@ def evaluate(
         cache = FeatureCache.open(features, dataset)
         if cache.manifest.fingerprint != model.backbone.fingerprint():
             raise TagfillError(f"The feature cache {features} was made by another backbone than the model in {folder}.")
+        model.check_use(cached=True)
         source = FeatureSource(dataset, cache, maps=model.spatial, seed=0)
     else:
         source = PixelSource(dataset, model.backbone.preprocessing.size, EVAL, seed=0, workers=workers)

@@ -103,6 +103,7 @@ def enter(setting: Setting, number: int, previous: ActiveStage | None, checkpoin
     maps = "maps" in method.needs
     cache = _open_cache(setting) if stage.input == "cache" else None
     full = _classifier(setting, stage, previous, cache)
+    full.check_use(maps=maps, cached=cache is not None)
     module = full if cache is None else Classifier(None, full.head, full.head_name, full.classes)
     module.freeze_backbone(stage.train == "head")
     labels = setting.dataset.labels("train")
@@ -140,7 +141,7 @@ def enter(setting: Setting, number: int, previous: ActiveStage | None, checkpoin
         size=len(labels),
         epochs=stage.epochs,
         seed=recipe.seed,
-        grid=full.backbone.grid,
+        grid=full.backbone.grid if full.head.has_maps else None,
         expected_positives=setting.expected_positives,
         lr=stage.optimizer.lr,
         memory=memory,
