@@ -1,6 +1,8 @@
 """Score a trained model on a split.
 
 Example: `tagfill evaluate runs/en-scl scenes --split test`
+
+Example: `tagfill evaluate runs/points scenes --localise --json`
 """
 
 from __future__ import annotations
@@ -18,6 +20,12 @@ def evaluate(
     dataset: Annotated[Path, typer.Argument(help="A dataset folder with the same classes.")],
     split: Annotated[str, typer.Option(help="The split to score.")] = "test",
     features: Annotated[Path | None, typer.Option(help="Use this feature cache instead of images.")] = None,
+    localise: Annotated[
+        bool, typer.Option("--localise", help="Also score class maps against masks and boxes (mAP-loc).")
+    ] = False,
+    maps: Annotated[
+        str, typer.Option(help="For --localise: class maps scaled by `minmax`, by `sigmoid`, or `coupled`.")
+    ] = "minmax",
     workers: options.Workers = 0,
     as_json: options.Json = False,
 ) -> None:
@@ -27,7 +35,14 @@ def evaluate(
     from tagfill import training
     from tagfill.annotations import Dataset
 
-    result = training.evaluate(run, Dataset.open(dataset), split=split, features=features, workers=workers)
+    result = training.evaluate(
+        run,
+        Dataset.open(dataset),
+        split=split,
+        features=features,
+        workers=workers,
+        localise=maps if localise else None,
+    )
     if as_json:
         terminal.show_json(result.to_json())
         return
@@ -37,5 +52,13 @@ def evaluate(
         for c in order
         if not np.isnan(result.average_precision[c])
     ]
-    terminal.show_table(f"{split}: {result.images:,} images", ["class", "AP", "known labels"], rows)
+    columns = ["class", "AP", "known labels"]
+    if result.localised is not None:
+        columns.insert(2, "AP-loc")
+        placed = dict(zip(result.classes, result.localised.average_precision.mean(1), strict=True))
+        for row in rows:
+            row.insert(2, "–" if np.isnan(placed[row[0]]) else f"{100 * placed[row[0]]:.2f}")
+    terminal.show_table(f"{split}: {result.images:,} images", columns, rows)
     terminal.show(f"mAP {100 * result.mean:.2f}")
+    if result.localised is not None:
+        terminal.show(f"mAP-loc {100 * result.localised.mean:.2f}")

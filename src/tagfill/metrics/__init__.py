@@ -4,6 +4,7 @@ from tagfill.metrics.accumulator import Gathered, Predictions
 from tagfill.metrics.average_precision import average_precision, mean_average_precision
 from tagfill.metrics.calibration import Reliability, expected_calibration_error, reliability
 from tagfill.metrics.groups import group_means
+from tagfill.metrics.localisation import Localisation, Localised, ioa
 from tagfill.metrics.recovery import Recovered, gap_closed, recovered
 from tagfill.metrics.thresholds import Counts, best_thresholds, count
 from tagfill.metrics.top import AtK, at_k, by_label_count, top_1
@@ -12,6 +13,8 @@ __all__ = [
     "AtK",
     "Counts",
     "Gathered",
+    "Localisation",
+    "Localised",
     "Predictions",
     "Recovered",
     "Reliability",
@@ -23,6 +26,7 @@ __all__ = [
     "expected_calibration_error",
     "gap_closed",
     "group_means",
+    "ioa",
     "mean_average_precision",
     "recovered",
     "reliability",

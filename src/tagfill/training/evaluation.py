@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ from tagfill.contract import Batch, Prediction, Ranks
 from tagfill.errors import TagfillError
 from tagfill.images import EVAL
 from tagfill.loading import FeatureCache, FeatureSource, PixelSource, Source
-from tagfill.metrics import Gathered, Predictions, average_precision
+from tagfill.metrics import Gathered, Localisation, Localised, Predictions, average_precision
 from tagfill.models import Classifier
+from tagfill.training import localising
 from tagfill.training.folder import Run
 
 
@@ -32,6 +33,7 @@ class Evaluation:
         average_precision: of each class in 0…1, NaN where no image is known to show it.
         images: number of images scored.
         known: number of known labels of each class.
+        localised: how well class maps find the classes, where that was asked for.
     """
 
     split: str
@@ -39,6 +41,7 @@ class Evaluation:
     average_precision: NDArray[np.float64]
     images: int
     known: NDArray[np.int64]
+    localised: Localised | None = None
 
     @property
     def mean(self) -> float:
@@ -48,12 +51,18 @@ class Evaluation:
     def to_json(self) -> dict[str, Any]:
         """As plain values, with mAP in percent."""
         rows = zip(self.classes, self.average_precision.tolist(), self.known.tolist(), strict=True)
-        return {
+        found: dict[str, Any] = {
             "split": self.split,
             "images": self.images,
             "mAP": 100 * self.mean,
             "classes": [{"class": c, "AP": None if np.isnan(ap) else 100 * ap, "known": n} for c, ap, n in rows],
         }
+        if self.localised is not None:
+            found["mAP_loc"] = 100 * self.localised.mean
+            found["mAP_loc_at"] = {str(at): 100 * value for at, value in self.localised.means().items()}
+            for row, value in zip(found["classes"], self.localised.average_precision.mean(1).tolist(), strict=True):
+                row["AP_loc"] = None if np.isnan(value) else 100 * value
+        return found
 
 
 def predict(
@@ -63,16 +72,18 @@ def predict(
     index: NDArray[np.int64],
     *,
     maps: bool = False,
+    attention: bool = False,
     place: Callable[[Batch], Batch] = lambda batch: batch,
 ) -> Iterator[tuple[Batch, Prediction]]:
     """An evaluation pass over some positions of a split."""
+    wanted = {"maps": maps, "attention": True} if attention else {"maps": maps}
     training = model.training
     model.eval()
     try:
         for batch in source.evaluate(split, index):
             placed = place(batch)
             with torch.inference_mode():
-                prediction = model(placed.inputs, maps=maps)
+                prediction = model(placed.inputs, **wanted)
             yield placed, prediction
     finally:
         model.train(training)
@@ -119,6 +130,7 @@ def evaluate(
     split: str = "test",
     features: str | Path | None = None,
     workers: int = 0,
+    localise: str | None = None,
 ) -> Evaluation:
     """Score a trained model on a split.
 
@@ -128,6 +140,7 @@ def evaluate(
         split: to score.
         features: a cache of the dataset's features to use instead of its images.
         workers: processes that decode images.
+        localise: also score class maps (mAP-loc): scaled by `minmax`, by `sigmoid`, or `coupled` with attention.
 
     Example:
         >>> tagfill.evaluate("runs/photos", data, split="test").mean  # doctest: +SKIP
@@ -145,7 +158,14 @@ def evaluate(
             raise TagfillError(f"The feature cache {features} was made by another backbone than the model in {folder}.")
         model.check_use(cached=True)
         source = FeatureSource(dataset, cache, maps=model.spatial, seed=0)
+        source = FeatureSource(dataset, cache, maps=model.spatial or localise is not None, seed=0)
     else:
         source = PixelSource(dataset, model.backbone.preprocessing.size, EVAL, seed=0, workers=workers)
-    passes = predict(model, source, split, np.arange(len(dataset.split(split))))
-    return summarise(gather(passes, Ranks(), len(dataset.classes)), split, dataset.classes)
+    everybody, width = np.arange(len(dataset.split(split))), len(dataset.classes)
+    if localise is None:
+        return summarise(gather(predict(model, source, split, everybody), Ranks(), width), split, dataset.classes)
+    places, found = localising.places(dataset, split), Localisation(width)
+    passes = predict(model, source, split, everybody, maps=True, attention=localise == "coupled")
+    watched = localising.watch(passes, places, found, maps=localise)
+    scored = summarise(gather(watched, Ranks(), width), split, dataset.classes)
+    return replace(scored, localised=found.compute())
