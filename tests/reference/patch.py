@@ -13,11 +13,11 @@ def focal_entry(
     present = 1 / (1 + math.exp(-logit))
     absent = 1 / (1 + math.exp(logit))
     if label == 1:
-        return weights[0] * absent ** gammas[0] * -math.log(present + eps)
+        return weights[0] * absent ** gammas[0] * -math.log(max(present, eps))
     if label == 0:
-        return weights[1] * present ** gammas[1] * -math.log(absent + eps)
+        return weights[1] * present ** gammas[1] * -math.log(max(absent, eps))
     if as_negative:
-        return weights[2] * present ** gammas[2] * -math.log(absent + eps)
+        return weights[2] * present ** gammas[2] * -math.log(max(absent, eps))
     return 0.0
 
 

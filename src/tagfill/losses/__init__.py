@@ -9,8 +9,8 @@ from tagfill.losses.binary import binary, ignore_unknown
 from tagfill.losses.consistency import consistency
 from tagfill.losses.expected_negative import expected_negative
 from tagfill.losses.expected_positive import expected_positive, positive_count_penalty
-from tagfill.losses.focal import focal, likeliest
 from tagfill.losses.large_loss import assume_negative_except, large_loss, large_losses
+from tagfill.losses.likeliest import likeliest
 from tagfill.losses.patch import patch, patch_entries
 from tagfill.losses.reduction import Reduction, reduce
 from tagfill.losses.role import role, role_half
@@ -27,7 +27,6 @@ __all__ = [
     "consistency",
     "expected_negative",
     "expected_positive",
-    "focal",
     "ignore_unknown",
     "large_loss",
     "large_losses",

@@ -2,10 +2,11 @@
 
     L_patch = Σ_{(c,r): t=1} w₊ FL(F_c^r, γ₊) + Σ_{(c,r): t=0} w₋ FL(1−F_c^r, γ₋) + Σ_{(c,r)∈U} w_u FL(1−F_c^r, γ_u)
 
-F = σ(S) are class maps and t the labels of their cells: 1 where the class was marked, 0 all over an image that lacks
-it, -1 elsewhere. U is empty (`ignore`), or what CSL-P selects: the cells not marked of a class that is marked
-somewhere in the image, but for the k likeliest of them, which may belong to the object too. The printed sums all run
-over positive cells, which cannot be meant; they are read as above.
+FL(p, γ) = (1−p)^γ (−log p), with a factor that is held constant, as in `selective`. F = σ(S) are class maps and t the
+labels of their cells: 1 where the class was marked, 0 all over an image that lacks it, -1 elsewhere. U is empty
+(`ignore`), or what CSL-P selects: the cells not marked of a class that is marked somewhere in the image, but for the k
+likeliest of them, which may belong to the object too. The printed sums all run over positive cells, which cannot be
+meant; they are read as above.
 
 Nothing is said about normalisation. Here the sum of each image and class is divided by the number of its cells that
 count, so that the weight of the term does not depend on the grid (`cells="mean"`); then the loss of a class in an image
@@ -22,10 +23,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tagfill.losses.focal import Triple, focal, likeliest
+from tagfill.losses.likeliest import likeliest
 from tagfill.losses.reduction import POSITIVE, UNKNOWN, Reduction, reduce
+from tagfill.losses.selective import selective
 from tagfill.losses.terms import shape_of
 
+Triple = tuple[float, float, float]
 Unknown = Literal["ignore", "selective"]
 Scope = Literal["class", "batch"]
 Cells = Literal["mean", "sum"]
@@ -56,7 +59,7 @@ def patch(
         scope: of those k: "class" for each class of an image, "batch" for that many on average.
         cells: "mean" or "sum" over the cells that count, for each class of an image.
         reduction: of the B×L losses, see `reduction.reduce`; "known" counts classes with a known cell.
-        eps: added to probabilities inside logarithms.
+        eps: smallest probability inside a logarithm.
 
     Example:
         >>> maps = torch.tensor([[[[2.0, -1.0]], [[0.5, 0.0]]]])
@@ -108,7 +111,7 @@ def patch_entries(
         k: the likeliest unknown cells that CSL-P leaves out.
         scope: of those k, "class" or "batch".
         cells: "mean" or "sum" over the cells that count.
-        eps: added to probabilities inside logarithms.
+        eps: smallest probability inside a logarithm.
 
     Returns:
         n losses.
@@ -119,7 +122,17 @@ def patch_entries(
     """
     logits, labels = maps.flatten(1), patch_labels.flatten(1)
     counted = None if unknown == "ignore" else _selected(logits, labels, unknown, k, scope)
-    loss = focal(logits, labels, gammas=gammas, weights=weights, as_negative=counted, reduction="none", eps=eps).sum(1)
+    entries = selective(
+        logits,
+        labels,
+        gammas=gammas,
+        alphas=weights,
+        ignore=None if counted is None else ~counted,
+        mode="ignore" if counted is None else "negative",
+        reduction="none",
+        eps=eps,
+    )
+    loss = entries.sum(1)
     if cells == "sum":
         return loss
     if cells != "mean":

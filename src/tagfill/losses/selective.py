@@ -11,7 +11,7 @@
     ignore_normalised   all; each image's loss is multiplied by 1 + 1/(1+n), n its known labels
 
 CSL ignores the unknowns of classes with a large prior and, of the whole batch, those with the largest f
-(`focal.likeliest`). The powers are weights without a gradient, as in the released code, so the gradient of this loss is
+(`likeliest`). The powers are weights without a gradient, as in the released code, so the gradient of this loss is
 not the derivative of its value.
 
 Logarithms are exact unless `eps` is set; they then are log max(p, eps), flat below eps, with 1e-8 in the released code.

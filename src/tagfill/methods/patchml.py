@@ -111,12 +111,11 @@ class PatchML(Stateless):
 
     def image_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """L_image, summed over classes, mean over images."""
-        as_negative = None
-        if self._image_unknown == "selective":
-            unknown = labels == UNKNOWN
-            spared = losses.likeliest(logits.flatten(), unknown.flatten(), self._k_image * len(labels))
-            as_negative = unknown & ~spared.view_as(unknown)
-        return losses.focal(logits, labels, gammas=self._image_gammas, as_negative=as_negative, reduction="batchmean")
+        if self._image_unknown == "ignore":
+            return losses.selective(logits, labels, gammas=self._image_gammas, mode="ignore", reduction="batchmean")
+        unknown = (labels == UNKNOWN).flatten()
+        spared = losses.likeliest(logits.flatten(), unknown, self._k_image * len(labels)).view_as(labels)
+        return losses.selective(logits, labels, gammas=self._image_gammas, ignore=spared, reduction="batchmean")
 
     def patch_loss(self, maps: Tensor, targets: PatchTargets) -> Tensor:
         """L_patch, of the pairs that have known cells, mean over images."""
