@@ -59,6 +59,11 @@ def test_thresholds_are_kept(folder):
     assert Classifier.load(folder).thresholds == (0.5, 0.25, 0.9)
 
 
+def test_a_folder_may_be_given_as_text(folder):
+    Classifier.load(str(folder)).save(f"{folder}-again")
+    assert Classifier.load(f"{folder}-again").classes == CLASSES
+
+
 def test_too_few_thresholds_are_not_saved(folder):
     model = Classifier.load(folder)
     model.thresholds = (0.5,)
@@ -99,6 +104,9 @@ def test_a_value_of_another_type_is_refused(folder, key):
         ({"classes": ["cat", "owl", "dog"]}, "are not those that the model was saved with: their hash differs"),
         ({"classes": ["cat", "dog", 3]}, "the classes are not all names"),
         ({"preprocessing": {"size": [64, 64]}}, "its preprocessing is not size, mean and std"),
+        ({"preprocessing": {"size": [64, 64], "mean": [1, 2], "std": [1, 1, 1]}}, "its preprocessing is not size"),
+        ({"preprocessing": {"size": [64, "a"], "mean": [1] * 3, "std": [1] * 3}}, "its preprocessing is not size"),
+        ({"preprocessing": {"size": [64, 64], "mean": [1] * 3, "std": [1, 1, 0]}}, "its preprocessing is not size"),
         ({"thresholds": [0.5, 0.5]}, "has 2 thresholds for 3 classes"),
         ({"thresholds": [0.5, 0.5, 3]}, "has thresholds that are not probabilities"),
         ({"backbone": "test_resnt"}, "does not describe a model: There is no backbone 'test_resnt'"),

@@ -94,6 +94,15 @@ def test_half_precision_features_give_single_precision_logits():
     assert tscam(features.half()).logits.dtype == torch.float32
 
 
+def test_half_precision_sums_lose_nothing():
+    tscam, features = head(14, 14)
+    features = (features + 3).bfloat16()  # sums of 196 cells, of which an edge is taken away
+    weights = {name: value.bfloat16().double() for name, value in tscam.state_dict().items()}
+    tscam.load_state_dict(weights)
+    expected = tscam(features.double(), maps=True).logits
+    torch.testing.assert_close(tscam.bfloat16()(features).logits, expected.float(), rtol=0.01, atol=0.05)
+
+
 def test_pooled_features_are_refused():
     tscam, features = head()
     with pytest.raises(TagfillError, match="given pooled features, but it needs those of cells"):

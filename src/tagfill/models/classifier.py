@@ -68,12 +68,11 @@ class Classifier(nn.Module):
                 f"The {self.head_name} head has no attention; choose {heads.heads_with('attention_of')}."
             )
         of_backbone = attention and self.head.attention_of == "backbone"
-        if inputs.dtype != torch.uint8:
-            if of_backbone:
-                raise TagfillError("This attention is the backbone's, which needs pixels and not cached features.")
-            return self._of_features(inputs, maps, attention)
-        seen = self._look(inputs, of_backbone)
-        prediction = self._of_features(seen.grid if seen.token is None else seen.token, maps, attention)
+        seen = self._look(inputs, of_backbone) if inputs.dtype == torch.uint8 else Seen(inputs)
+        if of_backbone and seen.attention is None:
+            raise TagfillError("This attention is the backbone's, which needs pixels and not cached features.")
+        features = seen.grid if seen.token is None else seen.token
+        prediction: Prediction = self.head(features, maps=maps, attention=attention)
         if seen.attention is not None:
             prediction.attention = summed_attention(seen.attention, seen.grid)
         return prediction
@@ -149,7 +148,7 @@ class Classifier(nn.Module):
             self.backbone.eval()
         return self
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: str | Path) -> None:
         """Write a model folder, whole or not at all; needs a backbone."""
         assert self.backbone is not None
         model_folder.check_thresholds(self.thresholds, len(self.classes), "The model")
@@ -161,15 +160,16 @@ class Classifier(nn.Module):
             self.backbone.preprocessing,
             self.thresholds,
         )
-        model_folder.write(folder, description, self.state_dict())
+        model_folder.write(Path(folder), description, self.state_dict())
 
     @classmethod
-    def load(cls, folder: Path) -> Classifier:
+    def load(cls, folder: str | Path) -> Classifier:
         """Read a model folder; nothing else is needed.
 
-        >>> Classifier.load(Path("runs/photos/best")).classes  # doctest: +SKIP
+        >>> Classifier.load("runs/photos/best").classes  # doctest: +SKIP
         ('anchor', 'bell', ...)
         """
+        folder = Path(folder)
         told = model_folder.read_description(folder)
         try:
             model = create(
@@ -186,10 +186,6 @@ class Classifier(nn.Module):
             raise TagfillError("This classifier has no backbone and takes cached features only.")
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.backbone.frozen):
             return self.backbone.look(pixels, token=self.token, attention=attention)
-
-    def _of_features(self, features: Tensor, maps: bool, attention: bool) -> Prediction:
-        prediction: Prediction = self.head(features, maps=maps, attention=attention)
-        return prediction
 
 
 def create(

@@ -64,13 +64,19 @@ class Description:
             raise TagfillError(
                 f"The classes in {where} are not those that the model was saved with: their hash differs; {_AFRESH}."
             )
-        try:
-            preprocessing = Preprocessing.from_json(content["preprocessing"])
-        except TypeError:
-            raise TagfillError(f"{where} is damaged: its preprocessing is not size, mean and std; {_AFRESH}.") from None
+        preprocessing = content["preprocessing"]
+        if not _is_preprocessing(preprocessing):
+            raise TagfillError(f"{where} is damaged: its preprocessing is not size, mean and std; {_AFRESH}.")
         thresholds = None if content["thresholds"] is None else tuple(content["thresholds"])
         check_thresholds(thresholds, len(classes), str(where))
-        return cls(content["backbone"], content["head"], content["head_options"], classes, preprocessing, thresholds)
+        return cls(
+            content["backbone"],
+            content["head"],
+            content["head_options"],
+            classes,
+            Preprocessing.from_json(preprocessing),
+            thresholds,
+        )
 
 
 def check_thresholds(thresholds: tuple[float, ...] | None, classes: int, where: str) -> None:
@@ -127,6 +133,17 @@ def read_weights(folder: Path, expected: dict[str, Tensor]) -> dict[str, Tensor]
 
 def _shape(shape: tuple[int, ...] | None) -> str:
     return "lacking" if shape is None else "×".join(map(str, shape)) or "a number"
+
+
+def _is_preprocessing(content: dict[str, Any]) -> bool:
+    lengths = {"size": 2, "mean": 3, "std": 3}
+    lists = content.keys() == lengths.keys() and all(isinstance(part, list) for part in content.values())
+    return lists and all(
+        len(content[name]) == length
+        and all(isinstance(value, (int, float)) for value in content[name])
+        and (name == "mean" or min(content[name]) > 0)
+        for name, length in lengths.items()
+    )
 
 
 def _check_types(content: dict[str, Any], where: Path) -> None:

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
-@functools.lru_cache(maxsize=32)
 def sine_positions(height: int, width: int, channels: int, device: torch.device | str = "cpu") -> Tensor:
-    """The table of a grid, kept for the next call.
+    """The table of a grid.
 
     Args:
         height: H, rows.
@@ -34,17 +36,21 @@ def sine_positions(height: int, width: int, channels: int, device: torch.device 
     >>> sine_positions(2, 3, 8).shape
     torch.Size([6, 8])
     """
-    with torch.inference_mode(False):  # or training could not use what an evaluation made
-        rows, columns = _half(height, channels // 2), _half(width, channels // 2)
-        table = torch.cat(
-            [rows[:, None].expand(height, width, -1), columns[None].expand(height, width, -1)], dim=-1
-        ).reshape(height * width, channels)
-        return table.to(device=device, dtype=torch.float32)
+    return torch.from_numpy(_table(height, width, channels)).to(device)
 
 
-def _half(size: int, channels: int) -> Tensor:
+@functools.lru_cache(maxsize=32)
+def _table(height: int, width: int, channels: int) -> NDArray[np.float32]:
+    """Kept as an array: a tensor that is made while a model is traced or evaluated would be of no use to training."""
+    rows, columns = _half(height, channels // 2), _half(width, channels // 2)
+    shape = (height, width, channels // 2)
+    both = [np.broadcast_to(rows[:, None], shape), np.broadcast_to(columns[None], shape)]
+    return np.concatenate(both, axis=-1).reshape(height * width, channels).astype(np.float32)
+
+
+def _half(size: int, channels: int) -> NDArray[Any]:
     """Size×channels float64: the positions along one side."""
-    place = torch.arange(1, size + 1, dtype=torch.float64) * (2 * math.pi / (size + 1e-6))
-    pair = torch.arange(channels // 2, dtype=torch.float64)  # ⌊i/2⌋: a sine and a cosine of each frequency
+    place = np.arange(1, size + 1) * (2 * math.pi / (size + 1e-6))
+    pair = np.arange(channels // 2)  # ⌊i/2⌋: a sine and a cosine of each frequency
     angle = place[:, None] * 10000.0 ** (-2 * pair / channels)
-    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
+    return np.stack([np.sin(angle), np.cos(angle)], axis=-1).reshape(size, channels)

@@ -89,9 +89,10 @@ def _window_means(features: Tensor) -> Tensor:
 
     The first row of a window never meets the last row of the grid, the last never the first; columns alike.
     """
+    wide = torch.promote_types(features.dtype, torch.float32)  # sums and differences of halves would lose too much
     cells = features.permute(0, 2, 3, 1)
-    rows = cells.sum(2)
+    rows = cells.sum(2, dtype=wide)
     columns = torch.stack([rows - cells[:, :, -1], rows, rows - cells[:, :, 0]], dim=1)
     whole = columns.sum(2)
     windows = torch.stack([whole - columns[:, :, -1], whole, whole - columns[:, :, 0]], dim=1)
-    return windows.flatten(1) / (cells.shape[1] * cells.shape[2])
+    return (windows.flatten(1) / (cells.shape[1] * cells.shape[2])).to(features.dtype)
