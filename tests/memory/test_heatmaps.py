@@ -7,15 +7,15 @@ import torch
 from memory.cases import crops, single_positives
 from reference import heatmaps as reference
 from tagfill.contract import Geometry, LabelMatrix
-from tagfill.memory import Heatmaps, Shard
+from tagfill.memory import Heatmaps, SavedPart, Scores, Shard
 
 IMAGES, CLASSES, SIZE, GRID = 5, 3, 8, (4, 4)
 LABELS = single_positives(IMAGES, CLASSES)
 EVERYBODY = torch.arange(IMAGES)
 
 
-def heatmaps(path=None, labels: LabelMatrix = LABELS, size: int = SIZE) -> Heatmaps:
-    return Heatmaps(labels, Shard(np.arange(len(labels))), momentum=0.8, size=size, path=path)
+def heatmaps(path=None, labels: LabelMatrix = LABELS, size: int = SIZE, **options) -> Heatmaps:
+    return Heatmaps(labels, Shard(np.arange(len(labels))), momentum=0.8, size=size, path=path, **options)
 
 
 def steps(store: Heatmaps, images: int = IMAGES) -> np.ndarray:
@@ -115,3 +115,74 @@ def test_heatmaps_on_disk_are_not_part_of_what_is_saved(tmp_path):
 def test_bytes_are_those_of_the_file(tmp_path):
     heatmaps(tmp_path / "heatmaps.u8")
     assert (tmp_path / "heatmaps.u8").stat().st_size == Heatmaps.bytes(LABELS, Shard(np.arange(IMAGES)), SIZE)
+
+
+@pytest.mark.parametrize(("observed", "shown", "end"), [(1, 0.0, 0), (0, 1.0, 255)], ids=["falling", "rising"])
+def test_rounding_at_random_reaches_both_ends(observed, shown, end):
+    store = heatmaps(labels=LabelMatrix.from_dense(np.array([[observed]], dtype=np.int8)), rounding="stochastic")
+    for epoch in range(80):
+        store.update(torch.tensor([0]), Geometry.whole(1), torch.full((1, 1, *GRID), shown), epoch)
+    assert (steps(store, 1) == end).all()
+
+
+def test_rounding_at_random_is_right_in_the_mean():
+    """From 255 towards 0.3 the exact average is 0.8 · 255 + 0.2 · 76.5 = 219.3: three cells in ten are rounded up."""
+    labels = LabelMatrix.from_dense(np.ones((1, 30), dtype=np.int8))
+    store = heatmaps(labels=labels, size=28, rounding="stochastic", seed=3)
+    store.update(torch.tensor([0]), Geometry.whole(1), torch.full((1, 30, *GRID), 0.3), epoch=2)
+    found = steps(store, 1)
+    assert set(np.unique(found)) == {219, 220}
+    assert found.mean() == pytest.approx(219.3, abs=0.01)
+
+
+def rounded(seed: int, epoch: int, images: list[int]) -> np.ndarray:
+    store = heatmaps(rounding="stochastic", seed=seed)
+    index = torch.tensor(images)
+    store.update(index, Geometry.whole(len(images)), torch.full((len(images), CLASSES, *GRID), 0.3), epoch)
+    return steps(store)
+
+
+def test_the_noise_depends_on_seed_image_and_epoch_alone():
+    together, alone = rounded(1, 2, [3, 0, 4]), rounded(1, 2, [4])
+    np.testing.assert_array_equal(together[4], alone[4])
+    assert not np.array_equal(rounded(1, 3, [4])[4], alone[4])
+    assert not np.array_equal(rounded(2, 2, [4])[4], alone[4])
+    no_label_of_its_own = LABELS.dense()[3] == LABELS.dense()[4]
+    assert not np.array_equal(together[3][no_label_of_its_own], together[4][no_label_of_its_own])
+
+
+def test_rounding_at_random_leaves_cells_outside_the_window_alone():
+    store = heatmaps(labels=LabelMatrix.from_dense(np.full((1, 1), -1, dtype=np.int8)), size=17, rounding="stochastic")
+    ladder = (torch.arange(17 * 17) % 256).to(torch.uint8).reshape(1, 1, 17, 17)
+    store.load_state_dict({"values": ladder})
+    no = np.array([False])
+    corner = Geometry(np.array([[15 / 17, 0, 1, 1 / 17]], np.float32), no, no, ~no)
+    store.update(torch.tensor([0]), corner, torch.ones(1, 1, 2, 2))
+    assert np.argwhere(steps(store, 1)[0, 0] != ladder[0, 0].numpy()).tolist() == [[0, 15], [0, 16]]
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_a_few_classes_an_image_are_saved_and_move_with_it(tmp_path, on_disk):
+    labels, everybody = single_positives(7, 6), torch.arange(7)
+    scores = Scores(labels, Shard(np.arange(7)), momentum=0.8)
+    scores.update(everybody, torch.rand(7, 6, generator=torch.Generator().manual_seed(0)))
+    store = heatmaps(tmp_path / "one.u8" if on_disk else None, labels, count=3)
+    assert not store.chosen
+    store.choose(scores)
+    maps = torch.rand(7, 3, *GRID, generator=torch.Generator().manual_seed(1))
+    store.update(everybody, crops(7), maps)
+    files = {"heatmaps": store.disk.written()} if on_disk else {}
+    part = SavedPart(Shard(np.arange(7)), store.state_dict(), files)
+    moved = Heatmaps(labels, Shard(np.array([5, 2])), momentum=0.8, size=SIZE, path=None, count=3)
+    moved.reshard([part])
+    mine = torch.tensor([5, 2])
+    assert moved.chosen
+    assert torch.equal(moved.kept(mine), store.kept(mine))
+    assert torch.equal(moved.read(mine, crops(2), GRID), store.read(mine, crops(2), GRID))
+
+
+def test_a_few_classes_state_their_bytes(tmp_path):
+    store = heatmaps(tmp_path / "heatmaps.u8", count=2)
+    lists = store.state_dict()["classes"].nbytes
+    expected = (tmp_path / "heatmaps.u8").stat().st_size + lists
+    assert Heatmaps.bytes(LABELS, Shard(np.arange(IMAGES)), SIZE, 2) == expected

@@ -105,3 +105,89 @@ def test_different_momenta_for_shared_scores_are_refused():
 def test_heatmaps_have_twice_the_resolution_of_the_maps():
     task, _ = started("an+scl")
     assert task.memory.sizes()["heatmaps"] == 6 * 3 * 4 * 4
+
+
+@pytest.mark.parametrize("term", ["cl", "scl"])
+@pytest.mark.parametrize("distance", ["l1", "l2", "jsd"])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "batchmean", "known"])
+def test_distance_and_reduction_are_those_asked_for(term, distance, reduction):
+    options = {"weight": 1.0, "distance": distance, "reduction": reduction}
+    task, method = started(f"an+{term}", {term: options})
+    prediction = maps_of(EVERYBODY)
+    value = visit(method, task, EVERYBODY, prediction)[term]
+    target = one_hot() if term == "cl" else one_hot()[:, :, None, None].expand(-1, -1, *GRID)
+    seen = prediction.logits if term == "cl" else prediction.maps
+    labels = batch_of(EVERYBODY).labels
+    expected = consistency(seen, labels, target, distance=distance, reduction=reduction)
+    assert float(value) == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"distance": "cosine"}, "option distance of the method 'scl' is 'cosine'; give one of l1, l2, jsd"),
+        ({"reduction": "none"}, "option reduction of the method 'scl' is 'none'; give one of mean, sum"),
+        ({"rounding": "up"}, "option rounding of the method 'scl' is 'up'; give one of nearest, stochastic"),
+    ],
+)
+def test_words_that_an_option_does_not_know_are_refused(options, message):
+    with pytest.raises(TagfillError, match=message):
+        create("an+scl", {"scl": options})
+
+
+def test_a_few_classes_are_settled_by_the_scores_of_the_first_epoch():
+    """Until then there is no term; then those with the highest scores and the annotated one, for good."""
+    task, method = started("an+scl", {"scl": {"weight": 1.0, "classes_per_image": 2}})
+    first, second = maps_of(EVERYBODY), maps_of(EVERYBODY, seed=1)
+    assert visit(method, task, EVERYBODY, first)["scl"] == 0
+    scores = task.memory.scores(momentum=0.8).values.float()
+    method.begin_epoch(2)
+    kept = task.memory.heatmaps(momentum=0.8, size=4, classes_per_image=2).kept(torch.arange(6))
+    expected = (scores + 2 * one_hot()).topk(2).indices.sort(1).values
+    assert torch.equal(kept, expected)
+    value = visit(method, task, EVERYBODY, second)["scl"]
+    target = one_hot().gather(1, kept)[:, :, None, None].expand(-1, -1, *GRID)
+    maps = second.maps.gather(1, kept[:, :, None, None].expand(-1, -1, *GRID))
+    assert float(value) == pytest.approx(
+        float(consistency(maps, batch_of(EVERYBODY).labels.gather(1, kept), target)), rel=1e-5
+    )
+    method.begin_epoch(3)
+    assert torch.equal(task.memory.heatmaps(momentum=0.8, size=4, classes_per_image=2).kept(torch.arange(6)), kept)
+
+
+def test_a_few_classes_are_settled_at_once_after_a_warm_up():
+    task, warmup = started("en", {"en": {"warmup": True}})
+    visit(warmup, task, EVERYBODY, maps_of(EVERYBODY))
+    _, method = started("en+scl", {"scl": {"classes_per_image": 1}}, memory=task.memory)
+    assert float(visit(method, task, EVERYBODY, maps_of(EVERYBODY))["scl"].detach()) > 0
+
+
+def test_heatmaps_of_kept_classes_equal_those_of_all():
+    few, method = started("an+scl", {"scl": {"classes_per_image": 2}})
+    visit(method, few, EVERYBODY, maps_of(EVERYBODY))
+    method.begin_epoch(2)
+    every, dense = started("an+scl")
+    for seed in (1, 2):
+        visit(method, few, EVERYBODY, maps_of(EVERYBODY, seed=seed))
+        visit(dense, every, EVERYBODY, maps_of(EVERYBODY, seed=seed))
+    index, whole = torch.arange(6), Geometry.whole(6)
+    sparse = few.memory.heatmaps(momentum=0.8, size=4, classes_per_image=2)
+    kept = sparse.kept(index)[:, :, None, None].expand(-1, -1, 4, 4)
+    expected = every.memory.heatmaps(momentum=0.8, size=4).read(index, whole, (4, 4)).gather(1, kept)
+    assert torch.equal(sparse.read(index, whole, (4, 4)), expected)
+
+
+def test_the_noise_of_rounding_knows_its_epoch_after_a_resume():
+    prediction, values = maps_of(EVERYBODY), []
+    task, method = started("an+scl", {"scl": {"rounding": "stochastic"}})
+    method.begin_epoch(7)
+    state = method.state_dict()
+    visit(method, task, EVERYBODY, prediction)
+    for restored in (state, {}):
+        other_task, other = started("an+scl", {"scl": {"rounding": "stochastic"}})
+        if restored:
+            other.load_state_dict(restored)
+        visit(other, other_task, EVERYBODY, prediction)
+        values.append(other_task.memory.state_dict()["heatmaps.values"])
+    assert torch.equal(values[0], task.memory.state_dict()["heatmaps.values"])
+    assert not torch.equal(values[1], values[0])

@@ -68,8 +68,8 @@ def test_a_sum_has_the_terms_of_its_parts():
 
 
 def test_a_sum_needs_what_its_parts_need():
-    assert create("en+cl").needs == frozenset()
-    assert create("en+scl").needs == {"maps"}
+    assert create("an+cl").needs == {"memory"}
+    assert create("en+scl").needs == {"maps", "memory", "expected_positives"}
 
 
 def test_the_state_of_each_part_comes_back_to_it():

@@ -10,6 +10,7 @@ from reference.ranking import top_per_class
 from tagfill.contract import LabelMatrix, Prediction
 from tagfill.errors import TagfillError
 from tagfill.losses import assume_negative, expected_negative
+from tagfill.memory import Memory
 from tagfill.methods import create
 
 EVERYBODY = [0, 1, 2, 3, 4, 5]
@@ -25,8 +26,8 @@ LOGITS = torch.tensor(
 )
 
 
-def started(task, **options):
-    method = create("en", {"en": options})
+def started(task, name="en", **options):
+    method = create(name, {name: options})
     method.setup(task)
     method.begin_epoch(1)
     return method
@@ -135,3 +136,100 @@ def test_the_option_comes_before_the_estimate():
 def test_the_expected_number_is_needed():
     with pytest.raises(TagfillError, match=r"'en' needs the expected number .*: set options\.en\.expected, or"):
         started(task_of(expected_positives=None))
+
+
+def test_expected_positives_are_believed_by_ep():
+    """The same choice as EN makes; entries that EN leaves out are pushed up here."""
+    task = task_of(expected_positives=1.5)
+    method = started(task, "ep")
+    visit(method, task, EVERYBODY, Prediction(LOGITS))
+    method.begin_epoch(2)
+    logits = LOGITS.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(method.loss(batch_of(EVERYBODY), Prediction(logits))["ep"], logits)
+    unknown_and_raised = (gradient < 0) & torch.from_numpy(DENSE == -1)
+    assert unknown_and_raised.nonzero().tolist() == [[3, 0], [4, 1]]
+
+
+@pytest.mark.parametrize("name", ["en", "ep"])
+def test_literally_an_observed_positive_outside_the_ranking_is_penalised_but_not_in_the_first_epoch(name):
+    task = task_of(expected_positives=0.5)
+    method = started(task, name, literal=True)
+    first = visit(method, task, EVERYBODY, Prediction(LOGITS))[name]
+    assert first == assume_negative(LOGITS, batch_of(EVERYBODY).labels)
+    method.begin_epoch(2)
+    likely = torch.tensor(top_per_class(task.memory.scores(momentum=0.8).values.tolist(), EVERYBODY, [1, 1, 1]))
+    loss = method.loss(batch_of(EVERYBODY), Prediction(LOGITS))[name]
+    labels = batch_of(EVERYBODY).labels
+    assert loss == expected_negative(LOGITS, labels, likely, also_positive=name == "ep", literal=True)
+    assert loss > expected_negative(LOGITS, labels, likely, also_positive=name == "ep")
+
+
+@pytest.mark.parametrize(("name", "kind", "value"), [("en", "ignored", -1), ("ep", "pseudo-labelled", 1)])
+def test_decisions_are_the_likely_positives_of_the_last_step(name, kind, value):
+    task = task_of(expected_positives=1.5)
+    method = started(task, name)
+    assert method.decisions() is None
+    visit(method, task, EVERYBODY, Prediction(LOGITS))
+    assert len(method.decisions()) == 0
+    method.begin_epoch(2)
+    visit(method, task, [4, 0], Prediction(LOGITS[[4, 0]]))
+    found = method.decisions()
+    assert (found.image.tolist(), found.label.tolist()) == ([4], [1])
+    assert (found.kind.tolist(), found.value.tolist()) == ([kind], [value])
+
+
+def warmed_up() -> Memory:
+    """Scores that a stage with `warmup` left, which is AN in all its epochs."""
+    task = task_of(expected_positives=1.5)
+    method = started(task, warmup=True)
+    for epoch in (1, 2, 3):
+        method.begin_epoch(epoch)
+        assert visit(method, task, EVERYBODY, Prediction(LOGITS))["en"] == assume_negative(
+            LOGITS, batch_of(EVERYBODY).labels
+        )
+    return task.memory
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_scores_of_a_warm_up_are_used_at_once_if_asked_for(saved):
+    memory = warmed_up()
+    if saved:
+        memory = Memory(LABELS, np.arange(6), seed=0, saved=memory.state_dict())
+    assert left_out(started(task_of(memory=memory), use_warmup_scores=True)) == [(3, 0), (4, 1)]
+    assert left_out(started(task_of(memory=memory))) == []
+
+
+def test_without_a_warm_up_there_is_nothing_to_use():
+    assert left_out(started(task_of(), use_warmup_scores=True)) == []
+    fresh = Memory(LABELS, np.arange(6), seed=0)
+    fresh.scores(momentum=0.8)
+    again = Memory(LABELS, np.arange(6), seed=0, saved=fresh.state_dict())
+    assert left_out(started(task_of(memory=again), use_warmup_scores=True)) == []
+
+
+@pytest.mark.parametrize("step", [1, 7])
+def test_ranking_some_classes_at_a_time_changes_nothing(step, monkeypatch):
+    chosen = []
+    for ranked in (1 << 26, 30 * step):
+        monkeypatch.setattr("tagfill.methods.expected_negative._RANKED", ranked)
+        task = task_of(single_positives(30, 5), expected_positives=2.4)
+        method = started(task)
+        visit(method, task, list(range(30)), Prediction(torch.randn(30, 5, generator=torch.Generator().manual_seed(1))))
+        method.begin_epoch(2)
+        chosen.append(task.memory.entries("expected_positives").keys.tolist())
+    assert chosen[0] == chosen[1]
+
+
+def test_a_few_classes_an_image_leave_out_only_what_they_keep():
+    task = task_of(expected_positives=1.5)
+    method = started(task, classes_per_image=2)
+    visit(method, task, EVERYBODY, Prediction(LOGITS))
+    method.begin_epoch(2)
+    assert left_out(method) == [(3, 0), (4, 1)]  # both are the second class of their image
+    assert task.memory.sizes()["scores"] == 6 * 6 * 2
+
+
+def test_the_likely_positives_state_their_bytes_before_there_are_any():
+    task = task_of(expected_positives=1.5)
+    started(task)
+    assert task.memory.sizes()["expected_positives"] == 8 * 9  # three of each class

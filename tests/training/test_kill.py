@@ -28,7 +28,7 @@ def test_every_method_is_in_the_matrix() -> None:
     """A method that keeps state cannot be forgotten: whoever adds one has to put it here, or among the stateless."""
     covered = {name for method in METHODS for name in method.split("+")}
     stateless = {*PLAIN, "ls", "patchml"}
-    shares_scores_with_en = {"cl"}
+    shares_scores_with_en = {"cl", "ep"}
     half_of_se = {"se-l", "se-i"}
     keeps_only_its_epoch = {"ll-r", "ll-ct", "splc"}  # as ll-cp does, besides its overlay
     shares_prior_with_csl = {"p-asl"}

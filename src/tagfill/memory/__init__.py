@@ -15,8 +15,9 @@ from tagfill.errors import TagfillError
 from tagfill.memory.class_distances import ClassDistances
 from tagfill.memory.entries import Entries
 from tagfill.memory.estimates import Estimates
-from tagfill.memory.heatmaps import Heatmaps
+from tagfill.memory.heatmaps import Heatmaps, Rounding
 from tagfill.memory.journal import JournaledArray
+from tagfill.memory.kept_scores import KeptScores
 from tagfill.memory.neighbours import Neighbours
 from tagfill.memory.overlay import ChangedLabels
 from tagfill.memory.prior import Prior, read_prior
@@ -30,6 +31,7 @@ __all__ = [
     "Estimates",
     "Heatmaps",
     "JournaledArray",
+    "KeptScores",
     "Memory",
     "Neighbours",
     "Prior",
@@ -90,24 +92,42 @@ class Memory:
         self._bytes: dict[str, int] = {}
         self._written: set[str] = set()
 
-    def scores(self, *, momentum: float) -> Scores:
-        """Running probabilities of each image and class."""
+    def scores(self, *, momentum: float, classes_per_image: int | None = None) -> Scores | KeptScores:
+        """Running probabilities of each image and class, or of a few classes an image."""
+        count = self._few(classes_per_image)
+        options = {"momentum": momentum, "classes_per_image": count}
+        if count is None:
+            size = Scores.bytes(self._labels, self._shard)
+            return self._get("scores", options, size, lambda: Scores(self._labels, self._shard, momentum=momentum))
         return self._get(
             "scores",
-            {"momentum": momentum},
-            Scores.bytes(self._labels, self._shard),
-            lambda: Scores(self._labels, self._shard, momentum=momentum),
+            options,
+            KeptScores.bytes(self._shard, count),
+            lambda: KeptScores(self._labels, self._shard, momentum=momentum, count=count),
         )
 
-    def heatmaps(self, *, momentum: float, size: int) -> Heatmaps:
-        """Running class maps of each image, size×size."""
+    def heatmaps(
+        self, *, momentum: float, size: int, classes_per_image: int | None = None, rounding: Rounding = "nearest"
+    ) -> Heatmaps:
+        """Running class maps of each image, size×size, of all classes or of a few."""
         path = None if self._folder is None else self._folder / "heatmaps.u8"
         resume = self._disk is not None and "heatmaps" in self._disk[1]
+        count = self._few(classes_per_image)
         return self._get(
             "heatmaps",
-            {"momentum": momentum, "size": size},
-            Heatmaps.bytes(self._labels, self._shard, size),
-            lambda: Heatmaps(self._labels, self._shard, momentum=momentum, size=size, path=path, resume=resume),
+            {"momentum": momentum, "size": size, "classes_per_image": count, "rounding": rounding},
+            Heatmaps.bytes(self._labels, self._shard, size, count),
+            lambda: Heatmaps(
+                self._labels,
+                self._shard,
+                momentum=momentum,
+                size=size,
+                path=path,
+                resume=resume,
+                count=count,
+                rounding=rounding,
+                seed=self._seed,
+            ),
         )
 
     def estimates(self) -> Estimates:
@@ -119,9 +139,10 @@ class Memory:
             lambda: Estimates(self._labels, self._shard, seed=self._seed),
         )
 
-    def entries(self, name: str) -> Entries:
-        """A sparse set of (image, class) entries; it starts empty."""
-        return self._get(name, {}, 0, lambda: Entries(self._shard, self._labels.width))
+    def entries(self, name: str, *, most: int | None = None) -> Entries:
+        """A sparse set of at most so many (image, class) entries; it starts empty."""
+        size = Entries.bytes(self._labels, self._shard, most)
+        return self._get(name, {}, size, lambda: Entries(self._shard, self._labels.width))
 
     def neighbours(self, *, count: int) -> Neighbours:
         """The nearest images of each image; whoever finds them not ready fills them."""
@@ -197,16 +218,23 @@ class Memory:
         for array in self._files().values():
             array.close()
 
+    def _few(self, classes_per_image: int | None) -> int | None:
+        """How many classes an image keeps; None for all, also where as many are asked for as there are."""
+        few = classes_per_image is not None and classes_per_image < self._labels.width
+        return classes_per_image if few else None
+
     def _files(self) -> dict[str, JournaledArray]:
         found = {name: getattr(store, "disk", None) for name, store in self._stores.items()}
         return {name: array for name, array in found.items() if array is not None}
 
     def _get(self, name: str, options: dict[str, Any], size: int, make: Callable[[], S]) -> S:
         if name in self._stores:
-            if self._options[name] != options:
+            there = self._options[name]
+            if differing := [option for option in options if there[option] != options[option]]:
+                one, other = ({option: made[option] for option in differing} for made in (there, options))
                 raise TagfillError(
-                    f"Two methods of this run want different '{name}' memories ({self._options[name]} and {options}); "
-                    "give both the same options."
+                    f"Two methods of this run want different '{name}' memories ({one} and {other}); give both the "
+                    "same options."
                 )
             return self._stores[name]  # type: ignore[return-value]
         self._afford(name, size)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from tagfill.contract import POSITIVE, LabelMatrix
 from tagfill.memory.shard import SavedPart, Shard
 
 
@@ -22,9 +24,29 @@ class Entries:
     def __len__(self) -> int:
         return len(self.keys)
 
+    @staticmethod
+    def bytes(labels: LabelMatrix, shard: Shard, most: int | None) -> int:
+        """What at most `most` entries take; by default, every entry of the shard."""
+        every = len(shard) * labels.width
+        return 8 * (every if most is None else min(most, every))
+
     def replace(self, mask: Tensor) -> None:
         """Hold exactly the entries of an n×L mask over this rank's images, in the order of its shard."""
         self.keys = np.flatnonzero(mask.cpu().numpy())
+
+    def replace_by_columns(self, masks: Iterable[tuple[int, Tensor]]) -> None:
+        """The same for a mask that comes in parts: the first class of each, and n×c entries."""
+        keys: list[NDArray[np.int64]] = []
+        for first, mask in masks:
+            row, column = np.nonzero(mask.cpu().numpy())
+            keys.append(row * self._width + column + first)
+        self.keys = np.sort(np.concatenate(keys)) if keys else np.empty(0, dtype=np.int64)
+
+    def replace_by_positives(self, labels: LabelMatrix) -> None:
+        """Hold the labels that are known to be present."""
+        entry, row = labels.entries(self._shard.index)
+        chosen = labels.values[entry] == POSITIVE
+        self.keys = row[chosen] * self._width + labels.classes[entry[chosen]]
 
     def clear(self) -> None:
         """Hold nothing."""

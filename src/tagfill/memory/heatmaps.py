@@ -4,7 +4,11 @@
 
 H has W×W cells for the full image, W twice the grid of the class maps, in steps of 1/255. It starts at 1 for
 an annotated class and 0 for the others. Rounded to the nearest step with μ = 0.8 it can neither fall below 2/255
-nor rise above 253/255.
+nor rise above 253/255; rounded at random, up with the probability of what is cut off, it is right in the mean and
+reaches both ends. That noise depends on the seed, the image and the epoch alone.
+
+With many classes an image keeps a few of them: its annotated ones, and those of the highest running scores at the
+moment when `choose` is called. Before that moment there are no heatmaps.
 
 Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label Annotations, WACV 2023.
 """
@@ -13,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -20,15 +25,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tagfill.contract import POSITIVE, Geometry, LabelMatrix
+from tagfill.draws import generator
 from tagfill.memory.journal import JournaledArray
+from tagfill.memory.kept_scores import KeptScores, check_room, highest
 from tagfill.memory.resampling import cut, paste
+from tagfill.memory.scores import Scores
 from tagfill.memory.shard import SavedPart, Shard
+
+Rounding = Literal["nearest", "stochastic"]
 
 _BLOCK = 256
 
 
 class Heatmaps:
-    """n×L×W×W heatmaps in steps of 1/255, in memory or in a file.
+    """n×k×W×W heatmaps in steps of 1/255, in memory or in a file.
 
     Args:
         labels: of the training images.
@@ -37,38 +47,80 @@ class Heatmaps:
         size: W.
         path: keep them in this file with undo journals; None keeps them in memory.
         resume: the file exists; its content is restored by rolling it back to a checkpoint.
+        count: k, classes that an image keeps; None keeps all L.
+        rounding: to the nearest step, or at random.
+        seed: of what is random.
+
+    Attributes:
+        chosen: whether it is settled which classes an image keeps.
     """
 
     def __init__(
-        self, labels: LabelMatrix, shard: Shard, *, momentum: float, size: int, path: Path | None, resume: bool = False
+        self,
+        labels: LabelMatrix,
+        shard: Shard,
+        *,
+        momentum: float,
+        size: int,
+        path: Path | None,
+        resume: bool = False,
+        count: int | None = None,
+        rounding: Rounding = "nearest",
+        seed: int = 0,
     ) -> None:
+        if count is not None:
+            check_room(labels, count, "heatmaps")
         self.momentum = momentum
         self.size = size
-        self._shard = shard
-        self._shape = (len(shard), labels.width, size, size)
+        self.chosen = count is None
+        self._labels, self._shard = labels, shard
+        self._rounding, self._seed = rounding, seed
+        self._shape = (len(shard), labels.width if count is None else count, size, size)
+        self._classes = None if count is None else torch.full((len(shard), count), -1, dtype=torch.int32)
         self.disk = None if path is None else JournaledArray(path, self._shape, create=not resume)
         self._values = torch.zeros(self._shape if path is None else (0,), dtype=torch.uint8)
-        if not resume:
-            self._fill(labels)
+        if not resume and count is None:
+            self._fill()
 
     @staticmethod
-    def bytes(labels: LabelMatrix, shard: Shard, size: int) -> int:
-        """What the heatmaps of a shard take, in memory or on disk."""
-        return len(shard) * labels.width * size * size
+    def bytes(labels: LabelMatrix, shard: Shard, size: int, count: int | None = None) -> int:
+        """What the heatmaps of a shard take, in memory or on disk, and the list of kept classes."""
+        maps = len(shard) * (labels.width if count is None else count) * size * size
+        return maps if count is None else maps + 4 * len(shard) * count
+
+    def choose(self, scores: Scores | KeptScores) -> None:
+        """Settle which classes each image keeps, by its scores as of now, and begin their heatmaps."""
+        assert self._classes is not None
+        for rows in self._blocks():
+            annotated = torch.from_numpy(self._labels.rows(self._shard.index[rows]) == POSITIVE)
+            current = scores.read(torch.from_numpy(self._shard.index[rows]))
+            self._classes[torch.from_numpy(rows)] = highest(current, annotated, self._classes.shape[1]).int()
+        self.chosen = True
+        self._fill()
+
+    def kept(self, index: Tensor) -> Tensor | None:
+        """The classes that these images keep, B×k ascending; None where all are kept."""
+        return None if self._classes is None else self._classes[torch.from_numpy(self._shard.rows(index))].long()
 
     def read(self, index: Tensor, geometry: Geometry, grid: tuple[int, int]) -> Tensor:
-        """What these views show of their images' heatmaps, B×L×G×G in [0, 1]."""
-        return cut(self._get(self._shard.rows(index)), geometry, grid)
+        """What these views show of their images' heatmaps, B×k×G×G in [0, 1]."""
+        return cut(torch.from_numpy(self._get(self._shard.rows(index))).float() / 255, geometry, grid)
 
-    def update(self, index: Tensor, geometry: Geometry, probabilities: Tensor) -> None:
-        """Move the visible part of these images' heatmaps towards new maps, B×L×G×G."""
+    def update(self, index: Tensor, geometry: Geometry, probabilities: Tensor, epoch: int = 0) -> None:
+        """Move the visible part of these images' heatmaps towards new maps, B×k×G×G."""
         rows = self._shard.rows(index)
-        past = self._get(rows)
+        past = torch.from_numpy(self._get(rows))
         seen, visible = paste(probabilities.float().cpu(), geometry, self.size)
-        self._put(rows, torch.where(visible, self.momentum * past + (1 - self.momentum) * seen, past))
+        steps = self.momentum * past.float() + (1 - self.momentum) * 255 * seen
+        if self._rounding == "stochastic":
+            steps = (steps + self._noise(index, epoch)).floor().clamp(0, 255)
+        self._put(rows, torch.where(visible, steps.round().to(torch.uint8), past).numpy())
 
     def reshard(self, parts: Sequence[SavedPart]) -> None:
         """Take over what other processes kept, in memory or in files."""
+        if self._classes is not None:
+            self._classes = self._shard.collect(parts, "classes")
+            self.chosen = bool(parts[0].tensors["chosen"])
         for part in parts:
             stored: NDArray[np.uint8]
             if "heatmaps" in part.files:
@@ -80,30 +132,48 @@ class Heatmaps:
             for start in range(0, len(theirs), _BLOCK):
                 chosen = theirs[start : start + _BLOCK]
                 rows = np.searchsorted(self._shard.index, part.shard.index[chosen])
-                self._put(rows, torch.from_numpy(np.asarray(stored[chosen])).float() / 255)
+                self._put(rows, np.asarray(stored[chosen]))
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The heatmaps if they are in memory; those on disk stay there."""
-        return {} if self.disk is not None else {"values": self._values}
+        """The heatmaps if they are in memory, for those on disk stay there; and which classes are kept."""
+        state = {} if self.disk is not None else {"values": self._values}
+        if self._classes is not None:
+            state |= {"classes": self._classes, "chosen": torch.tensor(self.chosen)}
+        return state
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Take back saved heatmaps."""
         if self.disk is None:
             self._values.copy_(state["values"])
+        if self._classes is not None:
+            self._classes.copy_(state["classes"])
+            self.chosen = bool(state["chosen"])
 
-    def _fill(self, labels: LabelMatrix) -> None:
-        for start in range(0, len(self._shard), _BLOCK):
-            rows = np.arange(start, min(start + _BLOCK, len(self._shard)))
-            observed = torch.from_numpy(labels.rows(self._shard.index[rows]) == POSITIVE)
-            self._put(rows, observed[:, :, None, None].expand(-1, -1, self.size, self.size).float())
+    def _noise(self, index: Tensor, epoch: int) -> Tensor:
+        """Numbers in [0, 1) for each cell of these images."""
+        rows = [
+            generator(self._seed, "rounding", epoch, image).random(self._shape[1:], dtype=np.float32)
+            for image in index.tolist()
+        ]
+        return torch.from_numpy(np.stack(rows)) if rows else torch.zeros(0, *self._shape[1:])
 
-    def _get(self, rows: NDArray[np.int64]) -> Tensor:
-        stored = self._values[torch.from_numpy(rows)] if self.disk is None else torch.from_numpy(self.disk.read(rows))
-        return stored.float() / 255
+    def _fill(self) -> None:
+        for rows in self._blocks():
+            observed = torch.from_numpy(self._labels.rows(self._shard.index[rows]) == POSITIVE)
+            if self._classes is not None:
+                observed = observed.gather(1, self._classes[torch.from_numpy(rows)].long())
+            steps = 255 * observed.to(torch.uint8)[:, :, None, None].expand(-1, -1, self.size, self.size)
+            self._put(rows, steps.numpy())
 
-    def _put(self, rows: NDArray[np.int64], maps: Tensor) -> None:
-        steps = (maps * 255).round().to(torch.uint8)
+    def _blocks(self) -> list[NDArray[np.int64]]:
+        starts = range(0, len(self._shard), _BLOCK)
+        return [np.arange(start, min(start + _BLOCK, len(self._shard))) for start in starts]
+
+    def _get(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+        return self._values[torch.from_numpy(rows)].numpy() if self.disk is None else self.disk.read(rows)
+
+    def _put(self, rows: NDArray[np.int64], steps: NDArray[np.uint8]) -> None:
         if self.disk is None:
-            self._values[torch.from_numpy(rows)] = steps
+            self._values[torch.from_numpy(rows)] = torch.from_numpy(steps)
         else:
-            self.disk.write(rows, steps.numpy())
+            self.disk.write(rows, steps)

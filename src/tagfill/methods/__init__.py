@@ -15,7 +15,7 @@ from torch import Tensor
 from tagfill.contract import Batch, Decisions, Method, Prediction, Task
 from tagfill.errors import TagfillError, unknown_name
 from tagfill.methods.consistency import Consistency, SpatialConsistency
-from tagfill.methods.expected_negative import ExpectedNegative
+from tagfill.methods.expected_negative import ExpectedNegative, ExpectedPositive
 from tagfill.methods.large_loss import PermanentCorrection, Rejection, TemporaryCorrection
 from tagfill.methods.patchml import PatchML
 from tagfill.methods.plain import PLAIN
@@ -34,6 +34,7 @@ METHODS: dict[str, Callable[..., Method]] = {
     "csl": ClassAwareSelective,
     "splc": Splc,
     "en": ExpectedNegative,
+    "ep": ExpectedPositive,
     "cl": Consistency,
     "scl": SpatialConsistency,
     "se": se,
@@ -52,8 +53,8 @@ def create(name: str, options: Mapping[str, Mapping[str, Any]] | None = None) ->
         name: one name, or several joined by `+`.
         options: of each method, by its name.
 
-    >>> create("en+scl", {"scl": {"weight": 0.1}}).needs
-    frozenset({'maps'})
+    >>> sorted(create("en+scl", {"scl": {"weight": 0.1}}).needs)
+    ['expected_positives', 'maps', 'memory']
     """
     names = name.split("+")
     for part in names:

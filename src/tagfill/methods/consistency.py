@@ -5,42 +5,73 @@
 
 Targets are read before this visit changes them and have no gradient. Both are terms to add to a method that learns
 from labels, as in `en+scl`; the weight γ is 0.1 or 1 in the paper, chosen on validation. The paper writes a norm; here
-it is a mean over all entries, because a sum over thousands of cells would drown the other term.
+it is a mean over all entries, because a sum over thousands of cells would drown the other term (`reduction`).
+
+With many classes, SCL keeps heatmaps of a few classes an image, settled by the running scores at the start of the first
+epoch that finds any: those of a warm-up stage, or else of the first epoch. Other classes have no term, and until then
+there is none at all.
 
 Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label Annotations, WACV 2023.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
+import torch
 from torch import Tensor
 
 from tagfill import losses
 from tagfill.contract import Batch, Prediction, Task
-from tagfill.errors import TagfillError
+from tagfill.errors import TagfillError, one_of
+from tagfill.losses.consistency import Distance
+from tagfill.memory.heatmaps import Rounding
 from tagfill.methods.stateless import Stateless
+
+Reduction = Literal["mean", "sum", "batchmean", "known"]
 
 
 class Consistency(Stateless):
     """Consistency of image scores.
 
     Args:
-        weight: γ, the weight of the term.
+        weight: γ, the weight of the term; 0 only keeps scores.
         momentum: μ of the running scores.
+        distance: `l1`, `l2` or `jsd`.
+        reduction: `mean` over all entries, or another of the losses' reductions.
+        classes_per_image: keep the scores of so many classes an image; None keeps all.
     """
 
-    def __init__(self, *, weight: float = 0.1, momentum: float = 0.8) -> None:
+    needs = frozenset({"memory"})
+
+    def __init__(
+        self,
+        *,
+        weight: float = 0.1,
+        momentum: float = 0.8,
+        distance: Distance = "l1",
+        reduction: Reduction = "mean",
+        classes_per_image: int | None = None,
+    ) -> None:
+        _check("cl", distance, reduction)
         self._weight = weight
         self._momentum = momentum
+        self._distance: Distance = distance
+        self._reduction: Reduction = reduction
+        self._classes_per_image = classes_per_image
 
     def setup(self, task: Task) -> None:
         """Ask for the running scores, which `en` shares."""
         self._memory = task.memory
-        self._scores = task.memory.scores(momentum=self._momentum)
+        self._scores = task.memory.scores(momentum=self._momentum, classes_per_image=self._classes_per_image)
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """Distance of the predictions to the running scores."""
         target = self._scores.read(batch.index).to(prediction.logits.device)
-        return {"cl": self._weight * losses.consistency(prediction.logits, batch.labels, target)}
+        value = losses.consistency(
+            prediction.logits, batch.labels, target, distance=self._distance, reduction=self._reduction
+        )
+        return {"cl": self._weight * value}
 
     def observe(self, batch: Batch, prediction: Prediction) -> None:
         """Update the running scores."""
@@ -52,34 +83,100 @@ class SpatialConsistency(Stateless):
     """Consistency of class maps across crops and flips.
 
     Args:
-        weight: γ, the weight of the term.
+        weight: γ, the weight of the term; 0 only keeps heatmaps.
         momentum: μ of the running heatmaps.
+        distance: `l1`, `l2` or `jsd`.
+        reduction: `mean` over all entries, or another of the losses' reductions.
+        rounding: of heatmaps to 8 bits: `nearest`, or `stochastic`.
+        classes_per_image: keep heatmaps of so many classes an image; None keeps all.
+        scores_momentum: μ of the running scores that `classes_per_image` is settled by, as of `en`.
+        scores_per_image: of how many classes those scores are kept, as of `en`.
     """
 
-    needs = frozenset({"maps"})
+    needs = frozenset({"maps", "memory"})
 
-    def __init__(self, *, weight: float = 0.1, momentum: float = 0.8) -> None:
+    def __init__(
+        self,
+        *,
+        weight: float = 0.1,
+        momentum: float = 0.8,
+        distance: Distance = "l1",
+        reduction: Reduction = "mean",
+        rounding: Rounding = "nearest",
+        classes_per_image: int | None = None,
+        scores_momentum: float = 0.8,
+        scores_per_image: int | None = None,
+    ) -> None:
+        _check("scl", distance, reduction)
+        one_of("The option rounding of the method 'scl'", rounding, ["nearest", "stochastic"])
         self._weight = weight
         self._momentum = momentum
+        self._distance: Distance = distance
+        self._reduction: Reduction = reduction
+        self._rounding: Rounding = rounding
+        self._classes_per_image = classes_per_image
+        self._scores_options = {"momentum": scores_momentum, "classes_per_image": scores_per_image}
+        self._epoch = 0
 
     def setup(self, task: Task) -> None:
-        """Ask for heatmaps of twice the resolution of the class maps."""
+        """Ask for heatmaps of twice the resolution of the class maps, and for scores if they decide about classes."""
         if task.grid is None:
             raise TagfillError("The method 'scl' needs class maps; choose a head that makes them, such as cam.")
         self._memory = task.memory
         self._grid = task.grid
-        self._heatmaps = task.memory.heatmaps(momentum=self._momentum, size=2 * max(task.grid))
+        self._heatmaps = task.memory.heatmaps(
+            momentum=self._momentum,
+            size=2 * max(task.grid),
+            classes_per_image=self._classes_per_image,
+            rounding=self._rounding,
+        )
+        few = self._classes_per_image is not None
+        self._scores = task.memory.scores(**self._scores_options) if few else None  # type: ignore[arg-type]
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Settle the classes that are kept, once there are scores."""
+        self._epoch = epoch
+        if not self._heatmaps.chosen and self._scores is not None and self._scores.visited:
+            self._heatmaps.choose(self._scores)
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """Distance of the class maps to what the view shows of the running heatmaps."""
         if not batch.geometry.exact.all():
             raise TagfillError("The method 'scl' needs views that are exact crops and flips; drop strong augmentation.")
         assert prediction.maps is not None
-        target = self._heatmaps.read(batch.index, batch.geometry, self._grid).to(prediction.maps.device)
-        return {"scl": self._weight * losses.consistency(prediction.maps, batch.labels, target)}
+        if not self._heatmaps.chosen:
+            return {"scl": 0.0 * prediction.maps.sum()}
+        maps, labels = self._kept(batch, prediction.maps)
+        target = self._heatmaps.read(batch.index, batch.geometry, self._grid).to(maps.device)
+        value = losses.consistency(maps, labels, target, distance=self._distance, reduction=self._reduction)
+        return {"scl": self._weight * value}
 
     def observe(self, batch: Batch, prediction: Prediction) -> None:
         """Update the part of the heatmaps that the views showed."""
         assert prediction.maps is not None
-        if self._memory.first_write("heatmaps"):
-            self._heatmaps.update(batch.index, batch.geometry, prediction.maps.sigmoid())
+        if self._scores is not None and self._memory.first_write("scores"):
+            self._scores.update(batch.index, prediction.logits.sigmoid())
+        if self._heatmaps.chosen and self._memory.first_write("heatmaps"):
+            maps, _ = self._kept(batch, prediction.maps)
+            self._heatmaps.update(batch.index, batch.geometry, maps.sigmoid(), self._epoch)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The epoch, which the noise of rounding depends on."""
+        return {"epoch": torch.tensor(self._epoch)}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take back the epoch."""
+        self._epoch = int(state["epoch"])
+
+    def _kept(self, batch: Batch, maps: Tensor) -> tuple[Tensor, Tensor]:
+        """Maps and labels of the classes that have heatmaps."""
+        kept = self._heatmaps.kept(batch.index)
+        if kept is None:
+            return maps, batch.labels
+        kept = kept.to(maps.device)
+        return maps.gather(1, kept[:, :, None, None].expand(-1, -1, *maps.shape[2:])), batch.labels.gather(1, kept)
+
+
+def _check(name: str, distance: str, reduction: str) -> None:
+    one_of(f"The option distance of the method '{name}'", distance, ["l1", "l2", "jsd"])
+    one_of(f"The option reduction of the method '{name}'", reduction, ["mean", "sum", "batchmean", "known"])
