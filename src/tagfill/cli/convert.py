@@ -1,0 +1,80 @@
+"""Convert a published PyTorch file into a model folder, or the weights of a backbone into a safetensors file.
+
+Example: `tagfill convert q2l q2l-resnet101.pth --classes coco --out q2l-coco`
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tagfill.cli import keywords, options, terminal
+from tagfill.errors import TagfillError, unknown_name
+
+_BACKBONE = "backbone"
+
+
+def convert(
+    source: Annotated[str, typer.Argument(help="`q2l`, `mlspl`, `tscam`, or `backbone` for weights alone.")],
+    file: Annotated[Path, typer.Argument(help="The PyTorch file; nothing in it is executed.")],
+    out: Annotated[Path, typer.Option(help="The model folder to make; for `backbone`, the safetensors file.")],
+    classes: Annotated[
+        Path | None, typer.Option(help="A text file with a class a line, or a dataset folder; not for `backbone`.")
+    ] = None,
+    given: keywords.Options = None,
+    force: options.Force = False,
+) -> None:
+    """Convert."""
+    from tagfill.models.converting import SOURCES, read_checkpoint
+
+    if source == _BACKBONE:
+        _weights_alone(file, out, given or [], force)
+        return
+    if source not in SOURCES:
+        raise unknown_name("source of models", source, [*SOURCES, _BACKBONE])
+    function, what = SOURCES[source], f"source '{source}'"
+    values = keywords.parse(function, given or [], what)
+    if classes is None:
+        raise TagfillError("The file does not name its classes; give --classes, a text file or a dataset folder.")
+    names = _class_names(classes)
+    options.require_empty(out, force)
+    model = function(read_checkpoint(file), names, **values)
+    model.save(out)
+    assert model.backbone is not None
+    height, width = model.backbone.preprocessing.size
+    what = f"{model.backbone.name} with the head '{model.head_name}'"
+    terminal.show(f"{out}: {what}, {len(names)} classes, images of {height}×{width} pixels")
+
+
+def _weights_alone(file: Path, out: Path, given: list[str], force: bool) -> None:
+    from safetensors.torch import save
+
+    from tagfill.files import replacing
+    from tagfill.models.converting import read_checkpoint
+
+    if given:
+        raise TagfillError(f"The source '{_BACKBONE}' has no options; leave out --option {given[0]}.")
+    if out.suffix != ".safetensors":
+        raise TagfillError(f"--out {out} is not the name of a safetensors file; let it end in .safetensors.")
+    if out.exists() and not force:
+        raise TagfillError(f"{out} exists; choose another --out, or give --force to replace it.")
+    weights = read_checkpoint(file).weights
+    with replacing(out) as target:
+        target.write(save({name: value.clone().contiguous() for name, value in weights.items()}))
+    terminal.show(f"{out}: {len(weights)} tensors")
+
+
+def _class_names(path: Path) -> list[str]:
+    if path.is_dir():
+        from tagfill.annotations import Dataset
+
+        return list(Dataset.open(path).classes)
+    if not path.is_file():
+        raise TagfillError(f"There is no file or dataset folder {path}; give one to --classes.")
+    names = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise TagfillError(f"{path} names the class '{twice[0]}' twice.")
+    return names

@@ -1,0 +1,64 @@
+"""Reading a PyTorch file of somebody else's, without executing anything in it.
+
+`torch.load` with `weights_only` builds tensors and plain containers alone; an `argparse.Namespace`, which many training
+scripts save beside their weights, is the one exception, and holds plain values itself. There is no other way in: a file
+that needs more is refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tagfill.errors import TagfillError
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a file holds.
+
+    Attributes:
+        path: of the file, for errors.
+        weights: by name, without the prefix `module.` of models that trained on several devices.
+        settings: of the script that wrote it, if it saved any.
+    """
+
+    path: Path
+    weights: dict[str, Tensor]
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Weights and settings of a PyTorch file: a state dict, or a dictionary with one as `state_dict` or `model`."""
+    content = _read(path)
+    if not isinstance(content, Mapping):
+        raise TagfillError(f"{path} holds a {type(content).__name__}, not weights by name; save a state dict.")
+    weights = next((content[key] for key in ("state_dict", "model") if isinstance(content.get(key), Mapping)), content)
+    settings = next((vars(value) for value in content.values() if isinstance(value, argparse.Namespace)), {})
+    for name, value in weights.items():
+        if not isinstance(value, Tensor):
+            raise TagfillError(f"{path} holds {name}, which is no tensor; save a state dict.")
+    return Checkpoint(path, {str(name).removeprefix("module."): value for name, value in weights.items()}, settings)
+
+
+def _read(path: Path) -> Any:
+    if not path.is_file():
+        raise TagfillError(f"There is no file {path}.")
+    try:
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        reason = str(error).partition("WeightsUnpickler error: ")[2].partition("\n")[0].strip() or "not a pickle"
+        raise TagfillError(
+            f"{path} is not a file of tensors alone ({reason}), and nothing else is read from a PyTorch file; "
+            "where you trust it, save its state dict alone."
+        ) from None
+    except (RuntimeError, EOFError, ValueError, KeyError) as error:
+        raise TagfillError(f"{path} cannot be read as a PyTorch file ({error or type(error).__name__}).") from None

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+import torch
+
+from tagfill.errors import TagfillError
+from tagfill.models.converting import read_checkpoint
+from tagfill.models.converting.resnet import resnet_of
+
+
+class Trap:
+    """Leaves a mark where it is executed."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self):
+        return Path.touch, (self.mark,)
+
+
+def saved(content, tmp_path) -> Path:
+    torch.save(content, tmp_path / "model.pth")
+    return tmp_path / "model.pth"
+
+
+@pytest.mark.parametrize("key", ["state_dict", "model"])
+def test_weights_are_found_below_a_key_without_their_prefix(tmp_path, key):
+    checkpoint = read_checkpoint(saved({"epoch": 3, key: {"module.fc.weight": torch.ones(2)}}, tmp_path))
+    assert list(checkpoint.weights) == ["fc.weight"]
+    assert checkpoint.settings == {}
+
+
+def test_a_namespace_beside_the_weights_gives_the_settings(tmp_path):
+    content = {"state_dict": {"w": torch.ones(2)}, "args": argparse.Namespace(nheads=8, amp=True)}
+    assert read_checkpoint(saved(content, tmp_path)).settings == {"nheads": 8, "amp": True}
+
+
+def test_nothing_in_a_file_is_executed(tmp_path):
+    path = saved({"w": torch.ones(2), "trap": Trap(tmp_path / "mark")}, tmp_path)
+    with pytest.raises(TagfillError, match=r"is not a file of tensors alone .* save its state dict alone"):
+        read_checkpoint(path)
+    assert not (tmp_path / "mark").exists()
+
+
+def test_a_trap_inside_the_namespace_is_not_executed_either(tmp_path):
+    content = {"state_dict": {"w": torch.ones(2)}, "args": argparse.Namespace(trap=Trap(tmp_path / "mark"))}
+    with pytest.raises(TagfillError, match="is not a file of tensors alone"):
+        read_checkpoint(saved(content, tmp_path))
+    assert not (tmp_path / "mark").exists()
+
+
+def test_a_namespace_is_allowed_here_only(tmp_path):
+    read_checkpoint(saved({"state_dict": {"w": torch.ones(2)}, "args": argparse.Namespace()}, tmp_path))
+    assert argparse.Namespace not in torch.serialization.get_safe_globals()
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (torch.ones(2), "holds a Tensor, not weights"),
+        ({"w": torch.ones(2), "epoch": 3}, "holds epoch, which is no tensor"),
+    ],
+)
+def test_a_file_of_something_else_is_refused(tmp_path, content, problem):
+    with pytest.raises(TagfillError, match=problem):
+        read_checkpoint(saved(content, tmp_path))
+
+
+def test_a_file_that_is_no_pytorch_file_is_refused(tmp_path):
+    (tmp_path / "model.pth").write_bytes(b"PK\x03\x04 cut short")
+    with pytest.raises(TagfillError, match=r"model\.pth cannot be read as a PyTorch file|not a file of tensors alone"):
+        read_checkpoint(tmp_path / "model.pth")
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(TagfillError, match=r"There is no file .*gone\.pth"):
+        read_checkpoint(tmp_path / "gone.pth")
+
+
+def test_an_unknown_resnet_is_refused():
+    with pytest.raises(TagfillError, match=r"not hold a ResNet of 18, .* its stages have \(9, 0, 0, 0\) blocks"):
+        resnet_of(Path("w.pth"), ["layer1.8.conv1.weight"])

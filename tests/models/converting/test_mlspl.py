@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from models.converting import published
+from tagfill.errors import TagfillError
+from tagfill.models import Classifier
+from tagfill.models.converting import SOURCES, read_checkpoint
+
+CLASSES = ["cat", "dog", "owl"]
+PIXELS = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+def converted(state, tmp_path, **options) -> Classifier:
+    torch.save(state, tmp_path / "model.pt")
+    return SOURCES["mlspl"](read_checkpoint(tmp_path / "model.pt"), CLASSES, image_size=64, **options)
+
+
+@pytest.mark.parametrize(("depth", "channels", "inner"), [(18, 512, ""), (18, 512, "fc."), (50, 2048, "")])
+def test_logits_are_those_of_the_published_model(tmp_path, depth, channels, inner):
+    network = published.resnet(depth)
+    state = published.mlspl(network, 3, channels, inner=inner)
+    model = converted(state, tmp_path)
+    features = published.grid_of(network, PIXELS).double().numpy()
+    weight, bias = (state[f"f.linear_classifier.{inner}{name}"].double().numpy() for name in ("weight", "bias"))
+    expected = [[sum(weight[c] * image.mean((1, 2))) + bias[c] for c in range(3)] for image in features]
+    with torch.no_grad():
+        logits = model(PIXELS).logits
+    assert model.backbone.name == f"resnet{depth}"
+    np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_converted_model_is_saved_and_read_like_any_other(tmp_path):
+    model = converted(published.mlspl(published.resnet(), 3), tmp_path)
+    model.save(tmp_path / "folder")
+    with torch.no_grad():
+        torch.testing.assert_close(Classifier.load(tmp_path / "folder")(PIXELS).logits, model(PIXELS).logits)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"f.linear_classifier.weight": None}, r"lacks f\.linear_classifier\.weight"),
+        ({"f.linear_classifier.bias": torch.zeros(4)}, r"f\.linear_classifier\.bias of shape \(4,\); .* needs \(3,\)"),
+        ({"f.feature_extractor.9.weight": torch.zeros(1)}, r"has f\.feature_extractor\.9\.weight, which has no place"),
+        (
+            {"f.feature_extractor.4.1.conv2.weight": None},
+            r"lacks weights for .*\.layer1\.1\.conv2\.weight",
+        ),
+        ({"h.extra": torch.zeros(1)}, r"has h\.extra, which has no place in this model"),
+    ],
+)
+def test_every_tensor_has_its_place(tmp_path, change, problem):
+    state = published.mlspl(published.resnet(), 3) | change
+    with pytest.raises(TagfillError, match=problem):
+        converted({name: value for name, value in state.items() if value is not None}, tmp_path)
+
+
+def test_another_number_of_classes_is_refused(tmp_path):
+    with pytest.raises(TagfillError, match=r"model\.pt has 5 classes, but 3 names were given"):
+        converted(published.mlspl(published.resnet(), 5), tmp_path)
