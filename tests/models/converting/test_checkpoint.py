@@ -40,14 +40,16 @@ def test_a_namespace_beside_the_weights_gives_the_settings(tmp_path):
 
 def test_nothing_in_a_file_is_executed(tmp_path):
     path = saved({"w": torch.ones(2), "trap": Trap(tmp_path / "mark")}, tmp_path)
-    with pytest.raises(TagfillError, match=r"is not a file of tensors alone .* save its state dict alone"):
+    with pytest.raises(
+        TagfillError, match=r"cannot be read as a PyTorch file of tensors alone .* save its state dict alone"
+    ):
         read_checkpoint(path)
     assert not (tmp_path / "mark").exists()
 
 
 def test_a_trap_inside_the_namespace_is_not_executed_either(tmp_path):
     content = {"state_dict": {"w": torch.ones(2)}, "args": argparse.Namespace(trap=Trap(tmp_path / "mark"))}
-    with pytest.raises(TagfillError, match="is not a file of tensors alone"):
+    with pytest.raises(TagfillError, match="of tensors alone"):
         read_checkpoint(saved(content, tmp_path))
     assert not (tmp_path / "mark").exists()
 
@@ -71,7 +73,7 @@ def test_a_file_of_something_else_is_refused(tmp_path, content, problem):
 
 def test_a_file_that_is_no_pytorch_file_is_refused(tmp_path):
     (tmp_path / "model.pth").write_bytes(b"PK\x03\x04 cut short")
-    with pytest.raises(TagfillError, match=r"model\.pth cannot be read as a PyTorch file|not a file of tensors alone"):
+    with pytest.raises(TagfillError, match=r"model\.pth cannot be read as a PyTorch file"):
         read_checkpoint(tmp_path / "model.pth")
 
 

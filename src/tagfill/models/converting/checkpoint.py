@@ -8,7 +8,6 @@ that needs more is refused.
 from __future__ import annotations
 
 import argparse
-import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,11 +53,9 @@ def _read(path: Path) -> Any:
     try:
         with torch.serialization.safe_globals([argparse.Namespace]):
             return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        reason = str(error).partition("WeightsUnpickler error: ")[2].partition("\n")[0].strip() or "not a pickle"
+    except Exception as error:  # torch raises what its reader, its unpickler or the archive gave, all meaning the same
+        reason = str(error).rpartition("WeightsUnpickler error: ")[2].strip().partition("\n")[0]
         raise TagfillError(
-            f"{path} is not a file of tensors alone ({reason}), and nothing else is read from a PyTorch file; "
-            "where you trust it, save its state dict alone."
+            f"{path} cannot be read as a PyTorch file of tensors alone ({reason or type(error).__name__}), and nothing "
+            "else is ever read from one; where you trust it, save its state dict alone."
         ) from None
-    except (RuntimeError, EOFError, ValueError, KeyError) as error:
-        raise TagfillError(f"{path} cannot be read as a PyTorch file ({error or type(error).__name__}).") from None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tagfill.errors import TagfillError
 
-_RESNETS = {
+_RESNETS: dict[tuple[tuple[int, ...], int], str] = {
     ((2, 2, 2, 2), 2): "resnet18",
     ((3, 4, 6, 3), 2): "resnet34",
     ((3, 4, 6, 3), 3): "resnet50",
