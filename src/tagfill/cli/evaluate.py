@@ -3,6 +3,8 @@
 Example: `tagfill evaluate runs/en-scl scenes --split test`
 
 Example: `tagfill evaluate runs/points scenes --localise --json`
+
+Example: `tagfill evaluate runs/an scenes --boost 5`
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Annotated
 import typer
 
 from tagfill.cli import options, terminal
+from tagfill.errors import TagfillError
 
 
 def evaluate(
@@ -26,6 +29,8 @@ def evaluate(
     maps: Annotated[
         str, typer.Option(help="For --localise: class maps scaled by `minmax`, by `sigmoid`, or `coupled`.")
     ] = "minmax",
+    boost: options.Boost = None,
+    no_boost: Annotated[bool, typer.Option("--no-boost", help="Evaluate without the boost of the model.")] = False,
     workers: options.Workers = 0,
     as_json: options.Json = False,
 ) -> None:
@@ -35,6 +40,9 @@ def evaluate(
     from tagfill import training
     from tagfill.annotations import Dataset
 
+    if boost and no_boost:
+        raise TagfillError("--boost and --no-boost exclude each other; give one of them.")
+    boosting = {"boost": 1.0} if no_boost else options.boost(boost) if boost else {}
     result = training.evaluate(
         run,
         Dataset.open(dataset),
@@ -42,6 +50,7 @@ def evaluate(
         features=features,
         workers=workers,
         localise=maps if localise else None,
+        **boosting,
     )
     if as_json:
         terminal.show_json(result.to_json())

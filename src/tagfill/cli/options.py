@@ -19,6 +19,25 @@ Pretrained = Annotated[
     str,
     typer.Option("--pretrained", help="Weights: `bundled`, `timm` (from its hub), `none`, or a safetensors file."),
 ]
+Boost = Annotated[
+    str | None,
+    typer.Option(metavar="A[,B]", help="BoostLU of the `cam` head: scores of a cell above B (0) are multiplied by A."),
+]
+
+
+def boost(text: str) -> dict[str, float]:
+    """What `--boost A[,B]` means as options of a head.
+
+    >>> boost("5,0.5")
+    {'boost': 5.0, 'boost_from': 0.5}
+    """
+    try:
+        numbers = [float(number) for number in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) not in (1, 2):
+        raise TagfillError(f"--boost {text} is not a number or two; write it as in --boost 5 or --boost 5,0.5.")
+    return dict(zip(("boost", "boost_from"), numbers, strict=False))
 
 
 def weights(pretrained: str) -> bool | str:

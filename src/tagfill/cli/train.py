@@ -27,6 +27,9 @@ def train(
         str | None, typer.Option(help="Weights: `bundled`, `timm` (from its hub), `none`, or a safetensors file.")
     ] = None,
     head: Annotated[str | None, typer.Option(help="See `tagfill list heads`.")] = None,
+    boost: options.Boost = None,
+    boost_train: Annotated[bool | None, typer.Option(help="Boost in training.")] = None,
+    boost_eval: Annotated[bool | None, typer.Option(help="Boost in validation and evaluation.")] = None,
     features: Annotated[Path | None, typer.Option(help="Train on this feature cache instead of images.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1)] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
@@ -84,6 +87,9 @@ def train(
             "val_labels": val_labels,
         }
         content |= {name: value for name, value in given.items() if value is not None}
+        boosting = {"boost_train": boost_train, "boost_eval": boost_eval, **(options.boost(boost) if boost else {})}
+        of_head = {name: value for name, value in boosting.items() if value is not None}
+        content["head_options"] = content.get("head_options", {}) | of_head
         if "dataset" not in content:
             raise TagfillError("Which dataset? Give its folder, a --recipe that names one, or a run to --resume.")
         content.setdefault("method", "an")

@@ -131,6 +131,8 @@ def evaluate(
     features: str | Path | None = None,
     workers: int = 0,
     localise: str | None = None,
+    boost: float | None = None,
+    boost_from: float | None = None,
 ) -> Evaluation:
     """Score a trained model on a split.
 
@@ -141,6 +143,8 @@ def evaluate(
         features: a cache of the dataset's features to use instead of its images.
         workers: processes that decode images.
         localise: also score class maps (mAP-loc): scaled by `minmax`, by `sigmoid`, or `coupled` with attention.
+        boost: α of BoostLU in place of what the model was trained with; 1 is none.
+        boost_from: β likewise.
 
     Example:
         >>> tagfill.evaluate("runs/photos", data, split="test").mean  # doctest: +SKIP
@@ -150,6 +154,8 @@ def evaluate(
     model = Classifier.load(folder / "best" if (folder / "best").is_dir() else folder)
     if model.classes != dataset.classes:
         raise TagfillError(f"The model in {folder} was trained on other classes than dataset {dataset.name} has.")
+    if boost is not None or boost_from is not None:
+        model = _boosted(model, boost, boost_from)
     assert model.backbone is not None
     source: Source
     if features is not None:
@@ -157,7 +163,6 @@ def evaluate(
         if cache.manifest.fingerprint != model.backbone.fingerprint():
             raise TagfillError(f"The feature cache {features} was made by another backbone than the model in {folder}.")
         model.check_use(cached=True)
-        source = FeatureSource(dataset, cache, maps=model.spatial, seed=0)
         source = FeatureSource(dataset, cache, maps=model.spatial or localise is not None, seed=0)
     else:
         source = PixelSource(dataset, model.backbone.preprocessing.size, EVAL, seed=0, workers=workers)
@@ -169,3 +174,10 @@ def evaluate(
     watched = localising.watch(passes, places, found, maps=localise)
     scored = summarise(gather(watched, Ranks(), width), split, dataset.classes)
     return replace(scored, localised=found.compute())
+
+
+def _boosted(model: Classifier, boost: float | None, boost_from: float | None) -> Classifier:
+    """A model that boosts in evaluation as asked for, whatever it was trained with."""
+    given = {name: value for name, value in {"boost": boost, "boost_from": boost_from}.items() if value is not None}
+    kept = {name: value for name, value in model.head.options.items() if name in ("boost", "boost_from")}
+    return model.convert_head("cam", **{**kept, **given, "boost_train": False})

@@ -48,6 +48,7 @@ class Stage(_Part):
     name: str = "main"
     input: Literal["cache", "images"] = "images"
     train: Literal["head", "all"] = "head"
+    freeze: tuple[Literal["stem", "batch-norm"], ...] = ()  # of a backbone that trains, what does not
     epochs: int = Field(10, ge=1)
     method: str | None = None  # in place of the run's own
     options: dict[str, dict[str, Any]] | None = None  # in place of the run's own
@@ -79,6 +80,7 @@ class Recipe(_Part):
     backbone: str = "tf_efficientnet_lite0"
     pretrained: bool | str = "bundled"
     head: str = "cam"
+    head_options: dict[str, Any] = {}
     image_size: int | None = Field(None, ge=32)
     features: str | None = None
     batch_size: int = Field(16, ge=1)  # images of a step, over all processes and parts
@@ -101,6 +103,8 @@ class Recipe(_Part):
         for number, stage in enumerate(stages):
             if stage.input == "cache" and stage.train == "all":
                 raise ValueError(f"stage '{stage.name}' cannot train a backbone on cached features; set input: images")
+            if stage.freeze and stage.train == "head":
+                raise ValueError(f"stage '{stage.name}' trains nothing of the backbone that freeze could exclude")
             if number == 0 and stage.start != Start():
                 raise ValueError(f"stage '{stage.name}' is the first and has nothing to start from")
         return stages

@@ -105,7 +105,7 @@ def enter(setting: Setting, number: int, previous: ActiveStage | None, checkpoin
     full = _classifier(setting, stage, previous, cache)
     full.check_use(maps=maps, cached=cache is not None)
     module = full if cache is None else Classifier(None, full.head, full.head_name, full.classes)
-    module.freeze_backbone(stage.train == "head")
+    module.freeze(backbone=stage.train == "head", stem="stem" in stage.freeze, batch_norm="batch-norm" in stage.freeze)
     labels = setting.dataset.labels("train")
     module.mask_boost(torch.from_numpy(labels.positives > 0))
     if checkpoint is not None:
@@ -198,6 +198,7 @@ def _classifier(setting: Setting, stage: Stage, previous: ActiveStage | None, ca
         pretrained=recipe.pretrained,
         image_size=size,
         seed=recipe.seed,
+        **recipe.head_options,
     )
     assert full.backbone is not None
     if previous is not None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 from pathlib import Path
 from typing import Any
 
 from tagfill.annotations import Dataset
-from tagfill.errors import RunError
+from tagfill.errors import RunError, unknown_name
 from tagfill.loading import FeatureCache
+from tagfill.models import HEADS
 from tagfill.progress import SILENT, Progress
 from tagfill.training.devices import Devices
 from tagfill.training.fitting import fit
@@ -42,7 +44,8 @@ def train(
         lr: learning rate of the only stage, unless `stages` is given.
         out: the run folder; by default a name below `runs/` that tells what the run is.
         progress: told about epochs and steps.
-        **settings: any other field of a recipe (`seed`, `batch_size`, `options`, `stages`, …).
+        **settings: any other field of a recipe (`seed`, `batch_size`, `options`, `stages`, …), or an option of the head
+            (`boost`).
 
     Returns:
         The finished run.
@@ -56,6 +59,8 @@ def train(
     if "stages" not in settings:
         given = "images" if features is None else "cache"
         settings["stages"] = [{"name": "main", "input": given, "epochs": epochs, "optimizer": {"lr": lr}}]
+    of_head = {name: settings.pop(name) for name in _options_of(head) & settings.keys()}
+    settings["head_options"] = {**settings.get("head_options", {}), **of_head}
     recipe = make_recipe(
         {
             "dataset": str(data.folder.absolute() if data.folder else "dataset"),
@@ -68,6 +73,14 @@ def train(
         "the settings",
     )
     return start(data, recipe, out=out, progress=progress)
+
+
+def _options_of(head: str) -> set[str]:
+    """Names of a head's options that are no settings of a recipe."""
+    if head not in HEADS:
+        raise unknown_name("head", head, HEADS)
+    parameters = inspect.signature(HEADS[head]).parameters.values()
+    return {p.name for p in parameters if p.kind is p.KEYWORD_ONLY} - Recipe.model_fields.keys()
 
 
 def start(
