@@ -205,8 +205,8 @@ class Task:
         lr: the current learning rate of the classifier; the loop keeps it up to date.
         memory: per-image state, one object per name.
         ranks: the other processes.
-        predict: an evaluation pass over a split.
-        shard: the images whose state this rank keeps.
+        predict: an evaluation pass over this rank's part of a split, which is `shard` of the training split.
+        shard: the images whose state this rank keeps, ascending.
         frozen_features: N×D float32, pooled features of all training images by the pretrained backbone.
         truth: complete labels of the training images of a simulated dataset, for oracles that say so in `needs`.
     """

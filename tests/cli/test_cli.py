@@ -140,7 +140,21 @@ def test_our_own_fault_is_not_hidden(call: Call, monkeypatch: pytest.MonkeyPatch
 def test_list_names_every_method(call: Call) -> None:
     listed = call("list", "methods", "--json")
 
-    assert {row["name"] for row in json.loads(listed.stdout)} == set(tagfill.methods.METHODS)
+    rows = {row["name"]: row for row in json.loads(listed.stdout)}
+    assert set(rows) == {*tagfill.methods.METHODS, *tagfill.methods.ALIASES}
+    assert rows["ne"]["alias_of"] == "ignore"
+    assert rows["role"]["paper"] == "Cole et al., CVPR 2021"
+    assert rows["role"]["needs"] == ["expected_positives", "memory"]
+    assert rows["an-ls"]["options"] == {"smoothing": 0.1, "eps": 0.0}
+    assert all(row["about"].endswith(".") and row["paper"] for row in rows.values())
+
+
+def test_the_list_of_methods_is_a_table(call: Call) -> None:
+    shown = call("list", "methods").stdout
+
+    assert "Cole et al., CVPR" in shown
+    assert "truth" in shown
+    assert "Another name of ignore." in " ".join(shown.split())
 
 
 @pytest.mark.parametrize("command", ["demo", "import", "inspect", "simulate", "features", "train", "evaluate", "list"])

@@ -59,8 +59,25 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
     "an": lambda g, z, _, **kw: losses.assume_negative(g, z, **kw),
     "an-ls": lambda g, z, _, **kw: losses.assume_negative(g, z, smoothing=0.1, **kw),
     "wan": lambda g, z, _, **kw: losses.assume_negative(g, z, negative_weight=0.25, **kw),
+    "fe": lambda g, z, _, **kw: losses.full_exposure(g, z, **kw),
+    "fe-present": lambda g, z, _, **kw: losses.full_exposure(g, z, unknown_as="present", **kw),
+    "wne": lambda g, z, _, **kw: losses.weighted_known(g, z, **kw),
+    "pr": lambda g, z, _, **kw: losses.pairwise_rank(g, z, **kw),
+    "asl": lambda g, z, _, **kw: losses.asymmetric(g, z, gamma_positive=1.0, **kw),
+    "asl-gradient": lambda g, z, _, **kw: losses.asymmetric(g, z, gamma_positive=1.0, focal_gradient=True, **kw),
+    "focal-asl": lambda g, z, _, **kw: losses.asymmetric(g, z, gamma_positive=2, gamma_negative=2, margin=0, **kw),
+    "focal-gradient": lambda g, z, _, **kw: losses.asymmetric(
+        g, z, gamma_positive=0.5, gamma_negative=0.5, margin=0, focal_gradient=True, **kw
+    ),
+    "hill": lambda g, z, _, **kw: losses.hill(g, z, **kw),
+    "em": lambda g, z, _, **kw: losses.entropy_maximization(g, z, **kw),
+    "em-apl": lambda g, z, x, **kw: losses.entropy_maximization(
+        g, z, soft_labels=torch.where(x > 0, x.sigmoid(), -1.0), use_negatives=True, **kw
+    ),
     "epr": lambda g, z, _, **kw: losses.expected_positive(g, z, expected=1.5, **kw),
     "role": lambda g, z, x, **kw: losses.role(g, z, x, expected=1.5, **kw),
+    "epr-images": lambda g, z, _, **kw: losses.expected_positive(g, z, expected=1.5, positive_weight=4.0, **kw),
+    "role-images": lambda g, z, x, **kw: losses.role(g, z, x, expected=1.5, positive_weight=4.0, **kw),
     "role-half": lambda g, z, x, **kw: losses.role_half(g, z, x.sigmoid(), expected=1.5, **kw),
     "en": lambda g, z, x, **kw: losses.expected_negative(g, z, x > 0, **kw),
     "ep": lambda g, z, x, **kw: losses.expected_negative(g, z, x > 0, also_positive=True, **kw),

@@ -12,9 +12,12 @@ from losses.cases import LABELS, LOGITS, LOSSES, REDUCTIONS, batches, modest
 every_loss = pytest.mark.parametrize("name", LOSSES)
 EXTRA = torch.tensor([[1.5, -0.5, 2.0, -1.0], [-2.0, -0.25, 0.5, 0.75]], dtype=torch.float64)
 
-OF_THE_WHOLE_BATCH = {"epr", "role", "role-half", "ll-r", "ll-ct"}
-SILENT_WITHOUT_LABELS = {"binary", "binary-ls", "ignore-unknown", "p-asl", "p-asl-normalised"}
-HELD_STILL = {"role", "p-asl", "p-asl-negative", "p-asl-normalised", "csl"}  # see the tests of their gradients
+OF_THE_WHOLE_BATCH = {"epr", "epr-images", "role", "role-images", "role-half", "ll-r", "ll-ct"}
+SILENT_WITHOUT_LABELS = {"binary", "binary-ls", "ignore-unknown", "wne", "pr", "p-asl", "p-asl-normalised"}
+HELD_STILL = {  # see the tests of their gradients
+    *("role", "role-images", "asl", "focal-asl"),
+    *("p-asl", "p-asl-negative", "p-asl-normalised", "csl"),
+}
 
 
 @every_loss

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from methods.cases import batch_of, maps_of, task_of, visit
+from methods.cases import batch_of, maps_of, task_of
 from tagfill.errors import TagfillError
 from tagfill.methods import METHODS, create
 
@@ -47,12 +47,50 @@ def test_an_option_of_a_method_without_options_is_refused():
         create("an", {"an": {"weight": 0.9}})
 
 
-@pytest.mark.parametrize("name", sorted(set(METHODS) - {"cl", "scl"}))
-def test_every_method_takes_a_step(name):
-    task, method = task_of(), create(name)
-    method.setup(task)
-    method.begin_epoch(1)
-    assert all(term.isfinite() for term in visit(method, task, EVERYBODY, maps_of(EVERYBODY)).values())
+@pytest.mark.parametrize(
+    ("name", "options", "problem"),
+    [
+        ("fe", {"unknown_as": "maybe"}, "should be 'absent' or 'present'"),
+        ("ignore", {"reduction": "mien"}, "should be 'mean'"),
+        ("curriculum", {"every": 1.5}, "should be a valid integer"),
+        ("asl", {"margin": None}, "should be a valid number"),
+    ],
+)
+def test_a_value_that_an_option_cannot_have_is_refused(name, options, problem):
+    (option,) = options
+    with pytest.raises(TagfillError, match=f"The option {option} of method '{name}' is .*{problem}"):
+        create(name, {name: options})
+
+
+def test_a_number_may_be_written_as_text():
+    """YAML reads 1e-5, without a dot, as text."""
+    create("an", {"an": {"eps": "1e-5"}})
+
+
+@pytest.mark.parametrize("name", ["an+role", "role+scl+an", "cl+en+bce"])
+def test_two_methods_that_learn_from_labels_do_not_add_up(name):
+    with pytest.raises(TagfillError, match=r"both learn from labels and do not add up; .* add terms to it: cl, scl"):
+        create(name)
+
+
+def test_an_alias_takes_the_options_of_its_method_under_either_name():
+    batch, prediction = batch_of(EVERYBODY), maps_of(EVERYBODY)
+    by_name, by_alias = (
+        create(name, {name: {"reduction": "sum"}}).loss(batch, prediction) for name in ("ignore", "ne")
+    )
+    assert by_name == by_alias == create("ne", {"ignore": {"reduction": "sum"}}).loss(batch, prediction)
+
+
+def test_an_alias_beside_its_method_is_the_same_part_twice():
+    with pytest.raises(TagfillError, match="names a part twice"):
+        create("ne+ignore")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_tells_what_it_is_and_where_it_was_published(name):
+    first_line = (METHODS[name].__doc__ or "").partition("\n")[0]
+    assert first_line.endswith(".")
+    assert METHODS[name]().paper  # type: ignore[attr-defined]
 
 
 def test_a_sum_has_the_terms_of_its_parts():

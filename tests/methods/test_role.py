@@ -63,5 +63,35 @@ def test_observing_works_where_gradients_are_off():
 
 
 def test_the_expected_number_is_needed():
-    with pytest.raises(TagfillError, match=r"'role' needs the expected number .*: set expected_positives, or"):
+    with pytest.raises(
+        TagfillError, match=r"'role' needs the expected number .*: set expected_positives or options\.role"
+    ):
         create("role").setup(task_of(expected_positives=None))
+
+
+def test_the_option_comes_before_the_estimate():
+    task, method = started(expected=2.5)
+    batch, prediction = batch_of([3, 0]), maps_of([3, 0])
+    estimates = task.memory.estimates().read(batch.index)
+    expected = role(prediction.logits, batch.labels, estimates, expected=2.5)
+    assert float(sum(method.loss(batch, prediction).values())) == pytest.approx(float(expected))
+
+
+def test_the_positive_term_can_be_a_mean_over_images():
+    task, method = started(positive_term="batchmean")
+    batch, prediction = batch_of([3, 0]), maps_of([3, 0])
+    estimates = task.memory.estimates().read(batch.index)
+    expected = role(prediction.logits, batch.labels, estimates, expected=1.5, positive_weight=3.0)
+    assert float(sum(method.loss(batch, prediction).values())) == pytest.approx(float(expected))
+
+
+def test_the_optimiser_can_be_chosen():
+    """Plain gradient descent: the table moves against its gradient, at ten times the classifier's rate."""
+    task, method = started(optimizer="sgd")
+    table = task.memory.estimates(optimizer="sgd")
+    start = table.values.detach().clone()
+    visit(method, task, [3, 0], maps_of([3, 0]))
+    rows = start[[3, 0]].requires_grad_()
+    prediction = maps_of([3, 0])
+    role(prediction.logits, batch_of([3, 0]).labels, rows, expected=1.5).backward()
+    torch.testing.assert_close(table.values.detach()[[3, 0]], start[[3, 0]] - 10 * task.lr * rows.grad)

@@ -26,14 +26,27 @@ def list_(
     if as_json:
         terminal.show_json(rows)
         return
-    shown = [[row["name"], row["about"], ", ".join(_option(*item) for item in row["options"].items())] for row in rows]
-    terminal.show_table(what, ["name", "about", "options"], shown)
+    columns = [column for column in ("name", "about", "paper", "needs", "options") if column in rows[0]]
+    terminal.show_table(what, columns, [[_cell(row[column]) for column in columns] for row in rows])
 
 
 def _methods() -> list[dict[str, Any]]:
-    from tagfill.methods import METHODS
+    from tagfill.methods import ALIASES, METHODS
 
-    return [_describe(name, make) for name, make in METHODS.items()]
+    rows = [_describe_method(name, make) for name, make in METHODS.items()]
+    return rows + [
+        {**row, "name": alias, "about": f"Another name of {name}.", "alias_of": name}
+        for alias, name in ALIASES.items()
+        for row in rows
+        if row["name"] == name
+    ]
+
+
+def _describe_method(name: str, make: Any) -> dict[str, Any]:
+    """Besides the rest, where a method was published and what it asks of model and data."""
+    method, row = make(), _describe(name, make)
+    options = row.pop("options")
+    return {**row, "paper": method.paper, "needs": sorted(method.needs), "options": options}
 
 
 def _heads() -> list[dict[str, Any]]:
@@ -62,6 +75,13 @@ def _describe(name: str, make: Any) -> dict[str, Any]:
         for option, parameter in keywords.keywords(make).items()
     }
     return {"name": name, "about": (inspect.getdoc(make) or "").partition("\n")[0], "options": defaults}
+
+
+def _cell(value: Any) -> str:
+    """What a table shows: text as it is, lists and options one after the other."""
+    if isinstance(value, dict):
+        return ", ".join(_option(*item) for item in value.items())
+    return ", ".join(value) if isinstance(value, list) else str(value)
 
 
 def _option(name: str, default: Any) -> str:

@@ -2,13 +2,13 @@
 
     κ̂ = (1/B) Σ_n Σ_i f_ni                    the predicted positives of an image, averaged over the batch
     R(f) = ((κ̂ − κ) / L)²                     κ = `expected`
-    L = mean_BL[ 1[z=1] ℓ⁺ ] + λ R(f)          λ = `weight`, 1 as published
+    L = w mean_BL[ 1[z=1] ℓ⁺ ] + λ R(f)        λ = `weight` and w = `positive_weight`, both 1 as published
 
 κ counts all true positives of an image, the observed ones included. R speaks of the batch and not of an image,
 so it needs a batch of some size (8 or 16 as published), and explicit negatives enter through R alone.
 
 R stands in every entry, so a reduction scales the whole loss and leaves its balance alone: "sum" is B·L times
-"mean". The form without 1/L in front of the positive term is reduction="batchmean" with weight=1/L.
+"mean". The form without 1/L in front of the positive term, of later texts, is positive_weight=L.
 
 Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
 """
@@ -47,6 +47,7 @@ def expected_positive(
     *,
     expected: float,
     weight: float = 1.0,
+    positive_weight: float = 1.0,
     reduction: Reduction = "mean",
     eps: float = 0.0,
 ) -> Tensor:
@@ -57,6 +58,7 @@ def expected_positive(
         labels: B×L, 1 present, 0 absent, -1 unknown.
         expected: κ, the true number of positives of an image, on average.
         weight: λ of the penalty.
+        positive_weight: w of the observed positives.
         reduction: see `reduction.reduce`; the penalty stands in every entry.
         eps: added to probabilities inside logarithms (1e-5 as published).
 
@@ -69,4 +71,4 @@ def expected_positive(
     logits = prepare(logits, labels)
     observed = positive_term(logits, eps).masked_fill(labels != POSITIVE, 0.0)
     penalty = positive_count_penalty(logits.sigmoid(), expected)
-    return reduce(observed + weight * penalty, labels, reduction)
+    return reduce(positive_weight * observed + weight * penalty, labels, reduction)

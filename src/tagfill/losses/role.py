@@ -2,17 +2,20 @@
 
     f = σ(g), q = σ(φ)                               the classifier's predictions, the estimates
     H(a; b) = −b log a − (1−b) log(1−a)
-    L'(a | b) = mean_BL[ H(a; sg(b)) ] + mean_BL[ 1[z=1] (−log a) ] + R(a)
+    L'(a | b) = mean_BL[ H(a; sg(b)) ] + w mean_BL[ 1[z=1] (−log a) ] + R(a)
     L = ½ ( L'(f | q) + L'(q | f) )
 
 sg() stops the gradient, so the classifier learns from L'(f | q) alone and the estimates from L'(q | f) alone.
-R is the penalty of EPR on the mean positive count, and stands in every entry as it does there. Logarithms have
-eps = 1e-5 as published; the default here is exact.
+w = `positive_weight` is 1 in the published code; L makes the positive term a mean over images instead of entries. R is
+the penalty of EPR on the mean positive count, and stands in every entry as it does there. Logarithms have eps = 1e-5 as
+published; the default here is exact.
 
 Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from torch import Tensor
 
@@ -27,6 +30,7 @@ def role_half(
     target: Tensor,
     *,
     expected: float,
+    positive_weight: float = 1.0,
     reduction: Reduction = "mean",
     eps: float = 0.0,
 ) -> Tensor:
@@ -37,6 +41,7 @@ def role_half(
         labels: B×L, 1 present, 0 absent, -1 unknown.
         target: B×L probabilities of the teacher b; no gradient flows into them.
         expected: κ, the true number of positives of an image, on average.
+        positive_weight: w of the observed positives.
         reduction: see `reduction.reduce`.
         eps: added to probabilities inside logarithms.
 
@@ -52,7 +57,7 @@ def role_half(
     taught = cross_entropy(logits, target.detach().to(logits.dtype), eps)
     observed = positive_term(logits, eps).masked_fill(labels != POSITIVE, 0.0)
     penalty = positive_count_penalty(logits.sigmoid(), expected)
-    return reduce(taught + observed + penalty, labels, reduction)
+    return reduce(taught + positive_weight * observed + penalty, labels, reduction)
 
 
 def role(
@@ -61,6 +66,7 @@ def role(
     estimates: Tensor,
     *,
     expected: float,
+    positive_weight: float = 1.0,
     reduction: Reduction = "mean",
     eps: float = 0.0,
 ) -> Tensor:
@@ -71,6 +77,7 @@ def role(
         labels: B×L, 1 present, 0 absent, -1 unknown.
         estimates: B×L logits φ, the rows of the estimate table for these images.
         expected: κ, the true number of positives of an image, on average.
+        positive_weight: w of the observed positives.
         reduction: see `reduction.reduce`.
         eps: added to probabilities inside logarithms.
 
@@ -80,10 +87,12 @@ def role(
         >>> role(logits, labels, torch.tensor([[5.0, 0.2]]), expected=1.5)
         tensor(0.6366)
     """
-    classifier = role_half(
-        logits, labels, to_float(estimates).sigmoid(), expected=expected, reduction=reduction, eps=eps
-    )
-    estimator = role_half(
-        estimates, labels, to_float(logits).sigmoid(), expected=expected, reduction=reduction, eps=eps
-    )
+    shared: dict[str, Any] = {
+        "expected": expected,
+        "positive_weight": positive_weight,
+        "reduction": reduction,
+        "eps": eps,
+    }
+    classifier = role_half(logits, labels, to_float(estimates).sigmoid(), **shared)
+    estimator = role_half(estimates, labels, to_float(logits).sigmoid(), **shared)
     return (classifier + estimator) / 2

@@ -14,13 +14,14 @@ from tagfill.contract import LabelMatrix
 from tagfill.errors import TagfillError
 from tagfill.memory.class_distances import ClassDistances
 from tagfill.memory.entries import Entries
-from tagfill.memory.estimates import Estimates
+from tagfill.memory.estimates import Estimates, EstimatesOptimizer
 from tagfill.memory.heatmaps import Heatmaps, Rounding
 from tagfill.memory.journal import JournaledArray
 from tagfill.memory.kept_scores import KeptScores
 from tagfill.memory.neighbours import Neighbours
 from tagfill.memory.overlay import ChangedLabels
 from tagfill.memory.prior import Prior, read_prior
+from tagfill.memory.pseudo_labels import PseudoLabels
 from tagfill.memory.scores import Scores
 from tagfill.memory.shard import SavedPart, Shard
 
@@ -35,6 +36,7 @@ __all__ = [
     "Memory",
     "Neighbours",
     "Prior",
+    "PseudoLabels",
     "SavedPart",
     "Scores",
     "Shard",
@@ -65,6 +67,7 @@ class Memory:
         saved: what `state_dict` gave, to start from instead of the initial state.
         disk: what `mark` gave for the files, with the number of that checkpoint.
         parts: what another number of processes saved, instead of `saved` and `disk`.
+        warm: `saved` comes from an earlier stage, which stores may begin from otherwise than they go on.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class Memory:
         saved: Mapping[str, Tensor] | None = None,
         disk: tuple[int, Mapping[str, str]] | None = None,
         parts: Sequence[SavedPart] | None = None,
+        warm: bool = False,
     ) -> None:
         self._labels = labels
         self._shard = Shard(shard)
@@ -87,6 +91,7 @@ class Memory:
         self._saved = saved
         self._disk = disk
         self._parts = parts
+        self._warm = warm
         self._stores: dict[str, Store] = {}
         self._options: dict[str, dict[str, Any]] = {}
         self._bytes: dict[str, int] = {}
@@ -130,13 +135,22 @@ class Memory:
             ),
         )
 
-    def estimates(self) -> Estimates:
+    def estimates(self, *, optimizer: EstimatesOptimizer = "dense_adam") -> Estimates:
         """Trainable label estimates."""
         return self._get(
             "estimates",
+            {"optimizer": optimizer},
+            Estimates.bytes(self._labels, self._shard, optimizer),
+            lambda: Estimates(self._labels, self._shard, seed=self._seed, optimizer=optimizer),
+        )
+
+    def pseudo_labels(self) -> PseudoLabels:
+        """Labels that a method gave by itself; there are none at first."""
+        return self._get(
+            "pseudo_labels",
             {},
-            Estimates.bytes(self._labels, self._shard),
-            lambda: Estimates(self._labels, self._shard, seed=self._seed),
+            PseudoLabels.bytes(self._labels, self._shard),
+            lambda: PseudoLabels(self._labels, self._shard),
         )
 
     def entries(self, name: str, *, most: int | None = None) -> Entries:
@@ -171,6 +185,11 @@ class Memory:
         """The mean predicted probability of each class."""
         size = Prior.bytes(self._labels.width)
         return self._get("prior", {}, size, lambda: Prior(self._shard, self._labels.width))
+
+    def begin_stage(self) -> None:
+        """Another stage goes on with this memory."""
+        for store in self._stores.values():
+            _warm_start(store)
 
     def begin_step(self) -> None:
         """A new batch: every store may be written once more."""
@@ -244,6 +263,8 @@ class Memory:
             state = {k.removeprefix(prefix): v for k, v in self._saved.items() if k.startswith(prefix)}
             if state:  # a stage may ask for a store that the one before it did not have
                 store.load_state_dict(state)
+                if self._warm:
+                    _warm_start(store)
         if self._parts is not None:
             store.reshard([part.below(name) for part in self._parts])
         array: JournaledArray | None = getattr(store, "disk", None)
@@ -260,3 +281,10 @@ class Memory:
                 f"{self._labels.width:,} classes, {taken / 1e9:.2f} GB with what is there, above the budget of "
                 f"{self._budget / 1e9:.2f} GB; raise memory.budget_gb or choose a method without it."
             )
+
+
+def _warm_start(store: Store) -> None:
+    """Let a store begin a stage from where an earlier one ended, if that is more than going on."""
+    warm_start: Callable[[], None] | None = getattr(store, "warm_start", None)
+    if warm_start is not None:
+        warm_start()

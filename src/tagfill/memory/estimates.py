@@ -1,14 +1,16 @@
-"""ROLE's free table of label estimates, q = σ(φ), trained beside the classifier.
+"""ROLE's free table of label estimates, q = σ(φ), trained beside the classifier by an optimiser of its own.
 
-The table has an Adam of its own. It is a dense one, as published: a row that is not in the batch has no
-gradient but keeps moving by its first moment for some thirty steps, which carries most of what a visit does.
-Memory is therefore three n×L tables of float32, and every step updates all of them.
+dense_adam   as published: a row that is not in the batch has no gradient but keeps moving by its first moment for
+             some thirty steps, which carries most of what a visit does; every step updates the whole table
+sparse_adam  rows outside the batch stand still: quick for a large table, and about ten times as weak an epoch
+sgd          rows outside the batch stand still, and there are no moments
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,6 +19,10 @@ from torch import Tensor
 from tagfill.contract import NEGATIVE, POSITIVE, LabelMatrix
 from tagfill.draws import generator
 from tagfill.memory.shard import SavedPart, Shard
+
+EstimatesOptimizer = Literal["dense_adam", "sparse_adam", "sgd"]
+_TABLES = {"dense_adam": 4, "sparse_adam": 3, "sgd": 1}  # itself, two moments, and the gradient of all rows
+_CERTAIN = 1e-5  # a stored probability closer to 0 or 1 than this is moved here
 
 
 def logit(probability: float) -> float:
@@ -31,11 +37,13 @@ class Estimates:
     held there.
     """
 
-    def __init__(self, labels: LabelMatrix, shard: Shard, *, seed: int) -> None:
+    def __init__(
+        self, labels: LabelMatrix, shard: Shard, *, seed: int, optimizer: EstimatesOptimizer = "dense_adam"
+    ) -> None:
         self._shard = shard
+        self._optimizer = optimizer
         self.values = torch.nn.Parameter(torch.empty(len(shard), labels.width))
-        self.values.grad = torch.zeros_like(self.values)
-        self._adam = torch.optim.Adam([self.values], foreach=False)
+        self._begin_steps()
         bound = logit(0.6)
         with torch.no_grad():
             for row, index in enumerate(shard.index):
@@ -46,22 +54,33 @@ class Estimates:
                 self.values[row] = torch.from_numpy(start)
 
     @staticmethod
-    def bytes(labels: LabelMatrix, shard: Shard) -> int:
-        """What the table, its gradient and the two moments of Adam take."""
-        return 4 * 4 * len(shard) * labels.width
+    def bytes(labels: LabelMatrix, shard: Shard, optimizer: EstimatesOptimizer = "dense_adam") -> int:
+        """What the table takes, with its gradient and the two moments where the optimiser has them."""
+        return 4 * _TABLES[optimizer] * len(shard) * labels.width
 
     def read(self, index: Tensor) -> Tensor:
         """The estimates of these images, as B×L logits."""
         return self.values.detach()[torch.from_numpy(self._shard.rows(index))]
 
     def step(self, index: Tensor, gradient: Tensor, lr: float) -> None:
-        """One step of Adam over the whole table, with a gradient (B×L) for these images and none for the others."""
-        assert self.values.grad is not None
-        rows = torch.from_numpy(self._shard.rows(index))
-        self.values.grad.zero_()
-        self.values.grad[rows] = gradient.float().cpu()
-        self._adam.param_groups[0]["lr"] = lr
-        self._adam.step()
+        """One step with a gradient (B×L) for these images and none for the others."""
+        rows, gradient = torch.from_numpy(self._shard.rows(index)), gradient.float().cpu()
+        if self._optimizer == "dense_adam":
+            assert self.values.grad is not None
+            self.values.grad.zero_()
+            self.values.grad[rows] = gradient
+        else:
+            self.values.grad = torch.sparse_coo_tensor(
+                rows[None], gradient, tuple(self.values.shape), check_invariants=False
+            )
+        self._steps.param_groups[0]["lr"] = lr
+        self._steps.step()
+
+    def warm_start(self) -> None:
+        """Begin a stage from the probabilities of an earlier one: certainty is bounded, moments begin anew."""
+        with torch.no_grad():
+            self.values.clamp_(logit(_CERTAIN), logit(1 - _CERTAIN))
+        self._begin_steps()
 
     def reshard(self, parts: Sequence[SavedPart]) -> None:
         """Take over what other processes kept; all have taken the same number of steps."""
@@ -71,9 +90,9 @@ class Estimates:
         )
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The table and Adam's moments."""
-        moments = self._adam.state[self.values]
-        return {"values": self.values.detach(), **{f"adam.{name}": value for name, value in moments.items()}}
+        """The table and the moments of its optimiser."""
+        moments = {f"adam.{name}": torch.as_tensor(value) for name, value in self._steps.state[self.values].items()}
+        return {"values": self.values.detach(), **moments}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Take back the table and the moments."""
@@ -82,5 +101,18 @@ class Estimates:
         moments = {
             name.removeprefix("adam."): value.clone() for name, value in state.items() if name.startswith("adam.")
         }
+        if moments and self._optimizer == "sparse_adam":
+            moments["step"] = int(moments["step"])  # type: ignore[assignment]  # as this optimiser keeps it
         if moments:
-            self._adam.state[self.values] = moments
+            self._steps.state[self.values] = moments
+
+    def _begin_steps(self) -> None:
+        """An optimiser without a past."""
+        self.values.grad = torch.zeros_like(self.values) if self._optimizer == "dense_adam" else None
+        self._steps: torch.optim.Optimizer
+        if self._optimizer == "dense_adam":
+            self._steps = torch.optim.Adam([self.values], foreach=False)
+        elif self._optimizer == "sparse_adam":
+            self._steps = torch.optim.SparseAdam([self.values])
+        else:
+            self._steps = torch.optim.SGD([self.values], foreach=False)

@@ -1,24 +1,28 @@
 """Methods by the names that recipes and the command line take, and their sums.
 
->>> sorted(METHODS)[:2]
-['an', 'bce']
+>>> "role" in METHODS
+True
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from tagfill.contract import Batch, Decisions, Method, Prediction, Task
 from tagfill.errors import TagfillError, unknown_name
 from tagfill.methods.consistency import Consistency, SpatialConsistency
+from tagfill.methods.curriculum import Curriculum
 from tagfill.methods.expected_negative import ExpectedNegative, ExpectedPositive
 from tagfill.methods.large_loss import PermanentCorrection, Rejection, TemporaryCorrection
+from tagfill.methods.oracle_negatives import OracleNegatives
 from tagfill.methods.patchml import PatchML
 from tagfill.methods.plain import PLAIN
+from tagfill.methods.pseudo_labelling import AsymmetricPseudoLabelling
 from tagfill.methods.role import Role
 from tagfill.methods.selective import ClassAwareSelective, PartialAsymmetric
 from tagfill.methods.soft_exposure import ls, se, se_i, se_l
@@ -26,6 +30,8 @@ from tagfill.methods.splc import Splc
 
 METHODS: dict[str, Callable[..., Method]] = {
     **PLAIN,
+    "iun": OracleNegatives,
+    "curriculum": Curriculum,
     "role": Role,
     "ll-r": Rejection,
     "ll-ct": TemporaryCorrection,
@@ -33,6 +39,7 @@ METHODS: dict[str, Callable[..., Method]] = {
     "p-asl": PartialAsymmetric,
     "csl": ClassAwareSelective,
     "splc": Splc,
+    "em-apl": AsymmetricPseudoLabelling,
     "en": ExpectedNegative,
     "ep": ExpectedPositive,
     "cl": Consistency,
@@ -43,11 +50,12 @@ METHODS: dict[str, Callable[..., Method]] = {
     "ls": ls,
     "patchml": PatchML,
 }
-TERMS = frozenset({"cl", "scl"})  # only make sense beside a method that learns from labels
+ALIASES = {"ne": "ignore"}  # the same entry under another name
+TERMS = frozenset({"cl", "scl"})  # add to a method that learns from labels, and make sense beside one only
 
 
 def create(name: str, options: Mapping[str, Mapping[str, Any]] | None = None) -> Method:
-    """A method, or the sum of several.
+    """A method, or the sum of one and terms that add to it.
 
     Args:
         name: one name, or several joined by `+`.
@@ -55,29 +63,59 @@ def create(name: str, options: Mapping[str, Mapping[str, Any]] | None = None) ->
 
     >>> sorted(create("en+scl", {"scl": {"weight": 0.1}}).needs)
     ['expected_positives', 'maps', 'memory']
+    >>> create("fe", {"fe": {"unknown_as": "maybe"}})
+    Traceback (most recent call last):
+    tagfill.errors.TagfillError: The option unknown_as of method 'fe' is 'maybe': input should be 'absent' or 'present'.
     """
-    names = name.split("+")
-    for part in names:
-        if part not in METHODS:
-            raise unknown_name("method", part, METHODS)
-    if len(set(names)) < len(names):
-        raise TagfillError(f"The method '{name}' names a part twice; name each once and set its weight in the options.")
-    if TERMS.issuperset(names):
-        raise TagfillError(f"'{name}' does not look at labels; add it to a method that does, as in en+{names[0]}.")
-    options = options or {}
+    for part in name.split("+"):
+        if part not in METHODS and part not in ALIASES:
+            raise unknown_name("method", part, [*METHODS, *ALIASES])
+    names = [ALIASES.get(part, part) for part in name.split("+")]
+    _check_sum(name, names)
+    options = {ALIASES.get(part, part): values for part, values in (options or {}).items()}
     if strays := sorted(set(options) - set(names)):
         raise TagfillError(f"There are options for '{strays[0]}', which is not part of the method '{name}'.")
     parts = [_make(part, options.get(part, {})) for part in names]
     return parts[0] if len(parts) == 1 else Sum(parts)
 
 
+def _check_sum(name: str, names: list[str]) -> None:
+    """Refuse parts that do not add up."""
+    if len(set(names)) < len(names):
+        raise TagfillError(f"The method '{name}' names a part twice; name each once and set its weight in the options.")
+    if TERMS.issuperset(names):
+        raise TagfillError(f"'{name}' does not look at labels; add it to a method that does, as in en+{names[0]}.")
+    learners = [part for part in names if part not in TERMS]
+    if len(learners) > 1:
+        raise TagfillError(
+            f"'{learners[0]}' and '{learners[1]}' both learn from labels and do not add up; take one of them, and add "
+            f"terms to it: {', '.join(sorted(TERMS))}."
+        )
+
+
 def _make(name: str, options: Mapping[str, Any]) -> Method:
     make = METHODS[name]
     known = inspect.signature(make).parameters
-    for option in options:
+    hints = get_type_hints(make.__init__ if inspect.isclass(make) else make)
+    values, wrong = dict(options), None
+    for option, value in options.items():
         if option not in known:
             raise unknown_name(f"option of method '{name}'", option, known or ["none"])
-    return make(**options)
+        try:
+            converted = TypeAdapter(hints[option]).validate_python(value)
+        except ValidationError as error:
+            problem = error.errors()[0]["msg"]
+            wrong = TagfillError(f"The option {option} of method '{name}' is {value!r}: {problem.lower()}.")
+        else:
+            values[option] = value if converted == value else converted  # 1e-5 without a dot is text in YAML
+    try:
+        method = make(**values)  # which may say better what is wrong with a value
+    except (TypeError, ValueError):
+        if wrong is None:
+            raise
+    if wrong is not None:
+        raise wrong
+    return method
 
 
 class Sum:

@@ -43,6 +43,7 @@ class Consistency(Stateless):
     """
 
     needs = frozenset({"memory"})
+    paper = "Verelst et al., WACV 2023"
 
     def __init__(
         self,
@@ -94,6 +95,7 @@ class SpatialConsistency(Stateless):
     """
 
     needs = frozenset({"maps", "memory"})
+    paper = "Verelst et al., WACV 2023"
 
     def __init__(
         self,

@@ -43,6 +43,7 @@ class ExpectedNegative(Stateless):
     name = "en"
     also_positive = False
     needs = frozenset({"memory", "expected_positives"})
+    paper = "Verelst et al., WACV 2023"
 
     def __init__(
         self,

@@ -35,6 +35,7 @@ Candidates = Literal["unknown", "not_positive"]
 class LargeLoss(Stateless):
     """What the three have in common."""
 
+    paper = "Kim et al., CVPR 2022"
     name: str
     mode: Literal["reject", "correct"]
 

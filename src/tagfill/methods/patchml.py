@@ -47,6 +47,7 @@ class PatchML(Stateless):
     """
 
     needs = frozenset({"maps", "marks"})
+    paper = "PatchML: Patch Based Learning for Multi-label Image Classification"
 
     def __init__(
         self,

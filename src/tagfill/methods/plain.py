@@ -2,41 +2,234 @@
 
 | name | unknown labels are | loss |
 |---|---|---|
-| `bce` | left out; meant for complete labels | binary cross-entropy, the ceiling of every comparison |
-| `an` | absent | assume negative, the floor |
+| `bce`, `bce-ls` | not allowed | binary cross-entropy, the ceiling of every comparison; `-ls` with smoothed targets |
+| `ignore` | left out | the same over what is known |
+| `wne` | left out | the same, where an image with few known labels counts for more |
+| `fe` | absent (or present) | full exposure, positives weighted |
+| `an`, `an-ls`, `wan` | absent | assume negative, the floor; with smoothed targets; with weak negatives |
+| `pr` | ranked below what is present | pairwise ranking |
+| `asl`, `focal` | absent | focusing on hard entries |
+| `hill` | absent, unless the model is sure that they are not | a hill instead of a slope |
+| `epr` | as many present as expected | expected positive regularisation |
+| `em` | undecided | entropy maximisation |
+
+The equations are with the functions of `tagfill.losses`. Reductions are those of the sources.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
 from tagfill import losses
-from tagfill.contract import Batch, Prediction
+from tagfill.contract import Batch, Prediction, Task
+from tagfill.errors import TagfillError
+from tagfill.losses import Reduction
+from tagfill.methods.expecting import expected_positives
 from tagfill.methods.stateless import Stateless
+
+COLE = "Cole et al., CVPR 2021"
 
 
 class Plain(Stateless):
-    """A loss of logits and labels with its options."""
+    """A loss of logits and labels with its options.
 
-    def __init__(self, name: str, function: Callable[..., Tensor], **options: Any) -> None:
+    Args:
+        name: of the method and of its term.
+        function: the loss.
+        paper: where it was published.
+        from_task: gives further options, which depend on the task.
+        needs: what it asks of the data.
+        scale: of the loss.
+        options: of the loss.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Tensor],
+        paper: str = "",
+        *,
+        from_task: Callable[[Task], dict[str, Any]] | None = None,
+        needs: frozenset[str] = frozenset(),
+        scale: float = 1.0,
+        **options: Any,
+    ) -> None:
         self._name, self._function, self._options = name, function, options
+        self._from_task, self._scale = from_task, scale
+        self.paper, self.needs = paper, needs
+
+    def setup(self, task: Task) -> None:
+        """Take what depends on the task from it."""
+        if self._from_task is not None:
+            self._options = self._options | self._from_task(task)
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """One term, named after the method."""
-        return {self._name: self._function(prediction.logits, batch.labels, **self._options)}
+        value = self._function(prediction.logits, batch.labels, **self._options)
+        return {self._name: value if self._scale == 1 else self._scale * value}
 
 
 def bce() -> Plain:
-    """Binary cross-entropy over the labels that are known."""
-    return Plain("bce", losses.binary)
+    """Binary cross-entropy of complete labels, the ceiling of every comparison."""
+    return Plain("bce", losses.binary, COLE, from_task=_only_complete("bce"))
 
 
-def an() -> Plain:
+def bce_ls(*, smoothing: float = 0.1) -> Plain:
+    """Binary cross-entropy of complete labels with smoothed targets."""
+    return Plain("bce-ls", losses.binary, COLE, from_task=_only_complete("bce-ls"), smoothing=smoothing)
+
+
+def _only_complete(name: str) -> Callable[[Task], dict[str, Any]]:
+    """Refuses labels with gaps, on which a ceiling is none; what was looked at and could not be told is no gap."""
+
+    def check(task: Task) -> dict[str, Any]:
+        entries, looked_at = task.size * len(task.classes), len(task.labels.values)
+        if looked_at < entries:
+            raise TagfillError(
+                f"The method '{name}' is for complete labels, and {entries - looked_at:,} of {entries:,} are unknown; "
+                "use 'ignore' to learn from the known ones, or 'an' to take unknown ones for absent."
+            )
+        return {}
+
+    return check
+
+
+def ignore(*, reduction: Reduction = "mean", eps: float = 0.0) -> Plain:
+    """Unknown labels are left out; learns nothing of use without negatives."""
+    return Plain("ignore", losses.ignore_unknown, "Durand et al., CVPR 2019", reduction=reduction, eps=eps)
+
+
+def wne(*, eps: float = 0.0) -> Plain:
+    """Unknown labels are left out, and an image with few known ones counts for more."""
+    return Plain("wne", losses.weighted_known, "Durand et al., CVPR 2019", eps=eps)
+
+
+def fe(
+    *,
+    positive_weight: float = 5.0,
+    unknown_as: Literal["absent", "present"] = "absent",
+    reduction: Reduction = "batchmean",
+) -> Plain:
+    """Full exposure: unknown labels are absent (or present), and observed positives weigh more."""
+    return Plain(
+        "fe",
+        losses.full_exposure,
+        "Kundu and Tighe, NeurIPS 2020",
+        positive_weight=positive_weight,
+        unknown_as=unknown_as,
+        reduction=reduction,
+    )
+
+
+def an(*, eps: float = 0.0) -> Plain:
     """Assume negative: every label that is not known to be present is absent."""
-    return Plain("an", losses.assume_negative)
+    return Plain("an", losses.assume_negative, COLE, eps=eps)
 
 
-PLAIN: dict[str, Callable[..., Plain]] = {"bce": bce, "an": an}
+def an_ls(*, smoothing: float = 0.1, eps: float = 0.0) -> Plain:
+    """Assume negative with smoothed targets."""
+    return Plain("an-ls", losses.assume_negative, COLE, smoothing=smoothing, eps=eps)
+
+
+def wan(*, negative_weight: float | None = None, eps: float = 0.0) -> Plain:
+    """Assume negative with weak negatives, each weighing 1/(L−1) of a positive."""
+
+    def weight(task: Task) -> dict[str, Any]:
+        usual = 1 / max(len(task.classes) - 1, 1)
+        return {"negative_weight": usual if negative_weight is None else negative_weight}
+
+    return Plain("wan", losses.assume_negative, COLE, from_task=weight, eps=eps)
+
+
+def pr() -> Plain:
+    """Pairwise ranking: what is known to be present scores above everything else."""
+    return Plain("pr", losses.pairwise_rank, COLE)
+
+
+def asl(
+    *,
+    gamma_positive: float = 0.0,
+    gamma_negative: float = 4.0,
+    margin: float = 0.05,
+    focal_gradient: bool = False,
+    reduction: Reduction = "sum",
+    scale: float = 1.0,
+    eps: float = 0.0,
+) -> Plain:
+    """Asymmetric loss: unknown labels are absent, and easy negatives are forgotten."""
+    return Plain(
+        "asl",
+        losses.asymmetric,
+        "Ridnik et al., ICCV 2021",
+        scale=scale,
+        gamma_positive=gamma_positive,
+        gamma_negative=gamma_negative,
+        margin=margin,
+        focal_gradient=focal_gradient,
+        reduction=reduction,
+        eps=eps,
+    )
+
+
+def focal(*, gamma: float = 2.0, focal_gradient: bool = False, reduction: Reduction = "sum") -> Plain:
+    """Focal loss: unknown labels are absent, and easy entries of both kinds are forgotten."""
+    return Plain(
+        "focal",
+        losses.asymmetric,
+        "Lin et al., ICCV 2017",
+        gamma_positive=gamma,
+        gamma_negative=gamma,
+        margin=0.0,
+        focal_gradient=focal_gradient,
+        reduction=reduction,
+    )
+
+
+def hill(*, peak: float = 1.5, margin: float = 1.0, gamma: float = 2.0, reduction: Reduction = "sum") -> Plain:
+    """Hill loss: unknown labels are absent, unless the model is sure that they are not."""
+    where = "Zhang et al., arXiv:2112.07368"
+    return Plain("hill", losses.hill, where, peak=peak, margin=margin, gamma=gamma, reduction=reduction)
+
+
+def epr(
+    *,
+    expected: float | None = None,
+    weight: float = 1.0,
+    positive_term: Literal["mean", "batchmean"] = "mean",
+    eps: float = 0.0,
+) -> Plain:
+    """Expected positive regularisation: learn from positives, with as many predicted as there should be."""
+
+    def options(task: Task) -> dict[str, Any]:
+        scale = len(task.classes) if positive_term == "batchmean" else 1.0
+        return {"expected": expected_positives("epr", expected, task), "positive_weight": scale}
+
+    needs = frozenset({"expected_positives"})
+    return Plain("epr", losses.expected_positive, COLE, from_task=options, needs=needs, weight=weight, eps=eps)
+
+
+def em(*, alpha: float = 0.1, use_negatives: bool = True, eps: float = 0.0) -> Plain:
+    """Entropy maximisation: unknown labels should stay undecided."""
+    where = "Zhou et al., ECCV 2022"
+    return Plain("em", losses.entropy_maximization, where, alpha=alpha, use_negatives=use_negatives, eps=eps)
+
+
+PLAIN: dict[str, Callable[..., Plain]] = {
+    "bce": bce,
+    "bce-ls": bce_ls,
+    "ignore": ignore,
+    "wne": wne,
+    "fe": fe,
+    "an": an,
+    "an-ls": an_ls,
+    "wan": wan,
+    "pr": pr,
+    "focal": focal,
+    "asl": asl,
+    "hill": hill,
+    "epr": epr,
+    "em": em,
+}

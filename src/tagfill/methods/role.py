@@ -1,50 +1,69 @@
 """ROLE: the classifier f and a free table of label estimates q = σ(φ) teach each other.
 
     H(a; b)   = −b log a − (1−b) log(1−a)                      b held constant
-    L'(a | b) = mean H(a; b) + mean 1[z=1](−log a) + ((mean Σ a − κ) / L)²
+    L'(a | b) = mean H(a; b) + w mean 1[z=1](−log a) + ((mean Σ a − κ) / L)²
     L_ROLE    = ½ (L'(f | q) + L'(q | f))
 
 The first half trains the classifier, the second the table, each with the other held constant. κ is the expected
-number of present labels an image. The table has its own Adam at ten times the classifier's learning rate and is
-dropped after training.
+number of present labels an image. The table has its own optimiser, a dense Adam at ten times the classifier's learning
+rate as published, and is dropped after training. A stage that takes the memory of the one before over begins with its
+probabilities (LinearInit).
 
 Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021. As in their code the positive term is
-divided by B·L; logarithms are exact unless `eps` is set (1e-5 in their code).
+divided by B·L (w = 1); logarithms are exact unless `eps` is set (1e-5 in their code).
 """
 
 from __future__ import annotations
+
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from tagfill import losses
 from tagfill.contract import Batch, Prediction, Task
-from tagfill.errors import TagfillError
+from tagfill.methods.expecting import expected_positives
 from tagfill.methods.stateless import Stateless
 
 
 class Role(Stateless):
-    """Regularised online label estimation.
+    """Regularised online label estimation: a table of estimates is trained along.
 
     Args:
+        expected: κ, true labels per image; None takes the task's estimate.
+        optimizer: of the table.
         lr_multiplier: learning rate of the table over that of the classifier.
+        positive_term: "mean" over entries (w = 1), or "batchmean", over images alone (w = L).
         eps: added to probabilities inside logarithms.
     """
 
-    def __init__(self, *, lr_multiplier: float = 10.0, eps: float = 0.0) -> None:
+    needs = frozenset({"memory", "expected_positives"})
+    paper = "Cole et al., CVPR 2021"
+
+    def __init__(
+        self,
+        *,
+        expected: float | None = None,
+        optimizer: Literal["dense_adam", "sparse_adam", "sgd"] = "dense_adam",
+        lr_multiplier: float = 10.0,
+        positive_term: Literal["mean", "batchmean"] = "mean",
+        eps: float = 0.0,
+    ) -> None:
+        self._given = expected
+        self._optimizer = optimizer
         self._lr_multiplier = lr_multiplier
+        self._positive_term = positive_term
         self._eps = eps
 
     def setup(self, task: Task) -> None:
         """Ask for the table of estimates."""
-        if task.expected_positives is None:
-            raise TagfillError(
-                "The method 'role' needs the expected number of present labels an image: set expected_positives, or "
-                "give a validation split with complete labels to estimate it from."
-            )
         self._task = task
-        self._expected = task.expected_positives
-        self._estimates = task.memory.estimates()
+        self._options: dict[str, Any] = {
+            "expected": expected_positives("role", self._given, task),
+            "positive_weight": len(task.classes) if self._positive_term == "batchmean" else 1.0,
+            "eps": self._eps,
+        }
+        self._estimates = task.memory.estimates(optimizer=self._optimizer)
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """Both halves; only the classifier's has a gradient here."""
@@ -63,4 +82,4 @@ class Role(Stateless):
         self._estimates.step(batch.index, gradient, self._lr_multiplier * self._task.lr)
 
     def _half(self, student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
-        return losses.role_half(student, labels, teacher.sigmoid(), expected=self._expected, eps=self._eps)
+        return losses.role_half(student, labels, teacher.sigmoid(), **self._options)

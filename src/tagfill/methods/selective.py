@@ -46,6 +46,7 @@ class PartialAsymmetric(Stateless):
     """
 
     needs = frozenset({"memory"})
+    paper = "Ben-Baruch et al., CVPR 2022"
 
     def __init__(
         self,
@@ -98,6 +99,7 @@ class ClassAwareSelective(Stateless):
     """
 
     needs = frozenset({"memory", "prior"})
+    paper = "Ben-Baruch et al., CVPR 2022"
 
     def __init__(
         self,

@@ -38,6 +38,7 @@ Temperature = Literal["paper", "inverse"]
 Normalise = Literal["joint", "separate"]
 Uncovered = Literal["ignore", "negative"]
 
+PAPER = "Kundu and Tighe, NeurIPS 2020"
 _WORDS = {
     "temperature": ["paper", "inverse"],
     "normalise": ["joint", "separate"],
@@ -60,6 +61,8 @@ class SoftExposure(Stateless):
         positive_weight: w₊, of the observed positives.
         uncovered: what to do with labels without evidence.
     """
+
+    paper = PAPER
 
     def __init__(
         self,
@@ -194,7 +197,7 @@ def ls(*, temperature: float = 5.0, positive_weight: float = 5.0) -> Plain:
     """All unknown labels are negatives of one temperature."""
     if temperature < 1e-3:
         raise TagfillError(f"The method 'ls' needs a temperature of 0.001 or more; it is {temperature}.")
-    return Plain("ls", losses.soft_exposure, temperature=-temperature, positive_weight=positive_weight)
+    return Plain("ls", losses.soft_exposure, PAPER, temperature=-temperature, positive_weight=positive_weight)
 
 
 def _check(name: str, options: dict[str, Any]) -> None:

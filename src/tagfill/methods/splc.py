@@ -28,6 +28,8 @@ class Splc(Stateless):
         warm_up: epochs before the first correction.
     """
 
+    paper = "Zhang et al., arXiv:2112.07368"
+
     def __init__(self, *, threshold: float = 0.6, margin: float = 1.0, gamma: float = 2.0, warm_up: int = 1) -> None:
         self._threshold, self._margin, self._gamma = threshold, margin, gamma
         self._warm_up = warm_up

@@ -8,9 +8,14 @@ from tagfill.contract import Batch, Decisions, Prediction, Task
 
 
 class Stateless:
-    """A method without memory or schedule; subclasses say what the loss is, and override what they do need."""
+    """A method without memory or schedule; subclasses say what the loss is, and override what they do need.
+
+    Attributes:
+        paper: where it was published, as `tagfill list methods` shows it.
+    """
 
     needs: frozenset[str] = frozenset()
+    paper: str = ""
 
     def setup(self, task: Task) -> None:
         """Nothing to prepare."""

@@ -130,6 +130,7 @@ def enter(setting: Setting, number: int, previous: ActiveStage | None, checkpoin
     source = _source(setting, stage, cache, full, maps or full.spatial)
     if previous is not None and stage.start.memory == "last":
         memory, memory_name = previous.memory, previous.memory_name
+        memory.begin_stage()
     else:
         if previous is not None:
             previous.memory.close()
@@ -150,7 +151,7 @@ def enter(setting: Setting, number: int, previous: ActiveStage | None, checkpoin
             wrapped if average is None else average.module,
             source,
             split,
-            share(len(setting.dataset.split(split)), devices.ranks),
+            sampler.shard if split == "train" else share(len(setting.dataset.split(split)), devices.ranks),
             maps=maps,
             place=devices.place,
         ),
@@ -255,6 +256,7 @@ def _memory(
     folder = memory_folder(setting.run, name, ranks.rank) if on_disk else None
     if checkpoint is None and best:
         options["saved"], options["disk"] = keepsake.take(_keepsake_folder(setting), folder)
+        options["warm"] = True
     memory = Memory(
         setting.dataset.labels("train"),
         sampler.shard,

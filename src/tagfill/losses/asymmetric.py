@@ -1,0 +1,79 @@
+"""ASL, asymmetric loss: cross-entropy that forgets easy negatives, and its special case, the focal loss.
+
+    present  (1−f)^γ₊ · (−log f)
+    absent   q^γ₋ · (−log(1−q)),   q = max(f − m, 0)                    absent: everything not observed present
+
+    ASL    γ₊=0, γ₋=4, m=0.05      `gamma_positive`, `gamma_negative`, `margin`; reduction "sum" as published
+    focal  γ₊=γ₋=2, m=0            Lin et al., ICCV 2017
+    Q2L    γ₊=0, γ₋=2, m=0         1000 × reduction "mean", eps=1e-5: the form of Query2Label, whose text has γ₋=1
+
+The powers are weights: by default no gradient flows through them, as in the published `AsymmetricLoss`. With
+`focal_gradient` it does, as in its optimised twin and in the focal loss of Lin et al.
+
+Here eps is a floor of the probabilities inside logarithms and is not added to them, as in the published code (1e-8 for
+ASL, 1e-5 for Query2Label): a term is at most −log eps. The ceiling 1−eps that Query2Label has besides is left out; it
+changes a term by at most eps.
+
+Ridnik et al., Asymmetric Loss For Multi-Label Classification, ICCV 2021; Liu et al., Query2Label, 2021.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from tagfill.losses.reduction import POSITIVE, Reduction, reduce
+from tagfill.losses.terms import negative_term, positive_term, prepare
+
+
+def asymmetric(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    gamma_positive: float = 0.0,
+    gamma_negative: float = 4.0,
+    margin: float = 0.05,
+    focal_gradient: bool = False,
+    reduction: Reduction = "mean",
+    eps: float = 0.0,
+) -> Tensor:
+    """Focusing cross-entropy with a power of its own for positives and negatives; unknown is read as absent.
+
+    Args:
+        logits: B×L.
+        labels: B×L, 1 present, 0 absent, -1 unknown.
+        gamma_positive: γ₊ of what is observed present.
+        gamma_negative: γ₋ of everything else.
+        margin: m, probabilities below it cost a negative nothing.
+        focal_gradient: let the gradient through the powers.
+        reduction: see `reduction.reduce`; "sum" as published.
+        eps: floor of the probabilities inside logarithms.
+
+    Example:
+        >>> logits, labels = torch.tensor([[2.0, -1.0, 0.5]]), torch.tensor([[1, -1, -1]])
+        >>> asymmetric(logits, labels, reduction="sum")
+        tensor(0.2187)
+        >>> asymmetric(logits, labels, gamma_positive=2, gamma_negative=2, margin=0)
+        tensor(0.1340)
+    """
+    logits = prepare(logits, labels)
+    positive = labels == POSITIVE
+    present = _focus(torch.sigmoid(-logits), gamma_positive, focal_gradient) * _at_most(positive_term(logits), eps)
+    shifted = (logits.sigmoid() - margin).clamp(min=0.0)
+    penalty = negative_term(logits) if margin == 0 else -(torch.sigmoid(-logits) + margin).clamp(max=1.0).log()
+    absent = _focus(shifted, gamma_negative, focal_gradient) * _at_most(penalty, eps)
+    return reduce(torch.where(positive, present, absent), labels, reduction)
+
+
+def _focus(distance: Tensor, gamma: float, gradient: bool) -> Tensor:
+    """distance^γ; kept off zero where a gradient flows, which is infinite there for γ < 1."""
+    if not gradient:
+        return distance.detach() ** gamma
+    return distance.clamp(min=torch.finfo(distance.dtype).tiny) ** gamma
+
+
+def _at_most(term: Tensor, eps: float) -> Tensor:
+    """−log max(p, eps), given −log p."""
+    return term if eps == 0 else term.clamp(max=-math.log(eps))

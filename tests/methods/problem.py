@@ -1,0 +1,120 @@
+"""A small problem that a linear classifier with class maps learns, and the loop that trains it by any method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from methods.cases import GRID, task_of
+from tagfill.contract import Batch, Decisions, Geometry, LabelMatrix, Marks, Prediction
+from tagfill.methods import TERMS, create
+
+IMAGES, CLASSES, CHANNELS, BATCH = 24, 6, 8, 12
+
+_RNG = np.random.default_rng(4)
+TRUTH = (_RNG.random((IMAGES, CLASSES)) < 0.3).astype(np.int8)
+TRUTH[np.arange(IMAGES), np.arange(IMAGES) % CLASSES] = 1
+PATTERNS = _RNG.normal(size=(CLASSES, CHANNELS)).astype(np.float32)
+FEATURES = torch.from_numpy(
+    ((TRUTH @ PATTERNS)[:, :, None, None] + _RNG.normal(size=(IMAGES, CHANNELS, *GRID))).astype(np.float32)
+)
+
+
+def single_positive() -> np.ndarray:
+    """One present label an image and nothing else."""
+    labels = np.full_like(TRUTH, -1)
+    labels[np.arange(IMAGES), np.arange(IMAGES) % CLASSES] = 1
+    return labels
+
+
+def positives_and_negatives() -> np.ndarray:
+    """About half of all labels, a different number in each image."""
+    kept = np.random.default_rng(5).random(TRUTH.shape) < np.linspace(0.1, 0.9, IMAGES)[:, None]
+    return np.where(kept, TRUTH, -1).astype(np.int8)
+
+
+SITUATIONS = {
+    "single positive": single_positive(),
+    "positives and negatives": positives_and_negatives(),
+    "nothing known": np.full_like(TRUTH, -1),
+    "everything known": TRUTH,
+}
+
+
+@dataclass
+class Outcome:
+    """Weights at the end, and what was seen on the way."""
+
+    weights: Tensor
+    losses: list[float] = field(default_factory=list)
+    decisions: list[Decisions] = field(default_factory=list)
+
+
+def full_name(name: str) -> str:
+    """The method itself, or a term beside the simplest method that learns from labels."""
+    return f"an+{name}" if name in TERMS else name
+
+
+def train(name: str, labels: np.ndarray, epochs: int = 3, options: Mapping[str, Any] | None = None) -> Outcome:
+    """A few epochs of a method on the problem with these labels."""
+    matrix = LabelMatrix.from_dense(labels)
+    torch.manual_seed(0)
+    classifier = torch.nn.Linear(CHANNELS, CLASSES)
+    adam = torch.optim.Adam(classifier.parameters(), lr=2e-2)
+    method = create(full_name(name), {name: options or {}})
+    views = ("weak", "strong") if "weak+strong" in method.needs else ("train",)
+
+    def look(index: np.ndarray, names: tuple[str, ...]) -> Batch:
+        inputs = FEATURES[torch.from_numpy(index)].repeat(len(names), 1, 1, 1)
+        marks = marks_of(index, matrix) if "marks" in method.needs else None
+        known = torch.from_numpy(matrix.rows(index))
+        return Batch(torch.from_numpy(index), known, inputs, Geometry.whole(len(inputs)), names, marks)
+
+    def answer(batch: Batch) -> Prediction:
+        maps = classifier(batch.inputs.movedim(1, -1)).movedim(-1, 1)
+        return Prediction(maps.mean((2, 3)), maps, batch.inputs)
+
+    def predict(split: str) -> Iterator[tuple[Batch, Prediction]]:
+        with torch.no_grad():
+            for index in np.split(np.arange(IMAGES), 2):
+                batch = look(index, ("eval",))
+                yield batch, answer(batch)
+
+    task = task_of(
+        matrix,
+        epochs=epochs,
+        lr=2e-2,
+        predict=predict,
+        expected_positives=float(TRUTH.sum(1).mean()),
+        frozen_features=lambda: FEATURES.mean((2, 3)).numpy(),
+        truth=lambda: LabelMatrix.from_dense(TRUTH),
+    )
+    outcome = Outcome(classifier.weight.detach())
+    method.setup(task)
+    for epoch in range(1, epochs + 1):
+        method.begin_epoch(epoch)
+        for index in np.split(np.random.default_rng(epoch).permutation(IMAGES), IMAGES // BATCH):
+            batch = look(index, views)
+            task.memory.begin_step()
+            prediction = answer(batch)
+            loss = torch.stack(list(method.loss(batch, prediction).values())).sum()
+            adam.zero_grad()
+            loss.backward()
+            with torch.no_grad():
+                method.observe(batch, prediction.detach())
+            adam.step()
+            outcome.losses.append(loss.item())
+            if (decided := method.decisions()) is not None:
+                outcome.decisions.append(decided)
+    return outcome
+
+
+def marks_of(index: np.ndarray, labels: LabelMatrix) -> Marks:
+    """A point in the middle of the image for each label that is known to be present."""
+    row, label = np.nonzero(labels.rows(index) == 1)
+    return Marks(row, label, np.tile([0.5, 0.5, 0.0, 0.0], (len(row), 1)), (None,) * len(row))
