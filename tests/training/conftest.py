@@ -58,6 +58,15 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
     return Material(full.folder, single.folder, cache.folder, weights)
 
 
+@pytest.fixture(scope="session")
+def partial(material: Material, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same images with a third of all labels, positives and negatives."""
+    part = tagfill.protocols.random_entries(tagfill.Dataset.open(material.full), proportion=0.3, seed=3)
+    folder = part.save(tmp_path_factory.mktemp("partial") / "partial").folder
+    assert folder is not None
+    return folder
+
+
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
