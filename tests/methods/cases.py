@@ -46,6 +46,15 @@ def batch_of(index: list[int], labels: LabelMatrix = LABELS, *, exact: bool = Tr
     return Batch(torch.tensor(index), rows, torch.zeros(len(index), 1), geometry, marks=nowhere)
 
 
+def paired(index: list[int], labels: LabelMatrix = LABELS) -> Batch:
+    """A weak and a strong view of each image; the strong one is distorted."""
+    single = batch_of(index, labels)
+    geometry = Geometry.join([single.geometry, single.geometry])
+    geometry.exact[len(index) :] = False
+    inputs = torch.arange(2 * len(index)).view(-1, 1)
+    return Batch(single.index, single.labels, inputs, geometry, ("weak", "strong"), single.marks)
+
+
 def maps_of(index: list[int], classes: int = 3, seed: int = 0) -> Prediction:
     """Random class maps with the logits that belong to them."""
     draws = torch.Generator().manual_seed(seed)
@@ -54,9 +63,9 @@ def maps_of(index: list[int], classes: int = 3, seed: int = 0) -> Prediction:
 
 
 def visit(method: Method, task: Task, index: list[int], prediction: Prediction) -> dict[str, torch.Tensor]:
-    """One step of training without the optimiser."""
+    """One step of training without the optimiser; a method of two views needs a prediction of both."""
     task.memory.begin_step()
-    batch = batch_of(index, task.labels)
+    batch = (paired if "weak+strong" in method.needs else batch_of)(index, task.labels)
     terms = method.loss(batch, prediction)
     method.observe(batch, prediction)
     return terms

@@ -13,6 +13,7 @@ from tagfill.losses.expected_negative import expected_negative
 from tagfill.losses.expected_positive import expected_positive, positive_count_penalty
 from tagfill.losses.full_exposure import full_exposure
 from tagfill.losses.hill import hill
+from tagfill.losses.fixmatch import pseudo_labels
 from tagfill.losses.large_loss import assume_negative_except, large_loss, large_losses
 from tagfill.losses.likeliest import likeliest
 from tagfill.losses.pairwise_rank import pairwise_rank
@@ -45,6 +46,7 @@ __all__ = [
     "patch",
     "patch_entries",
     "positive_count_penalty",
+    "pseudo_labels",
     "reduce",
     "role",
     "role_half",

@@ -18,6 +18,8 @@ from tagfill.errors import TagfillError, unknown_name
 from tagfill.methods.consistency import Consistency, SpatialConsistency
 from tagfill.methods.curriculum import Curriculum
 from tagfill.methods.expected_negative import ExpectedNegative, ExpectedPositive
+from tagfill.methods.expected_negative import ExpectedNegative
+from tagfill.methods.fixmatch import FixMatch
 from tagfill.methods.large_loss import PermanentCorrection, Rejection, TemporaryCorrection
 from tagfill.methods.oracle_negatives import OracleNegatives
 from tagfill.methods.patchml import PatchML
@@ -27,6 +29,7 @@ from tagfill.methods.role import Role
 from tagfill.methods.selective import ClassAwareSelective, PartialAsymmetric
 from tagfill.methods.soft_exposure import ls, se, se_i, se_l
 from tagfill.methods.splc import Splc
+from tagfill.methods.views import of_view
 
 METHODS: dict[str, Callable[..., Method]] = {
     **PLAIN,
@@ -49,6 +52,7 @@ METHODS: dict[str, Callable[..., Method]] = {
     "se-i": se_i,
     "ls": ls,
     "patchml": PatchML,
+    "fixmatch": FixMatch,
 }
 ALIASES = {"ne": "ignore"}  # the same entry under another name
 TERMS = frozenset({"cl", "scl"})  # add to a method that learns from labels, and make sense beside one only
@@ -118,6 +122,11 @@ def _make(name: str, options: Mapping[str, Any]) -> Method:
     return method
 
 
+def _shown(part: Method, batch: Batch, prediction: Prediction) -> tuple[Batch, Prediction]:
+    """What a part of a sum looks at: all views, or the first if it did not ask for several."""
+    return (batch, prediction) if "weak+strong" in part.needs else of_view(batch, prediction, batch.views[0])
+
+
 class Sum:
     """Methods whose losses are added; each keeps its own state, and they share memory by name."""
 
@@ -137,12 +146,14 @@ class Sum:
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """All terms."""
-        return {name: term for part in self._parts for name, term in part.loss(batch, prediction).items()}
+        return {
+            name: term for part in self._parts for name, term in part.loss(*_shown(part, batch, prediction)).items()
+        }
 
     def observe(self, batch: Batch, prediction: Prediction) -> None:
         """Let each remember; a shared memory is written by whoever comes first."""
         for part in self._parts:
-            part.observe(batch, prediction)
+            part.observe(*_shown(part, batch, prediction))
 
     def decisions(self) -> Decisions | None:
         """Those of all parts that decide anything."""

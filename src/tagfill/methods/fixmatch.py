@@ -1,0 +1,80 @@
+"""FixMatch: pseudo-labels from a weak view of an image, learned from a strong view of it.
+
+    L = w_supervised · mean of the cross-entropy of known labels, weak view  +  weight · L_u
+    L_u: see `tagfill.losses.fixmatch`; the mean over pseudo-labels of this batch
+
+The supervised term is divided by the number of known labels, as L_u is by that of pseudo-labels, so that the balance
+of the two does not depend on how few labels are known. With `w_supervised: 0` another method learns from the known
+labels of the weak view, as in `patchml+fixmatch`. The ratio of labelled to unlabelled images is the stage's
+`labelled_share`.
+
+Sohn et al., FixMatch: Simplifying Semi-Supervised Learning with Consistency and Confidence, NeurIPS 2020. No form for
+several labels was published; this is the one that PatchML compares with, after the thresholds of Rizve et al., In
+Defense of Pseudo-Labeling, ICLR 2021.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from tagfill import losses
+from tagfill.contract import NEGATIVE, POSITIVE, UNKNOWN, Batch, Decisions, Prediction
+from tagfill.errors import TagfillError, one_of
+from tagfill.methods.stateless import Stateless
+from tagfill.methods.views import of_view
+
+
+class FixMatch(Stateless):
+    """Consistency of confident predictions between a weak and a strong view.
+
+    Args:
+        positive: τ⁺, the least probability of a pseudo-positive.
+        negative: τ⁻, the largest probability of a pseudo-negative.
+        weight: λ_u, of the pseudo-labels.
+        w_supervised: weight of the known labels; 0 leaves them to another method.
+        scope: pseudo-label `unlabelled_images` only, or `all_unknown` labels.
+    """
+
+    needs = frozenset({"weak+strong"})
+
+    def __init__(
+        self,
+        *,
+        positive: float = 0.95,
+        negative: float = 0.05,
+        weight: float = 1.0,
+        w_supervised: float = 1.0,
+        scope: str = "unlabelled_images",
+    ) -> None:
+        if not 0 <= negative < positive <= 1:
+            raise TagfillError(
+                f"The thresholds of fixmatch are positive={positive} and negative={negative}; the negative one must be "
+                "smaller, and both between 0 and 1."
+            )
+        one_of("scope", scope, ("unlabelled_images", "all_unknown"))
+        self._positive, self._negative, self._scope = positive, negative, scope
+        self._weight, self._w_supervised = weight, w_supervised
+        self._last: tuple[Tensor, Tensor] | None = None
+
+    def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
+        """Known labels of the weak view, and pseudo-labels of the strong one."""
+        seen, weak = of_view(batch, prediction, "weak")
+        strong = of_view(batch, prediction, "strong")[1]
+        labels = seen.labels
+        pseudo = losses.pseudo_labels(weak.logits, labels, positive=self._positive, negative=self._negative)
+        if self._scope == "unlabelled_images":
+            pseudo.masked_fill_((labels != UNKNOWN).any(1, keepdim=True), UNKNOWN)
+        self._last = batch.index, pseudo
+        terms = {"fixmatch": self._weight * losses.binary(strong.logits, pseudo, reduction="known")}
+        if self._w_supervised:
+            terms["supervised"] = self._w_supervised * losses.binary(weak.logits, labels, reduction="known")
+        return terms
+
+    def decisions(self) -> Decisions | None:
+        """The pseudo-labels of the last step."""
+        if self._last is None:
+            return None
+        index, pseudo = self._last
+        return Decisions.join(
+            [Decisions.of(index, pseudo == value, "pseudo-labelled", value) for value in (POSITIVE, NEGATIVE)]
+        )
