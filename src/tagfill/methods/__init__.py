@@ -18,7 +18,6 @@ from tagfill.errors import TagfillError, unknown_name
 from tagfill.methods.consistency import Consistency, SpatialConsistency
 from tagfill.methods.curriculum import Curriculum
 from tagfill.methods.expected_negative import ExpectedNegative, ExpectedPositive
-from tagfill.methods.expected_negative import ExpectedNegative
 from tagfill.methods.fixmatch import FixMatch
 from tagfill.methods.large_loss import PermanentCorrection, Rejection, TemporaryCorrection
 from tagfill.methods.oracle_negatives import OracleNegatives
