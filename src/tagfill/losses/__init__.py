@@ -11,9 +11,9 @@ from tagfill.losses.consistency import consistency
 from tagfill.losses.entropy_maximization import entropy_maximization
 from tagfill.losses.expected_negative import expected_negative
 from tagfill.losses.expected_positive import expected_positive, positive_count_penalty
+from tagfill.losses.fixmatch import pseudo_labels
 from tagfill.losses.full_exposure import full_exposure
 from tagfill.losses.hill import hill
-from tagfill.losses.fixmatch import pseudo_labels
 from tagfill.losses.large_loss import assume_negative_except, large_loss, large_losses
 from tagfill.losses.likeliest import likeliest
 from tagfill.losses.pairwise_rank import pairwise_rank
