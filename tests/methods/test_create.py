@@ -91,13 +91,6 @@ def test_every_method_tells_what_it_is_and_where_it_was_published(name):
     first_line = (METHODS[name].__doc__ or "").partition("\n")[0]
     assert first_line.endswith(".")
     assert METHODS[name]().paper  # type: ignore[attr-defined]
-@pytest.mark.parametrize("name", sorted(set(METHODS) - {"cl", "scl"}))
-def test_every_method_takes_a_step(name):
-    task, method = task_of(), create(name)
-    method.setup(task)
-    method.begin_epoch(1)
-    views = 2 if "weak+strong" in method.needs else 1
-    assert all(term.isfinite() for term in visit(method, task, EVERYBODY, maps_of(views * EVERYBODY)).values())
 
 
 def test_a_sum_has_the_terms_of_its_parts():

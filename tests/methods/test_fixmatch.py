@@ -70,9 +70,7 @@ def test_thresholds_are_inclusive():
 
 def test_a_sum_gives_the_weak_view_to_methods_of_one_view():
     prediction, alone = maps_of([*EVERYBODY, *EVERYBODY]), maps_of([*EVERYBODY, *EVERYBODY])
-    both = create("patchml+fixmatch", {"fixmatch": {"w_supervised": 0}}).loss(
-        paired(EVERYBODY, HALF_LABELLED), prediction
-    )
+    both = create("patchml+fixmatch").loss(paired(EVERYBODY, HALF_LABELLED), prediction)
     weak = Prediction(alone.logits[:4], alone.maps[:4])
     single = create("patchml").loss(batch_of(EVERYBODY, HALF_LABELLED), weak)
     assert set(both) == {"image", "patch", "fixmatch"}

@@ -55,6 +55,7 @@ METHODS: dict[str, Callable[..., Method]] = {
 }
 ALIASES = {"ne": "ignore"}  # the same entry under another name
 TERMS = frozenset({"cl", "scl"})  # add to a method that learns from labels, and make sense beside one only
+EITHER = frozenset({"fixmatch"})  # learn from labels if they stand alone, else leave them to the method beside them
 
 
 def create(name: str, options: Mapping[str, Mapping[str, Any]] | None = None) -> Method:
@@ -78,7 +79,8 @@ def create(name: str, options: Mapping[str, Mapping[str, Any]] | None = None) ->
     options = {ALIASES.get(part, part): values for part, values in (options or {}).items()}
     if strays := sorted(set(options) - set(names)):
         raise TagfillError(f"There are options for '{strays[0]}', which is not part of the method '{name}'.")
-    parts = [_make(part, options.get(part, {})) for part in names]
+    beside = {part: {"w_supervised": 0.0} for part in EITHER.intersection(names) if _learners(names)}
+    parts = [_make(part, {**beside.get(part, {}), **options.get(part, {})}) for part in names]
     return parts[0] if len(parts) == 1 else Sum(parts)
 
 
@@ -88,12 +90,17 @@ def _check_sum(name: str, names: list[str]) -> None:
         raise TagfillError(f"The method '{name}' names a part twice; name each once and set its weight in the options.")
     if TERMS.issuperset(names):
         raise TagfillError(f"'{name}' does not look at labels; add it to a method that does, as in en+{names[0]}.")
-    learners = [part for part in names if part not in TERMS]
+    learners = _learners(names)
     if len(learners) > 1:
         raise TagfillError(
             f"'{learners[0]}' and '{learners[1]}' both learn from labels and do not add up; take one of them, and add "
-            f"terms to it: {', '.join(sorted(TERMS))}."
+            f"terms to it: {', '.join(sorted(TERMS | EITHER))}."
         )
+
+
+def _learners(names: list[str]) -> list[str]:
+    """The parts that always learn from labels."""
+    return [part for part in names if part not in TERMS and part not in EITHER]
 
 
 def _make(name: str, options: Mapping[str, Any]) -> Method:

@@ -4,8 +4,8 @@
     L_u: see `tagfill.losses.fixmatch`; the mean over pseudo-labels of this batch
 
 The supervised term is divided by the number of known labels, as L_u is by that of pseudo-labels, so that the balance
-of the two does not depend on how few labels are known. With `w_supervised: 0` another method learns from the known
-labels of the weak view, as in `patchml+fixmatch`. The ratio of labelled to unlabelled images is the stage's
+of the two does not depend on how few labels are known. Beside another method, as in `patchml+fixmatch`, that one learns
+from the known labels of the weak view, and `w_supervised` is 0 unless it is given. The ratio of labelled to unlabelled images is the stage's
 `labelled_share`.
 
 Sohn et al., FixMatch: Simplifying Semi-Supervised Learning with Consistency and Confidence, NeurIPS 2020. No form for
@@ -31,11 +31,12 @@ class FixMatch(Stateless):
         positive: τ⁺, the least probability of a pseudo-positive.
         negative: τ⁻, the largest probability of a pseudo-negative.
         weight: λ_u, of the pseudo-labels.
-        w_supervised: weight of the known labels; 0 leaves them to another method.
+        w_supervised: weight of the known labels; in a sum 0 unless it is given, which leaves them to the other method.
         scope: pseudo-label `unlabelled_images` only, or `all_unknown` labels.
     """
 
     needs = frozenset({"weak+strong"})
+    paper = "Sohn et al., NeurIPS 2020"
 
     def __init__(
         self,
