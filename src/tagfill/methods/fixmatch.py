@@ -5,8 +5,8 @@
 
 The supervised term is divided by the number of known labels, as L_u is by that of pseudo-labels, so that the balance
 of the two does not depend on how few labels are known. Beside another method, as in `patchml+fixmatch`, that one learns
-from the known labels of the weak view, and `w_supervised` is 0 unless it is given. The ratio of labelled to unlabelled images is the stage's
-`labelled_share`.
+from the known labels of the weak view, and `w_supervised` is 0 unless it is given. The ratio of labelled to unlabelled
+images is the stage's `labelled_share`.
 
 Sohn et al., FixMatch: Simplifying Semi-Supervised Learning with Consistency and Confidence, NeurIPS 2020. No form for
 several labels was published; this is the one that PatchML compares with, after the thresholds of Rizve et al., In
