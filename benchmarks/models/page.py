@@ -1,0 +1,128 @@
+"""The page about feature caches and heads; `python benchmarks/models/page.py` writes it again from the results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+FASTER, LARGER = 1.5, 0.01
+TARGETS = {"linear": 50, "cam, boost": 30, "tscam": 30}  # a query head is a network of its own
+MEANING = {
+    "ordinary": "the ordinary script",
+    "again": "the same once more, as a control",
+    "channels_last": "+ channels last in memory",
+    "kept_memory": "+ freed memory is kept",
+    "inference_mode": "+ `inference_mode` in place of `no_grad`",
+    "bytes": "+ pixels travel as bytes, normalised in the main process",
+    "one_call": "+ crop and resize in one call, reduced JPEG decoding",
+    "tagfill": "**Tagfill**",
+}
+
+
+def page(results: dict[str, Any]) -> str:
+    machine, extraction, size = results["machine"], results["extraction"], results["size"]
+    ours = extraction["table"]["tagfill"]
+    larger = size["bytes"] / size["stated_bytes"] - 1
+    kind = "rendered scenes with grain, JPEGs of 800×600" if results["photos"]["rendered"] else "of a given folder"
+    return f"""---
+orphan: true
+---
+# Feature caches and heads
+
+Written by `{results["command"]}` at commit `{results["commit"]}` on a machine of {machine["cores"]} cores
+({machine["system"]}, Python {machine["python"]}, torch {machine["torch"]}) in {results["minutes"]:.0f} minutes.
+Contestants are processes that take turns, one round each, in a new order every time; ratios are within a round, and
+what is shown is the median over rounds. Rates and times are of this machine and mean little elsewhere.
+
+## Extraction
+
+`{results["backbone"]}` at {results["side"]} px, {results["photos"]["count"]} photos a round ({kind}), batches of 32,
+one thread of torch and one worker process, {extraction["rounds"]} rounds. The ordinary script is a `DataLoader` with
+Pillow, torchvision's bicubic `Resize`, `ToTensor` and `Normalize`, timm's `forward_features` under `no_grad`, and
+`np.save` of maps in half precision and of their means; each `+` adds one thing to it alone. Tagfill's rounds end when
+the cache is on disk, synced and hashed.
+
+| | images a second | times as fast | from–to | times as little CPU time | peak memory |
+|---|---:|---:|---:|---:|---:|
+{extraction_rows(extraction["table"])}
+
+The control shows what such a ratio is worth: a line that differs from 1 by no more than it does says nothing. Tagfill
+extracts {ours["faster"]:.2f} times as fast as the ordinary script ({verdict(ours["faster"] >= FASTER)} the target of
+{FASTER}).
+
+## Size of a cache
+
+A view of an image is stated to take {size["stated_bytes"]:,} bytes ({size["dtype"]} maps, pooled features, geometry).
+{size["views"]} of them take {size["bytes"]:,.0f} each, all files counted: {larger:+.2%}
+({verdict(larger <= LARGER)} the target of {LARGER:.0%}; the excess shrinks with the number of images).
+
+## Training a head
+
+Tagfill's training with the method `an`, {results["classes"]} classes, batches of {results["batch"]}, one thread: on
+images through the frozen backbone (one worker process decodes), against the same head on a cache. `linear` reads pooled
+features, the others maps. The `query` head has no target: its transformer is most of its cost, with a cache or without.
+
+| head | images a second | cached, a second | times as fast | from–to | target | peak memory, images | cached |
+|---|---:|---:|---:|---:|---|---:|---:|
+{training_rows(results["training"])}
+
+## What heads cost
+
+Forward and backward over the same maps of 7×7 cells and 1,280 channels, batches of {results["batch"]},
+{results["classes"]} classes, one thread, {results["heads"]["rounds"]} rounds of 20 steps; times are of one step. Memory
+is what the process took beyond features and weights.
+
+| head | forward | over `linear` | backward | over `linear` | memory |
+|---|---:|---:|---:|---:|---:|
+{head_rows(results["heads"]["table"])}
+
+`linear` and `cam` average the features first where nobody asks for maps; `cam` with a boost and every head that is
+asked for maps classifies each cell.
+"""
+
+
+def extraction_rows(table: dict[str, Any]) -> str:
+    rows = (
+        f"| {MEANING.get(name, name)} | {own['per_second']:.1f} | {own['faster']:.2f} "
+        f"| {own['least']:.2f}–{own['most']:.2f} | {own['cpu_faster']:.2f} | {own['peak_mb']:,.0f} MB |"
+        for name, own in table.items()
+    )
+    return "\n".join(rows)
+
+
+def training_rows(table: dict[str, Any]) -> str:
+    rows = []
+    for name, own in table.items():
+        images, cache = own["table"]["images"], own["table"]["cache"]
+        target = TARGETS.get(name)
+        reached = "–" if target is None else f"{target}, {verdict(cache['faster'] >= target)}"
+        rows.append(
+            f"| {name} | {images['per_second']:.1f} | {cache['per_second']:,.0f} | {cache['faster']:,.0f} "
+            f"| {cache['least']:,.0f}–{cache['most']:,.0f} | {reached} "
+            f"| {own['peak_mb']['images']:,.0f} MB | {own['peak_mb']['cache']:,.0f} MB |"
+        )
+    return "\n".join(rows)
+
+
+def head_rows(table: dict[str, Any]) -> str:
+    rows = (
+        f"| {name} | {own['forward_ms']:.2f} ms | {own['forward_times']:.2f} × | {own['backward_ms']:.2f} ms "
+        f"| {own['backward_times']:.2f} × | {own['peak_mb']:,.0f} MB |"
+        for name, own in table.items()
+    )
+    return "\n".join(rows)
+
+
+def verdict(holds: bool) -> str:
+    return "within" if holds else "missing"
+
+
+def main() -> None:
+    root = Path(__file__).parents[2]
+    results = json.loads((root / "benchmarks" / "results" / "models.json").read_text(encoding="utf-8"))
+    (root / "docs" / "benchmarks" / "models.md").write_text(page(results), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
