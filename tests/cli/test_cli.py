@@ -163,3 +163,21 @@ def test_help_has_an_example(call: Call, command: str) -> None:
 
     assert shown.returncode == 0
     assert f"Example: tagfill {command}" in shown.stdout
+
+
+def test_features_are_verified(call: Call, scenes: Path, tmp_path: Path) -> None:
+    small = ["--backbone", "test_efficientnet", "--pretrained", "none", "--image-size", "64", "--threads", "1"]
+    command = ["features", str(scenes), *small, "--views", "eval", "--out", str(tmp_path / "cache"), "--verify"]
+    outcome = call(*command)
+    assert outcome.returncode == 0, outcome.stderr
+    assert "verified" in outcome.stderr
+
+    shard = tmp_path / "cache" / "views" / "eval" / "00000.npy"
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.write_bytes(content)
+    outcome = call(*command)
+    assert outcome.returncode == 2
+    assert "00000.npy of the feature cache does not hold the bytes that were written" in " ".join(
+        outcome.stderr.split()
+    )

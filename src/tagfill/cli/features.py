@@ -25,14 +25,21 @@ def features(
     out: Annotated[Path | None, typer.Option(help="The cache folder; by default below Tagfill's cache.")] = None,
     seed: options.Seed = 0,
     workers: options.Workers = 0,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Of the network; by default one a core. Fewer where others work.")
+    ] = None,
     max_bad_images: Annotated[float, typer.Option(min=0, max=1, help="Share of images that may not decode.")] = 0.01,
     verify: Annotated[bool, typer.Option("--verify", help="Read every file again and compare its hash.")] = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Extract; an interrupted extraction goes on where it stopped, and views that are there are kept."""
+    import torch
+
     from tagfill import experiments
     from tagfill.loading import verify as verify_files
 
+    if threads is not None:
+        torch.set_num_threads(threads)
     progress = terminal.progress(quiet)
     cache = experiments.features(
         dataset,

@@ -117,6 +117,17 @@ class _Plain:
         sys.stderr.flush()
 
 
+def _duration(seconds: float) -> str:
+    """Hours, minutes and seconds.
+
+    >>> _duration(3725.4), _duration(59)
+    ('1:02:05', '0:59')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
 class _PlainBar:
     """A line every few seconds, so that short jobs say nothing."""
 
@@ -131,8 +142,10 @@ class _PlainBar:
         if now - self._last >= _PLAIN_SECONDS:
             self._last = now
             of = "" if self._total is None else f"/{self._total}"
-            speed = f"{self._done / (now - self._begin):,.0f} {self._unit}/s"
-            sys.stderr.write(f"{self._title} {self._done}{of} {speed} {self._note}".rstrip() + "\n")
+            rate = self._done / (now - self._begin)
+            left = "" if self._total is None else f" {_duration((self._total - self._done) / rate)} left"
+            line = f"{self._title} {self._done}{of} {rate:,.0f} {self._unit}/s{left} {self._note}"
+            sys.stderr.write(line.rstrip() + "\n")
             sys.stderr.flush()
 
     def note(self, text: str) -> None:
