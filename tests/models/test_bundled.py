@@ -3,17 +3,18 @@ from __future__ import annotations
 import functools
 
 import pytest
-import timm
 import torch
+from safetensors.torch import save_file
 
-import tagfill.torchvision_remedy  # noqa: F401
 from tagfill.errors import TagfillError
 from tagfill.models import bundled, create_backbone
 
 
 @functools.cache
-def model() -> torch.nn.Module:
-    return timm.create_model(bundled.BACKBONE)
+def model(**options) -> torch.nn.Module:
+    import timm  # after tagfill, which lets it import torchvision
+
+    return timm.create_model(bundled.BACKBONE, **options)
 
 
 @pytest.fixture
@@ -59,14 +60,14 @@ def test_a_damaged_package_file_is_refused(cache, tmp_path, monkeypatch):
 
 
 def test_a_model_of_other_shapes_is_refused(cache):
-    wider = timm.create_model(bundled.BACKBONE, num_classes=7)
+    wider = model(num_classes=7)
     with pytest.raises(TagfillError, match=r"has shape \(1000, 1280\), but classifier.weight needs \(7, 1280\)"):
         bundled.weights(wider, bundled.BACKBONE)
 
 
 def test_a_model_of_other_tensors_is_refused(cache):
     with pytest.raises(TagfillError, match="hold 296 tensors, the model 294; use the pinned timm"):
-        bundled.weights(timm.create_model(bundled.BACKBONE, num_classes=0), bundled.BACKBONE)
+        bundled.weights(model(num_classes=0), bundled.BACKBONE)
 
 
 def test_weights_of_another_backbone_are_refused():
@@ -78,3 +79,19 @@ def test_the_backbone_has_the_preprocessing_of_its_weights(cache):
     preprocessing = create_backbone(bundled.BACKBONE, pretrained="bundled", image_size=64).preprocessing
     assert preprocessing.mean == (127.0, 127.0, 127.0)
     assert preprocessing.std == (128.0, 128.0, 128.0)
+
+
+@pytest.mark.parametrize("damage", ["one bit", "cut short", "another tensor"])
+def test_a_damaged_copy_is_made_again(cache, damage):
+    expected = bundled.weights(model(), bundled.BACKBONE)
+    (stored,) = (cache / "weights").iterdir()
+    whole = stored.read_bytes()
+    if damage == "one bit":
+        stored.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    elif damage == "cut short":
+        stored.write_bytes(whole[: len(whole) // 2])
+    else:
+        save_file({"conv_stem.weight": torch.zeros(3)}, stored)
+    again = bundled.weights(model(), bundled.BACKBONE)
+    assert all(torch.equal(again[name], value) for name, value in expected.items())
+    assert stored.read_bytes() == whole

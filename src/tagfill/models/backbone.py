@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import tagfill.torchvision_remedy  # noqa: F401  (before timm, which imports torchvision)
 from tagfill.draws import seed_of
 from tagfill.errors import TagfillError, unknown_name
-from tagfill.models import bundled, freezing
+from tagfill.models import bundled, cvt, freezing
 from tagfill.models.attention import class_token_rows
 from tagfill.models.grids import layout_of
 from tagfill.models.weights import load_weights, read_weights
@@ -61,7 +61,7 @@ class Seen:
 
 
 class Backbone(nn.Module):
-    """A timm model that gives its last feature grid.
+    """A model of timm, or a CvT, that gives its last feature grid.
 
     Attributes:
         name: timm's name.
@@ -184,7 +184,7 @@ def create_backbone(
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed, "backbone"))
-        model = _timm_model(name, pretrained is True, size)
+        model = _bare_model(name, pretrained is True, size)
     config = model.pretrained_cfg
     mean, std = tuple(255 * m for m in config["mean"]), tuple(255 * s for s in config["std"])
     if pretrained == "bundled":
@@ -198,11 +198,18 @@ def create_backbone(
     return Backbone(name, model, Preprocessing(size or tuple(config["input_size"][1:]), mean, std))
 
 
-def _timm_model(name: str, pretrained: bool, size: tuple[int, int] | None) -> Any:
+def _bare_model(name: str, pretrained: bool, size: tuple[int, int] | None) -> Any:
     import timm
 
+    if name in cvt.SIZES:
+        if pretrained:
+            raise TagfillError(
+                f"timm has no weights for {name}; download the model.safetensors of microsoft/{name.replace('_', '-')} "
+                "and give its path."
+            )
+        return cvt.Cvt(name)
     if not timm.is_model(name):
-        near = difflib.get_close_matches(name, timm.list_models(), n=6)
+        near = difflib.get_close_matches(name, [*timm.list_models(), *cvt.SIZES], n=6)
         raise unknown_name("backbone", name, near or ["tf_efficientnet_lite0", "resnet50"])
     config = timm.get_pretrained_cfg(name)
     fixed: dict[str, Any] = (

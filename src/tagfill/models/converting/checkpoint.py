@@ -54,8 +54,9 @@ def _read(path: Path) -> Any:
         with torch.serialization.safe_globals([argparse.Namespace]):
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises what its reader, its unpickler or the archive gave, all meaning the same
-        reason = str(error).rpartition("WeightsUnpickler error: ")[2].strip().partition("\n")[0]
+        first = str(error).rpartition("WeightsUnpickler error: ")[2].strip().partition(". ")[0]
+        reason = f" ({first})" if " " in first else ""  # an unpickler that met other bytes says no more than a number
         raise TagfillError(
-            f"{path} cannot be read as a PyTorch file of tensors alone ({reason or type(error).__name__}), and nothing "
-            "else is ever read from one; where you trust it, save its state dict alone."
+            f"{path} cannot be read as a PyTorch file of tensors alone{reason}, and nothing else is ever read from "
+            "one; where you trust it, save its state dict alone."
         ) from None

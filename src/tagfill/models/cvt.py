@@ -1,0 +1,64 @@
+"""CvT, convolutional vision transformers, which timm does not have: the encoder of `transformers` (extra `cvt`).
+
+Its last stage works on a grid of a sixteenth of the image, with a class token beside it that is left out here. Built
+from its published sizes; weights come from a safetensors file such as the `model.safetensors` of `microsoft/cvt-13`.
+
+Wu, Xiao, Codella, Liu, Dai, Yuan and Zhang: *CvT: Introducing Convolutions to Vision Transformers*, ICCV 2021.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+import tagfill.torchvision_remedy  # noqa: F401  (before transformers, which imports torchvision)
+from tagfill.errors import TagfillError
+
+# side of the input, and depth, width and heads of the three stages
+SIZES: dict[str, tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
+    "cvt_13": (224, (1, 2, 10), (64, 192, 384), (1, 3, 6)),
+    "cvt_21": (224, (1, 4, 16), (64, 192, 384), (1, 3, 6)),
+    "cvt_w24": (384, (2, 2, 20), (192, 768, 1024), (3, 12, 16)),
+}
+
+
+class Cvt(nn.Module):
+    """The encoder of a CvT, with what `Backbone` asks of a timm model."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        try:
+            from transformers import CvtConfig, CvtModel
+        except ImportError:
+            raise TagfillError(
+                f"The backbone {name} needs the package transformers; run: pip install 'tagfill[cvt]'."
+            ) from None
+        side, depth, width, heads = SIZES[name]
+        config = CvtConfig(depth=list(depth), embed_dim=list(width), num_heads=list(heads))
+        whole: Any = CvtModel
+        self.encoder: Any = whole(config, add_pooling_layer=False).encoder
+        self.num_features = width[-1]
+        self.pretrained_cfg = {
+            "input_size": (3, side, side),
+            "mean": (0.485, 0.456, 0.406),
+            "std": (0.229, 0.224, 0.225),
+            "classifier": ("layernorm", "classifier"),
+        }
+
+    def forward_features(self, pixels: Tensor) -> Tensor:
+        """B×3×H×W to B×D×H/16×W/16."""
+        grid: Tensor = self.encoder(pixels, return_dict=False)[0]
+        return grid
+
+    def reset_classifier(self, classes: int) -> None:
+        """It has none."""
+
+    def group_matcher(self, coarse: bool = False) -> dict[str, str]:
+        """Its stem and its stages, by their names."""
+        return {"stem": r"^encoder\.stages\.0\.embedding", "blocks": r"^encoder\.stages\.(\d+)"}
+
+
+def checkpoint_filter_fn(state: dict[str, Tensor], model: Cvt) -> dict[str, Tensor]:
+    """Published weights under the names of the encoder; in files of a whole classifier they are below `cvt`."""
+    return {name.removeprefix("cvt."): value for name, value in state.items()}
