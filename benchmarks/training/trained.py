@@ -19,7 +19,7 @@ from tagfill.annotations import Dataset
 from tagfill.contract import Batch
 from tagfill.images import Geometry
 from tagfill.progress import SILENT
-from tagfill.training import Saving, make_recipe, stage, start
+from tagfill.training import Saving, inputs, make_recipe, start
 
 
 class Recorded:
@@ -74,8 +74,8 @@ def main() -> None:
     options = parser.parse_args()
     dataset = Dataset.open(options.folder)
     if options.recorded:
-        inputs = recorded("pooled" if options.cache else "images", options.batch)
-        stage._source = lambda *_: Recorded(dataset, inputs)  # type: ignore[attr-defined,assignment]
+        tensors = recorded("pooled" if options.cache else "images", options.batch)
+        inputs.make_source = lambda *_: Recorded(dataset, tensors)  # type: ignore[assignment]
     with tempfile.TemporaryDirectory(prefix="training-") as own:
         start(
             dataset,

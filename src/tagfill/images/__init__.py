@@ -3,7 +3,7 @@
 from tagfill.images.check import check
 from tagfill.images.decode import decode
 from tagfill.images.geometry import Geometry
-from tagfill.images.look import look
+from tagfill.images.look import look, look_twice
 from tagfill.images.roots import Root, open_root
 from tagfill.images.views import CROP, EVAL, FLIP, STRONG, View, render
 
@@ -18,6 +18,7 @@ __all__ = [
     "check",
     "decode",
     "look",
+    "look_twice",
     "open_root",
     "render",
 ]

@@ -1,4 +1,4 @@
-"""From an image's name to the pixels and the geometry of one view."""
+"""From an image's name to the pixels and the geometry of one view, or of a weak and a strong one."""
 
 from __future__ import annotations
 
@@ -57,6 +57,31 @@ def look(
     if view.strong:
         pixels = strengthen(pixels, seed_of(seed, "strong", epoch, index, number))
     return pixels, geometry
+
+
+def look_twice(
+    root: Root | Path,
+    name: str,
+    view: View,
+    size: tuple[int, int],
+    *,
+    seed: int,
+    epoch: int = 0,
+    index: int = 0,
+    number: int = 0,
+) -> tuple[NDArray[np.uint8], Geometry]:
+    """A weak and a strong view of an image, decoded once: the view, and the same crop and flips distorted.
+
+    Each is what `look` gives at the same address, for the view and for the view with `strong`.
+
+    Returns:
+        2×height×width×3 pixels, and the geometry of both.
+    """
+    weak, geometry = look(root, name, view, size, seed=seed, epoch=epoch, index=index, number=number)
+    strong = strengthen(weak, seed_of(seed, "strong", epoch, index, number))
+    both = geometry.take(np.array([0, 0]))
+    both.exact[1] = False
+    return np.stack([weak, strong]), both
 
 
 def needed(geometry: Geometry, size: tuple[int, int]) -> tuple[float, float]:

@@ -3,6 +3,7 @@
 from tagfill.loading.cache import FeatureCache
 from tagfill.loading.extract import extract
 from tagfill.loading.features import FeatureSource
+from tagfill.loading.marked import MarkedSource
 from tagfill.loading.marks import Locations
 from tagfill.loading.pixels import PixelSource
 from tagfill.loading.planned import parse_views
@@ -14,6 +15,7 @@ __all__ = [
     "FeatureCache",
     "FeatureSource",
     "Locations",
+    "MarkedSource",
     "PixelSource",
     "Sampler",
     "Source",

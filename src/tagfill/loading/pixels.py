@@ -18,8 +18,8 @@ from torch.utils.data import Dataset as TorchDataset
 from tagfill.annotations import Dataset
 from tagfill.contract import Batch
 from tagfill.errors import ImageError, TagfillError
-from tagfill.images import EVAL, Geometry, Root, View, look, open_root
-from tagfill.loading.source import EVALUATION_BATCH, chunks, make_batch
+from tagfill.images import EVAL, Geometry, Root, View, look, look_twice, open_root
+from tagfill.loading.source import EVALUATION_BATCH, chunks
 from tagfill.models.heap import release_freed_memory
 
 
@@ -54,31 +54,45 @@ class Loaded:
 
 
 class _Views(TorchDataset[Sample]):
-    def __init__(self, root: Root, names: Sequence[str], view: View, size: tuple[int, int], seed: int) -> None:
+    def __init__(
+        self, root: Root, names: Sequence[str], view: View, size: tuple[int, int], seed: int, pairs: bool
+    ) -> None:
         self._root, self._names, self._view, self._size, self._seed = root, names, view, size, seed
+        self._pairs = pairs
 
     def __getitem__(self, item: Item) -> Sample:
         address = {"seed": self._seed, "epoch": item.epoch, "index": item.index, "number": item.view}
+        glance = look_twice if self._pairs else look
         try:
-            return look(self._root, self._names[item.row], self._view, self._size, **address)
+            return glance(self._root, self._names[item.row], self._view, self._size, **address)
         except ImageError as error:
             return error
 
     def join(self, samples: list[Sample]) -> Loaded:
-        """The good views of a batch as one array."""
+        """The good views of a batch as one array; of pairs, first all weak ones, then all strong ones."""
         good = [sample for sample in samples if not isinstance(sample, ImageError)]
         bad = [sample for sample in samples if isinstance(sample, ImageError)]
         kept = np.array([at for at, sample in enumerate(samples) if not isinstance(sample, ImageError)], dtype=np.int64)
         pixels = np.stack([pixels for pixels, _ in good]) if good else np.empty((0, *self._size, 3), np.uint8)
         geometry = Geometry.join([Geometry.whole(0), *(geometry for _, geometry in good)])
+        if self._pairs and good:
+            pixels = np.concatenate([pixels[:, 0], pixels[:, 1]])
+            geometry = geometry.take(np.arange(2 * len(good)).reshape(-1, 2).T.ravel())
         return Loaded(torch.from_numpy(pixels).permute(0, 3, 1, 2), geometry, kept, bad)
 
 
 def load(
-    dataset: Dataset, batches: list[list[Item]], view: View, size: tuple[int, int], *, seed: int, workers: int
+    dataset: Dataset,
+    batches: list[list[Item]],
+    view: View,
+    size: tuple[int, int],
+    *,
+    seed: int,
+    workers: int,
+    pairs: bool = False,
 ) -> Iterator[Loaded]:
-    """The views of each batch, in order."""
-    views = _Views(open_root(dataset.root), dataset.names(), view, size, seed)
+    """The views of each batch, in order; with `pairs`, each view as it is and distorted."""
+    views = _Views(open_root(dataset.root), dataset.names(), view, size, seed, pairs)
     loader: DataLoader[Sample] = DataLoader(
         views,
         batch_sampler=batches,
@@ -113,6 +127,8 @@ class PixelSource:
         seed: of the run.
         workers: processes that decode; 0 decodes in this one.
         train_split: the split to train on.
+        pairs: training batches hold a weak and a strong view of each image, one view after the other; the strong one is
+            the weak one after Cutout and RandAugment.
         on_bad: told about each image that cannot be decoded and is left out of its batch; by default it is raised.
     """
 
@@ -125,28 +141,32 @@ class PixelSource:
         seed: int,
         workers: int = 0,
         train_split: str = "train",
+        pairs: bool = False,
         on_bad: Callable[[ImageError], None] = _raise,
     ) -> None:
         self._dataset, self._size, self._view, self._seed, self._workers = dataset, size, view, seed, workers
-        self._train_split = train_split
-        self._on_bad = on_bad
+        self._train_split, self._pairs, self._on_bad = train_split, pairs, on_bad
 
     def train(self, batches: Sequence[NDArray[np.int64]], epoch: int) -> Iterator[Batch]:
         """Batches of the training split in the views of an epoch."""
-        return self._batches(self._train_split, batches, self._view, epoch, "train")
+        names = ("weak", "strong") if self._pairs else ("train",)
+        return self._batches(self._train_split, batches, self._view, epoch, names)
 
     def evaluate(self, split: str, index: NDArray[np.int64]) -> Iterator[Batch]:
         """These positions of a split, whole images."""
-        return self._batches(split, chunks(index, EVALUATION_BATCH), EVAL, 0, "eval")
+        return self._batches(split, chunks(index, EVALUATION_BATCH), EVAL, 0, ("eval",))
 
     def _batches(
-        self, split: str, batches: Sequence[NDArray[np.int64]], view: View, epoch: int, name: str
+        self, split: str, batches: Sequence[NDArray[np.int64]], view: View, epoch: int, names: tuple[str, ...]
     ) -> Iterator[Batch]:
         rows, labels = self._dataset.split(split), self._dataset.labels(split)
         items = [[Item(int(rows[i]), int(i), epoch) for i in batch] for batch in batches]
-        loaded = load(self._dataset, items, view, self._size, seed=self._seed, workers=self._workers)
+        loaded = load(
+            self._dataset, items, view, self._size, seed=self._seed, workers=self._workers, pairs=len(names) > 1
+        )
         for index, views in zip(batches, loaded, strict=True):
             for error in views.bad:
                 self._on_bad(error)
             kept = index[views.kept]
-            yield make_batch(kept, labels.rows(kept), views.pixels, views.geometry, name)
+            known = torch.from_numpy(labels.rows(kept))
+            yield Batch(torch.from_numpy(kept), known, views.pixels, views.geometry, names)

@@ -6,11 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from tagfill.contract import Batch
-from tagfill.images import Geometry
 
 EVALUATION_BATCH = 64
 
@@ -25,13 +23,6 @@ class Source(Protocol):
     def evaluate(self, split: str, index: NDArray[np.int64]) -> Iterator[Batch]:
         """These positions of a split, as they are."""
         ...
-
-
-def make_batch(
-    index: NDArray[np.int64], labels: NDArray[np.int8], inputs: torch.Tensor, geometry: Geometry, view: str
-) -> Batch:
-    """A batch with one view an image."""
-    return Batch(torch.from_numpy(index), torch.from_numpy(labels), inputs, geometry, (view,))
 
 
 def chunks(index: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:

@@ -17,7 +17,7 @@ from tagfill.training.log import Logged
 from tagfill.training.loop import Trainer
 from tagfill.training.recipe import Recipe
 from tagfill.training.saving import Saving
-from tagfill.training.stage import Setting
+from tagfill.training.setting import Setting
 
 
 def fit(

@@ -10,7 +10,8 @@ from tagfill.training.checkpoints import Checkpoint, below
 from tagfill.training.evaluation import Evaluation, gather, summarise
 from tagfill.training.interruption import Interruption
 from tagfill.training.saving import Saving
-from tagfill.training.stage import ActiveStage, Setting, enter
+from tagfill.training.setting import Setting
+from tagfill.training.stage import ActiveStage, enter
 from tagfill.training.standing import Standing
 from tagfill.training.steps import Steps
 from tagfill.training.tensorboard import Events

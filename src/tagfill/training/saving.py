@@ -12,7 +12,8 @@ import torch
 from tagfill.errors import RunError
 from tagfill.training import checkpoints
 from tagfill.training.checkpoints import State
-from tagfill.training.stage import ActiveStage, Setting
+from tagfill.training.setting import Setting
+from tagfill.training.stage import ActiveStage
 from tagfill.training.totals import Totals
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,33 +11,18 @@ from numpy.typing import NDArray
 from torch import nn
 
 from tagfill import methods
-from tagfill.annotations import Dataset
 from tagfill.contract import Method, Task
-from tagfill.errors import ImageError, TagfillError
-from tagfill.images import View
-from tagfill.loading import FeatureCache, FeatureSource, PixelSource, Sampler, Source
+from tagfill.errors import TagfillError
+from tagfill.loading import FeatureCache, Sampler, Source
 from tagfill.memory import Memory
-from tagfill.models import Classifier, create, create_backbone
-from tagfill.training import checkpoints, keepsake, optimizers, oracle, resharding
+from tagfill.models import Classifier, create
+from tagfill.training import checkpoints, inputs, keepsake, optimizers, oracle
 from tagfill.training.averaging import WeightAverage
 from tagfill.training.checkpoints import Checkpoint, below
-from tagfill.training.devices import Devices
 from tagfill.training.evaluation import predict, share
-from tagfill.training.folder import Run, memory_folder
-from tagfill.training.recipe import Recipe, Stage
-
-
-@dataclass
-class Setting:
-    """What all stages of a run share."""
-
-    run: Run
-    recipe: Recipe
-    dataset: Dataset
-    devices: Devices
-    workers: int
-    expected_positives: float | None
-    on_bad_image: Callable[[ImageError], None]
+from tagfill.training.recipe import Stage
+from tagfill.training.remembering import keepsake_folder, open_memory
+from tagfill.training.setting import Setting
 
 
 @dataclass
@@ -84,7 +67,7 @@ class ActiveStage:
             self.deployed().save(setting.run.model_folder)
         following = setting.recipe.stages[self.number + 1 : self.number + 2]
         if following and following[0].start.memory == "best":
-            keepsake.keep(self.memory, _keepsake_folder(setting))
+            keepsake.keep(self.memory, keepsake_folder(setting))
 
     def deployed(self) -> Classifier:
         """The classifier that is validated and saved: with averaged weights, if there is an average."""
@@ -101,7 +84,7 @@ def enter(setting: Setting, number: int, previous: ActiveStage | None, checkpoin
     options = recipe.options if stage.options is None else stage.options
     method = methods.create(stage.method or recipe.method, options)
     maps = "maps" in method.needs
-    cache = _open_cache(setting) if stage.input == "cache" else None
+    cache = inputs.open_cache(setting) if stage.input == "cache" else None
     full = _classifier(setting, stage, previous, cache)
     full.check_use(maps=maps, cached=cache is not None)
     module = full if cache is None else Classifier(None, full.head, full.head_name, full.classes)
@@ -118,23 +101,15 @@ def enter(setting: Setting, number: int, previous: ActiveStage | None, checkpoin
             average.load_state_dict(below(checkpoint.model, "average"))
         devices.load_state_dict(checkpoint.state.precision)
         checkpoints.load_optimizer(optimizer, checkpoint.optimizer, checkpoint.state.groups)
-    sampler = Sampler(
-        len(labels),
-        recipe.batch_size,
-        recipe.seed,
-        devices.ranks.rank,
-        devices.ranks.world,
-        None if stage.labelled_share is None else labels.unannotated(),
-        stage.labelled_share or 0.0,
-    )
-    source = _source(setting, stage, cache, full, maps or full.spatial)
+    sampler = inputs.make_sampler(setting, stage, labels, method.needs)
+    source = inputs.make_source(setting, stage, cache, full, method.needs)
     if previous is not None and stage.start.memory == "last":
         memory, memory_name = previous.memory, previous.memory_name
         memory.begin_stage()
     else:
         if previous is not None:
             previous.memory.close()
-        memory, memory_name = _memory(setting, sampler, number, checkpoint, stage.start.memory == "best")
+        memory, memory_name = open_memory(setting, sampler, number, checkpoint, stage.start.memory == "best")
     assert full.backbone is not None
     task = Task(
         classes=setting.dataset.classes,
@@ -156,7 +131,7 @@ def enter(setting: Setting, number: int, previous: ActiveStage | None, checkpoin
             place=devices.place,
         ),
         shard=sampler.shard,
-        frozen_features=lambda: _frozen_features(setting, cache, source),
+        frozen_features=lambda: inputs.frozen_features(setting, cache, source),
         truth=lambda: oracle.true_labels(setting.dataset, "train"),
     )
     method.setup(task)
@@ -179,14 +154,6 @@ def enter(setting: Setting, number: int, previous: ActiveStage | None, checkpoin
         task,
         maps,
     )
-
-
-def _open_cache(setting: Setting) -> FeatureCache:
-    if setting.recipe.features is None:
-        raise TagfillError(
-            "A stage with input: cache needs a feature cache; make one with 'tagfill features' and give --features."
-        )
-    return FeatureCache.open(setting.recipe.features, setting.dataset)
 
 
 def _classifier(setting: Setting, stage: Stage, previous: ActiveStage | None, cache: FeatureCache | None) -> Classifier:
@@ -215,58 +182,3 @@ def _classifier(setting: Setting, stage: Stage, previous: ActiveStage | None, ca
             f"run's backbone {recipe.backbone} has; make a cache with it, or give the same backbone and weights."
         )
     return full
-
-
-def _source(setting: Setting, stage: Stage, cache: FeatureCache | None, full: Classifier, maps: bool) -> Source:
-    if cache is not None:
-        return FeatureSource(setting.dataset, cache, maps=maps, seed=setting.recipe.seed, on_bad=setting.on_bad_image)
-    assert full.backbone is not None
-    view = View(scale=stage.crop_scale, flip="random")
-    size = full.backbone.preprocessing.size
-    return PixelSource(
-        setting.dataset, size, view, seed=setting.recipe.seed, workers=setting.workers, on_bad=setting.on_bad_image
-    )
-
-
-def _frozen_features(setting: Setting, cache: FeatureCache | None, source: Source) -> NDArray[np.float32]:
-    """What the pretrained backbone says about the training images, whatever a stage has made of it since."""
-    if cache is not None:
-        return oracle.cached_features(setting.dataset, cache, "train")
-    recipe = setting.recipe
-    backbone = create_backbone(
-        recipe.backbone, pretrained=recipe.pretrained, image_size=recipe.image_size, seed=recipe.seed
-    )
-    return oracle.frozen_features(backbone, source, "train", len(setting.dataset.split("train")))
-
-
-def _memory(
-    setting: Setting, sampler: Sampler, stage: int, checkpoint: Checkpoint | None, best: bool
-) -> tuple[Memory, str]:
-    """The memory of a stage, and the name of its folder."""
-    ranks, name = setting.devices.ranks, str(stage)
-    options: dict[str, Any] = {}
-    if checkpoint is not None and checkpoint.world == ranks.world:
-        name = checkpoint.state.memory
-        options["saved"] = below(checkpoint.of_rank(ranks.rank), "memory")
-        options["disk"] = (checkpoint.state.number, checkpoint.state.disk[ranks.rank])
-    elif checkpoint is not None:
-        name = f"{stage}-{ranks.world}-from-{checkpoint.state.number}"
-        options["parts"] = resharding.parts(setting.run, sampler, checkpoint)
-    on_disk = setting.recipe.memory.storage == "disk"
-    folder = memory_folder(setting.run, name, ranks.rank) if on_disk else None
-    if checkpoint is None and best:
-        options["saved"], options["disk"] = keepsake.take(_keepsake_folder(setting), folder)
-        options["warm"] = True
-    memory = Memory(
-        setting.dataset.labels("train"),
-        sampler.shard,
-        seed=setting.recipe.seed,
-        folder=folder,
-        budget=int(setting.recipe.memory.budget_gb * 1e9),
-        **options,
-    )
-    return memory, name
-
-
-def _keepsake_folder(setting: Setting) -> Path:
-    return setting.run.folder / "memory" / "best" / f"rank{setting.devices.ranks.rank}"

@@ -18,7 +18,8 @@ from tagfill.draws import words
 from tagfill.errors import RunError
 from tagfill.files import write_json
 from tagfill.training.optimizers import set_rate
-from tagfill.training.stage import ActiveStage, Setting
+from tagfill.training.setting import Setting
+from tagfill.training.stage import ActiveStage
 from tagfill.training.totals import Totals
 
 
