@@ -19,9 +19,9 @@ def started(epoch: int, **options):
     return method
 
 
-@pytest.mark.parametrize(("epoch", "warm_up", "correct"), [(1, 1, False), (2, 1, True), (2, 2, False), (1, 0, True)])
-def test_corrections_begin_after_the_warm_up(epoch, warm_up, correct):
-    method = started(epoch, warm_up=warm_up)
+@pytest.mark.parametrize(("epoch", "warmup", "correct"), [(1, 1, False), (2, 1, True), (2, 2, False), (1, 0, True)])
+def test_corrections_begin_after_the_warmup(epoch, warmup, correct):
+    method = started(epoch, warmup=warmup)
     terms = visit(method, task_of(), EVERYBODY, Prediction(LOGITS))
     assert terms == {"splc": splc(LOGITS, batch_of(EVERYBODY).labels, correct=correct, reduction="sum")}
     assert (len(method.decisions()) > 0) == correct

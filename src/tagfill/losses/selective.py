@@ -72,7 +72,7 @@ def selective(
     if ignore is not None and ignore.shape != labels.shape:
         raise ValueError(f"The labels are {shape_of(labels)} and the ignored {shape_of(ignore)}; they must agree.")
     with torch.no_grad():
-        missing = (1 - logits.sigmoid()).where(positive, (logits.sigmoid() - clip).clamp(min=0))  # 1 − f, or 1 − q
+        missing = (-logits).sigmoid().where(positive, (logits.sigmoid() - clip).clamp(min=0))  # 1 − f, or 1 − q
         gamma = _by_state(gammas, positive, unknown, logits)
         weight = _by_state(alphas, positive, unknown, logits) * missing.pow(gamma)
         if mode == "ignore_normalised":

@@ -35,7 +35,9 @@ Gammas = Sequence[float]
 
 
 class PartialAsymmetric(Stateless):
-    """P-ASL; where it ignores unknowns, it also estimates the prior of each class.
+    """P-ASL: unknown labels are left out, or absent with less weight.
+
+    Where it leaves them out, it also estimates the prior of each class, for `csl`.
 
     Args:
         mode: `ignore` leaves unknowns out, `ignore_normalised` also weighs images with few known labels more,
@@ -85,7 +87,7 @@ class PartialAsymmetric(Stateless):
 
 
 class ClassAwareSelective(Stateless):
-    """CSL.
+    """CSL: unknown labels are absent with less weight, but likely positives among them are left out.
 
     Args:
         gammas: γ of positives, negatives and unknowns.

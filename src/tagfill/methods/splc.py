@@ -19,20 +19,20 @@ from tagfill.methods.stateless import Stateless
 
 
 class Splc(Stateless):
-    """Self-paced loss correction.
+    """SPLC: unknown labels are absent, but those predicted with confidence are present in this step.
 
     Args:
         threshold: τ, the probability above which an unknown label is read as present.
         margin: m, taken off the logits of observed positives.
         gamma: γ, the focusing strength.
-        warm_up: epochs before the first correction.
+        warmup: epochs before the first correction.
     """
 
     paper = "Zhang et al., arXiv:2112.07368"
 
-    def __init__(self, *, threshold: float = 0.6, margin: float = 1.0, gamma: float = 2.0, warm_up: int = 1) -> None:
+    def __init__(self, *, threshold: float = 0.6, margin: float = 1.0, gamma: float = 2.0, warmup: int = 1) -> None:
         self._threshold, self._margin, self._gamma = threshold, margin, gamma
-        self._warm_up = warm_up
+        self._warmup = warmup
         self._epoch = 1
         self._corrected: tuple[Tensor, Tensor] | None = None
 
@@ -42,7 +42,7 @@ class Splc(Stateless):
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """One term, summed over the batch."""
-        logits, labels, correct = prediction.logits, batch.labels, self._epoch > self._warm_up
+        logits, labels, correct = prediction.logits, batch.labels, self._epoch > self._warmup
         sure = losses.confident(logits, labels, threshold=self._threshold) & correct
         self._corrected = batch.index, sure
         value = losses.splc(
