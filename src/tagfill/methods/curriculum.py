@@ -44,7 +44,7 @@ class Curriculum(Stateless):
         if every < 1:
             raise TagfillError(f"curriculum labels anew every {every} epochs; give at least 1.")
         self._present_above, self._absent_below, self._every = present_above, absent_below, every
-        self._last: list[Decisions] = []
+        self._last: tuple[Tensor, Tensor, Tensor] | None = None
 
     def setup(self, task: Task) -> None:
         """Ask for the table of pseudo-labels."""
@@ -65,12 +65,13 @@ class Curriculum(Stateless):
         present = (batch.labels == UNKNOWN) & (pseudo == POSITIVE)
         absent = (batch.labels == UNKNOWN) & (pseudo == NEGATIVE)
         labels = batch.labels.masked_fill(present, POSITIVE).masked_fill(absent, NEGATIVE)
-        self._last = [
-            Decisions.of(batch.index, present, "pseudo-labelled", POSITIVE),
-            Decisions.of(batch.index, absent, "pseudo-labelled", NEGATIVE),
-        ]
+        self._last = batch.index, present, absent
         return {"curriculum": losses.weighted_known(prediction.logits, labels)}
 
     def decisions(self) -> Decisions | None:
         """The pseudo-labels of the last step."""
-        return Decisions.join(self._last) if self._last else None
+        if self._last is None:
+            return None
+        index, present, absent = self._last
+        taken = Decisions.of(index, present, "pseudo-labelled", POSITIVE)
+        return Decisions.join([taken, Decisions.of(index, absent, "pseudo-labelled", NEGATIVE)])

@@ -60,7 +60,7 @@ class AsymmetricPseudoLabelling(Stateless):
             "eps": eps,
         }
         self._warmup = warmup
-        self._last: Decisions | None = None
+        self._last: tuple[Tensor, Tensor] | None = None
 
     def setup(self, task: Task) -> None:
         """Ask for the table of soft negatives and count how many each class gets after an epoch."""
@@ -92,14 +92,14 @@ class AsymmetricPseudoLabelling(Stateless):
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """Positives, soft negatives, and the entropy of the rest."""
         soft = self._labels.read(batch.index).to(prediction.logits.device)
-        self._last = Decisions.of(batch.index, soft >= 0, "pseudo-labelled", NEGATIVE)
+        self._last = batch.index, soft >= 0
         return {
             "em-apl": losses.entropy_maximization(prediction.logits, batch.labels, soft_labels=soft, **self._options)
         }
 
     def decisions(self) -> Decisions | None:
         """The soft negatives of the last step."""
-        return self._last
+        return None if self._last is None else Decisions.of(*self._last, "pseudo-labelled", NEGATIVE)
 
     def _unknown(self) -> Tensor:
         """n×L, which labels of this rank's images are unknown."""
