@@ -79,6 +79,12 @@ def test_a_boost_can_be_added_for_evaluation():
     assert torch.equal(boosted(FEATURES).logits, expected)
 
 
+def test_another_boost_keeps_the_mask():
+    model = classifier("cam", boost=5.0)
+    model.mask_boost(torch.tensor([True, False, True]))
+    assert model.convert_head("cam", boost=3.0).head.boosts.tolist() == [1, 0, 1]
+
+
 def test_a_boosting_head_does_not_become_linear():
     with pytest.raises(
         TagfillError, match="boosts its scores, which a linear head cannot; convert it to cam with boost=1"

@@ -100,6 +100,19 @@ def test_dropout_differs_between_images_in_training_alone():
     assert not torch.equal(same, other)
 
 
+def test_dropout_among_queries_differs_between_images():
+    """Without an encoder it is all that comes before the queries look at the cells of the only layer."""
+    query = head(dropout=0.5, encoder_layers=0, decoder_layers=1, keep_first_self_attention=True).train()
+    same, other = query(FEATURES[:1].repeat(2, 1, 1, 1), attention=True).attention
+    assert not torch.equal(same, other)
+
+
+@pytest.mark.parametrize(("first", "others"), [(True, False), (False, True)])
+def test_self_attention_is_in_the_layers_asked_for(first, others):
+    query = head(decoder_layers=3, keep_first_self_attention=first, keep_other_self_attention=others)
+    assert [hasattr(layer, "self_attn") for layer in query.decoder] == [first, others, others]
+
+
 def test_initial_weights_are_those_of_the_released_code():
     query = create_head("query", 64, 400, seed=0, width=256, heads=4)
     bound = math.sqrt(6 / (256 + 3 * 256))

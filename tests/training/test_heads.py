@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import tagfill
 from tagfill.annotations import Dataset
 from tagfill.errors import TagfillError
-from tagfill.models import Classifier
+from tagfill.models import CamHead, Classifier
 from tagfill.training import Run
 
 from .conftest import Material
 
 
-def train(material: Material, out: Path, head: str, method: str = "an", **changes: Any) -> Run:
+def train(
+    material: Material, out: Path, head: str, method: str = "an", dataset: Path | None = None, **changes: Any
+) -> Run:
     return tagfill.train(
-        material.single,
+        dataset or material.single,
         out=out,
         method=method,
         head=head,
-        features=material.cache,
         epochs=1,
         batch_size=32,
-        **{**material.settings, **changes},
+        **{"features": material.cache, **material.settings, **changes},
     )
 
 
@@ -50,3 +54,33 @@ def test_maps_of_tscam_teach_a_method_that_needs_them(material: Material, tmp_pa
 def test_a_method_that_needs_maps_refuses_a_head_without(material: Material, tmp_path: Path, head: str) -> None:
     with pytest.raises(TagfillError, match=f"The {head} head has no class maps; choose cam or tscam"):
         train(material, tmp_path / "run", head, method="en+scl")
+
+
+def without_class(material: Material, name: str) -> Path:
+    """The dataset, where nobody has seen one of its classes."""
+    folder = material.single.with_name("unseen")
+    shutil.copytree(material.single, folder, dirs_exist_ok=True)
+    rows = pq.read_table(folder / "annotations.parquet")
+    seen = pc.not_equal(rows["label"].cast("string"), name)
+    pq.write_table(rows.filter(seen), folder / "annotations.parquet")
+    return folder
+
+
+def test_a_boosted_head_trains_on_cells_and_leaves_unseen_classes_alone(material: Material, tmp_path: Path) -> None:
+    name = Dataset.open(material.single).classes[3]
+    dataset = without_class(material, name)
+
+    run = train(material, tmp_path / "run", "cam", dataset=dataset, select="last", head_options={"boost": 5.0})
+
+    head = Classifier.load(run.model_folder).head
+    assert isinstance(head, CamHead)
+    assert head.boosts is not None
+    assert head.boosts.tolist() == [float(number != 3) for number in range(20)]
+    assert tagfill.evaluate(run, Dataset.open(material.full), features=material.cache).images == 24
+
+
+def test_class_tokens_are_not_looked_for_in_a_cache(material: Material, tmp_path: Path) -> None:
+    backbone = {"backbone": "test_vit", "pretrained": False, "image_size": 64}
+    cache = tagfill.features(Dataset.open(material.single), **backbone, views="eval", out=tmp_path / "cache")
+    with pytest.raises(TagfillError, match="needs class tokens, which a feature cache does not hold"):
+        train(material, tmp_path / "run", "linear", head_options={"pool": "token"}, features=cache.folder, **backbone)

@@ -61,6 +61,8 @@ def convert_head(head: Head, name: str, **options: Any) -> Head:
     assert isinstance(layer, nn.Linear)
     converted = create_head(name, layer.in_features, layer.out_features, seed=0, **options)
     converted.get_submodule("fc").load_state_dict(layer.state_dict())
+    if isinstance(head, CamHead) and head.boosts is not None:
+        converted.mask_boost(head.boosts)
     return converted.to(layer.weight).train(head.training)
 
 
