@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tagfill.annotations import Dataset as Dataset
     from tagfill.annotations import LabelMatrix as LabelMatrix
     from tagfill.errors import TagfillError as TagfillError
+    from tagfill.experiments import compare as compare
     from tagfill.experiments import features as features
     from tagfill.loading import FeatureCache as FeatureCache
     from tagfill.training import Run as Run
@@ -39,6 +40,7 @@ _NAMES = {
     "LabelMatrix": "annotations",
     "TagfillError": "errors",
     "FeatureCache": "loading",
+    "compare": "experiments",
     "features": "experiments",
     "Run": "training",
     "evaluate": "training",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from tagfill.cli import convert, demo, evaluate, features, importing, inspecting, listing, simulate, train
+from tagfill.cli import compare, demo, evaluate, features, importing, inspecting, listing, simulate, train
 
 app = typer.Typer(
     help="Train multi-label image classifiers from partly labelled images, and fill in the rest.",
@@ -21,4 +22,5 @@ app.command("features", help=features.__doc__)(features.features)
 app.command("train", help=train.__doc__)(train.train)
 app.command("evaluate", help=evaluate.__doc__)(evaluate.evaluate)
 app.command("convert", help=convert.__doc__)(convert.convert)
+app.command("compare", help=compare.__doc__)(compare.compare)
 app.command("list", help=listing.__doc__)(listing.list_)

@@ -1,6 +1,8 @@
-"""Experiments: feature caches by name, and the demonstration."""
+"""Experiments: feature caches by name, comparisons of methods, and the demonstration."""
 
 from tagfill.experiments.caching import features
+from tagfill.experiments.comparing import compare
 from tagfill.experiments.demonstration import REPORT, Row, demo
+from tagfill.experiments.leaderboard import Leaderboard
 
-__all__ = ["REPORT", "Row", "demo", "features"]
+__all__ = ["REPORT", "Leaderboard", "Row", "compare", "demo", "features"]

@@ -1,0 +1,61 @@
+"""Train several methods on one dataset with several seeds, and rank them.
+
+Example: `tagfill compare scenes-sp --methods ll-r,en+scl,role,se --features scenes-features --seeds 3 --out comparison`
+
+Example: `tagfill compare scenes-sp --methods en+scl,ll-r:boost=5 --grid optimizer.lr=1e-3,1e-4 --out comparison`
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tagfill.cli import options, terminal
+
+
+def compare(
+    dataset: Annotated[Path, typer.Argument(help="A dataset folder.")],
+    methods: Annotated[
+        str, typer.Option(help="Names joined by commas; `an` and, on simulated data, `full` always take part.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the runs and the leaderboard; goes on where it stopped.")],
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each method.")] = 3,
+    epochs: Annotated[int, typer.Option(min=1)] = 10,
+    features: Annotated[Path | None, typer.Option(help="Train on this feature cache instead of images.")] = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=A,B", help="Try these values on the first seed and let validation choose."),
+    ] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting of a recipe, for all runs.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="The split that gives the scores.")] = "test",
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes at once; one a core by default.")] = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Compare."""
+    from tagfill import experiments
+    from tagfill.experiments.grid import single
+
+    board = experiments.compare(
+        dataset,
+        methods,
+        out=out,
+        seeds=seeds,
+        epochs=epochs,
+        features=features,
+        choices=grid or [],
+        fixed=single(setting or []),
+        split=split,
+        jobs=jobs,
+        progress=terminal.progress(quiet),
+    )
+    if as_json:
+        terminal.show_json(board.to_json())
+        return
+    columns = ["method", f"{split} mAP", "±", "gap closed", "seconds", "settings"]
+    terminal.show_table(f"{board.dataset}, {seeds} seeds", columns, board.rows())
+    terminal.show(f"Runs and leaderboard: {out.absolute()}")

@@ -1,0 +1,121 @@
+"""The leaderboard of a comparison: means and deviations over seeds, and how much of the gap each method closes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from tagfill.experiments.entries import FLOOR, FULL
+from tagfill.experiments.outcomes import Outcome
+from tagfill.metrics import gap_closed
+
+
+@dataclass(frozen=True)
+class Score:
+    """A method's results over the seeds.
+
+    Attributes:
+        name: of the entry.
+        values: score of each seed, in percent.
+        validation: of each seed.
+        seconds: of training, of each seed.
+        choice: the settings that validation chose from the grid.
+        error: why it has no score.
+        gap_closed: share of the gap between `an` and complete labels, NaN where there is none.
+    """
+
+    name: str
+    values: tuple[float, ...]
+    validation: tuple[float | None, ...]
+    seconds: tuple[float, ...]
+    choice: tuple[tuple[str, Any], ...] = ()
+    error: str | None = None
+    gap_closed: float = float("nan")
+
+    @classmethod
+    def of(cls, name: str, outcomes: Sequence[Outcome], choice: tuple[tuple[str, Any], ...]) -> Score:
+        """From the outcomes of all seeds; one that refused speaks for all."""
+        error = next((outcome.error for outcome in outcomes if outcome.error), None)
+        return cls(
+            name,
+            tuple(outcome.score for outcome in outcomes),
+            tuple(outcome.validation for outcome in outcomes),
+            tuple(outcome.seconds for outcome in outcomes),
+            choice,
+            error,
+        )
+
+    @property
+    def mean(self) -> float:
+        """Over the seeds; NaN without a score."""
+        return float("nan") if self.error else fmean(self.values)
+
+    @property
+    def deviation(self) -> float:
+        """Over the seeds; 0 for a single one."""
+        return 0.0 if self.error or len(self.values) < 2 else stdev(self.values)
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """Scores, best first; those without one at the end."""
+
+    dataset: str
+    split: str
+    scores: tuple[Score, ...]
+
+    @classmethod
+    def rank(cls, dataset: str, split: str, scores: Sequence[Score]) -> Leaderboard:
+        """Order scores by their mean and measure the gap that each closes."""
+        means = {score.name: score.mean for score in scores}
+        floor, ceiling = means.get(FLOOR, math.nan), means.get(FULL, math.nan)
+        measured = [Score(**{**vars(score), "gap_closed": gap_closed(score.mean, floor, ceiling)}) for score in scores]
+        return cls(dataset, split, tuple(sorted(measured, key=lambda s: (math.isnan(s.mean), -s.mean))))
+
+    def rows(self) -> list[list[str]]:
+        """Method, mean, deviation, gap closed, seconds and settings, as a table shows them."""
+        return [
+            [
+                score.name,
+                "–" if score.error else f"{score.mean:.2f}",
+                "–" if score.error else f"{score.deviation:.2f}",
+                "–" if math.isnan(score.gap_closed) else f"{score.gap_closed:.0%}",
+                f"{fmean(score.seconds):.0f}",
+                score.error or ", ".join(f"{path}={value}" for path, value in score.choice) or "defaults",
+            ]
+            for score in self.scores
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values; what is not a number is null."""
+        return {
+            "dataset": self.dataset,
+            "split": self.split,
+            "scores": [
+                {
+                    "method": score.name,
+                    f"{self.split}_mAP": _plain(score.mean),
+                    "deviation": _plain(score.deviation),
+                    "gap_closed": _plain(score.gap_closed),
+                    "seeds": [_plain(value) for value in score.values],
+                    "val_mAP": list(score.validation),
+                    "seconds": list(score.seconds),
+                    "settings": dict(score.choice),
+                    "error": score.error,
+                }
+                for score in self.scores
+            ],
+        }
+
+    def to_markdown(self) -> str:
+        """The table as a page."""
+        head = f"| method | {self.split} mAP | ± over seeds | gap closed | seconds a run | settings |"
+        lines = [f"| {' | '.join(row)} |" for row in self.rows()]
+        return "\n".join([f"# {self.dataset}", "", head, "|---|---:|---:|---:|---:|---|", *lines, ""])
+
+
+def _plain(value: float) -> float | None:
+    return None if math.isnan(value) else value

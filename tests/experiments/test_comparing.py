@@ -1,0 +1,145 @@
+"""A comparison, small: floor and ceiling take part, a second call only reads, and a grid is chosen on validation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from safetensors.torch import save_file
+
+import tagfill
+from tagfill.errors import TagfillError
+from tagfill.experiments import Leaderboard, entries, grid
+from tagfill.experiments.completing import complete
+from tagfill.models import create_backbone
+
+BACKBONE = {"backbone": "test_efficientnet", "image_size": 128}
+
+
+@pytest.fixture(scope="module")
+def material(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("material")
+    full = tagfill.scenes.make(folder / "full", train=32, val=12, test=12, size=64)
+    single = tagfill.protocols.single_positive(full, seed=1200).save(folder / "single")
+    weights = create_backbone(BACKBONE["backbone"], image_size=128, seed=5).model.state_dict()
+    save_file({name: value.contiguous() for name, value in weights.items()}, folder / "weights.safetensors")
+    settings = {**BACKBONE, "pretrained": str(folder / "weights.safetensors")}
+    cache = tagfill.features(single, out=folder / "cache", views="eval,flip", **settings)
+    return {"dataset": single.folder, "features": cache.folder, **settings}
+
+
+def board_of(material: dict[str, Any], out: Path, methods: str, **more: Any) -> Leaderboard:
+    dataset, settings = material["dataset"], {k: v for k, v in material.items() if k != "dataset"}
+    return tagfill.compare(dataset, methods, out=out, epochs=2, jobs=2, **settings, **more)
+
+
+@pytest.fixture(scope="module")
+def made(material: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Leaderboard]:
+    out = tmp_path_factory.mktemp("comparison")
+    return out, board_of(material, out, "role", seeds=2, choices=["optimizer.lr=1e-2,1e-4"])
+
+
+def test_floor_and_ceiling_take_part_and_measure_the_gap(made: tuple[Path, Leaderboard]) -> None:
+    shares = {score.name: score.gap_closed for score in made[1].scores}
+
+    assert set(shares) == {"full", "an", "role"}
+    if made[1].scores[0].name == "full":  # two epochs of a random backbone may rank otherwise
+        assert (shares["an"], shares["full"]) == (0, 1)
+    assert [score.mean for score in made[1].scores] == sorted((score.mean for score in made[1].scores), reverse=True)
+
+
+def test_grid_is_tried_on_the_first_seed_and_chosen_on_validation(made: tuple[Path, Leaderboard]) -> None:
+    out, board = made
+    folders = sorted(path.name for path in (out / "runs").iterdir() if path.name.startswith("role"))
+    chosen = next(score for score in board.scores if score.name == "role").choice
+    value = dict(chosen)["optimizer.lr"]
+
+    tried = {
+        lr: json.loads((out / "runs" / f"role-lr={lr}-s0" / "outcome.json").read_text())["validation"]
+        for lr in (0.01, 0.0001)
+    }
+    assert tried[value] == max(tried.values())
+    assert folders == sorted(["role-lr=0.01-s0", "role-lr=0.0001-s0", f"role-lr={value}-s1"])
+
+
+def test_second_call_trains_nothing(material: dict[str, Any], made: tuple[Path, Leaderboard]) -> None:
+    out, board = made
+    before = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/run.json")}
+
+    again = board_of(material, out, "role", seeds=2, choices=["optimizer.lr=1e-2,1e-4"])
+
+    assert again == board
+    assert {path: path.stat().st_mtime_ns for path in out.glob("runs/*/run.json")} == before
+
+
+def test_leaderboard_is_written_beside_the_runs(made: tuple[Path, Leaderboard]) -> None:
+    out, board = made
+
+    assert json.loads((out / "leaderboard.json").read_text()) == board.to_json()
+    for score in board.scores:
+        assert f"| {score.name} | {score.mean:.2f} |" in (out / "leaderboard.md").read_text()
+
+
+def test_a_method_that_refuses_the_data_gets_a_sentence_and_the_others_their_scores(
+    material: dict[str, Any], tmp_path: Path
+) -> None:
+    """Without a validation split nobody knows how many labels an image has, which ROLE needs and AN does not."""
+    part = tagfill.Dataset.open(material["dataset"])
+    splits = pa.array(["spare" if name == "val" else name for name in part.images["split"].to_pylist()])
+    images = part.images.set_column(part.images.schema.get_field_index("split"), "split", splits)
+    part.replace(images=images, folder=None, truth=None).save(tmp_path / "part")
+
+    board = board_of({**material, "dataset": tmp_path / "part"}, tmp_path / "out", "role", seeds=1)
+
+    scores = {score.name: score for score in board.scores}
+    assert "expected number of present labels" in str(scores["role"].error)
+    assert scores["an"].error is None
+    assert board.rows()[-1][:2] == ["role", "–"]
+
+
+def test_settings_that_cannot_be_right_are_refused_before_anything_is_trained(
+    material: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(TagfillError, match="momentun"):
+        board_of(material, tmp_path, "an,en", options={"en": {"momentun": 0.9}})
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_ceiling_has_the_splits_of_the_part(material: dict[str, Any], tmp_path: Path) -> None:
+    part = tagfill.Dataset.open(material["dataset"])
+
+    whole = tagfill.Dataset.open(complete(part, tmp_path / "complete"))
+
+    assert {name: rows.tolist() for name, rows in whole.splits.items()} == {
+        name: rows.tolist() for name, rows in part.splits.items()
+    }
+    assert whole.labels("train").complete()
+    assert whole.identities["images"] == part.identities["images"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "nothing to compare"),
+        ("an,rol", "rol"),
+        ("an:boost", "'boost' has no value"),
+        ("cl", "does not look at labels"),
+    ],
+)
+def test_bad_entries_are_refused(text: str, message: str) -> None:
+    with pytest.raises(TagfillError, match=message):
+        entries.parse(text)
+
+
+def test_grid_drops_options_of_other_methods() -> None:
+    choices = grid.parse(["options.scl.weight=0.1,1", "optimizer.lr=1e-3"])
+    assert grid.fitting(choices, "an") == [(("optimizer.lr", 0.001),)]
+    assert len(grid.fitting(choices, "en+scl")) == 2
+
+
+def test_grid_without_values_is_refused() -> None:
+    with pytest.raises(TagfillError, match="has no values"):
+        grid.parse(["optimizer.lr"])
