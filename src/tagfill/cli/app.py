@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tagfill.cli import convert, demo, evaluate, features, importing, inspecting, listing, simulate, train
-from tagfill.cli import compare, demo, evaluate, features, importing, inspecting, listing, simulate, train
+from tagfill.cli import compare, convert, demo, evaluate, features, importing, inspecting, listing, simulate, train
 
 app = typer.Typer(
     help="Train multi-label image classifiers from partly labelled images, and fill in the rest.",
