@@ -17,7 +17,7 @@ COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#e
 """Told apart by colour-blind readers too (Paul Tol's bright and light schemes)."""
 
 _TEXT = "#010203"  # becomes the page's own text colour
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "tagfill",
     "font.family": "sans-serif",
