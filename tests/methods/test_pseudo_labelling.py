@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from tagfill.errors import TagfillError
 from tagfill.losses import entropy_maximization
 from tagfill.memory import Memory
 from tagfill.methods import create
+from test_contract import ThreadRanks, Together
 
 IMAGES, CLASSES = 20, 3
 MANY = single_positives(IMAGES, CLASSES)
@@ -129,3 +132,31 @@ def test_what_was_labelled_comes_back():
     again = task_of(MANY, epochs=10, memory=Memory(MANY, np.arange(IMAGES), seed=0, saved=task.memory.state_dict()))
     create("em-apl").setup(again)
     assert torch.equal(again.memory.pseudo_labels().values, task.memory.pseudo_labels().values)
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_ranks_together_choose_what_one_would(world):
+    """Each keeps a part of the images; the lowest scores of a class are those over all parts, ties included."""
+    answers = draws(1)[0].round()  # many equal scores
+    task, alone = started(answers)
+    alone.begin_epoch(6)
+    together = Together(world)
+
+    def one(rank: int) -> tuple[np.ndarray, torch.Tensor]:
+        shard = np.sort(np.random.default_rng(0).permutation(IMAGES)[rank::world])
+        mine = task_of(
+            MANY,
+            epochs=10,
+            shard=shard,
+            ranks=ThreadRanks(rank, together),
+            memory=Memory(MANY, shard, seed=0),
+            predict=predicting(answers, shard=shard),
+        )
+        method = create("em-apl")
+        method.setup(mine)
+        method.begin_epoch(6)
+        return shard, mine.memory.pseudo_labels().values
+
+    with ThreadPoolExecutor(world) as pool:
+        for shard, values in pool.map(one, range(world)):
+            assert torch.equal(values, task.memory.pseudo_labels().values[shard])
