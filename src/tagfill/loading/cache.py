@@ -88,14 +88,19 @@ class CachedView:
 
     def covers(self, rows: NDArray[np.int64]) -> bool:
         """Whether all these rows of the image table are in this view."""
-        at = np.searchsorted(self.rows, rows)
-        return len(self.rows) > 0 and np.array_equal(self.rows[np.minimum(at, len(self.rows) - 1)], rows)
+        return self._find(rows) is not None
 
     def find(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where these rows of the image table lie in this view."""
-        if not self.covers(rows):
+        at = self._find(rows)
+        if at is None:
             raise TagfillError(f"The view '{self._name}' of the feature cache does not cover all images asked for.")
-        return np.searchsorted(self.rows, rows)
+        return at
+
+    def _find(self, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        at = np.searchsorted(self.rows, rows)
+        inside = at < self._count
+        return at if inside.all() and (self.rows[at] == rows).all() else None
 
     def pooled(self, at: NDArray[np.int64]) -> NDArray[np.float32]:
         """Mean features at these places, B×D."""
