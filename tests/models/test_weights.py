@@ -93,3 +93,16 @@ def test_relative_positions_of_another_window_are_interpolated(tmp_path):
     assert torch.all(rows[2] > 0.9)
     for layer in ("layers.1.downsample.norm.weight", "layers.3.downsample.reduction.weight"):
         assert torch.equal(other.model.get_parameter(layer), origin.model.get_parameter(layer))
+
+
+def test_a_hub_out_of_reach_is_one_sentence(monkeypatch):
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(TagfillError, match=r"timm's hub gave no weights for test_convnext \(.*\); give the path of a"):
+        create_backbone("test_convnext", pretrained=True)
+
+
+def test_a_model_without_published_weights_says_so():
+    with pytest.raises(TagfillError, match=r"no weights for test_vit4 \(No pretrained weights exist for test_vit4\)"):
+        create_backbone("test_vit4", pretrained=True)

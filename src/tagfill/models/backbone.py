@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import tagfill.torchvision_remedy  # noqa: F401  (before timm, which imports torchvision)
 from tagfill.draws import seed_of
 from tagfill.errors import TagfillError, unknown_name
-from tagfill.models import bundled, cvt, freezing
+from tagfill.models import bundled, cvt, freezing, reach
 from tagfill.models.attention import class_token_rows
 from tagfill.models.grids import layout_of
 from tagfill.models.weights import load_weights, read_weights
@@ -86,7 +86,10 @@ class Backbone(nn.Module):
         self.std: Tensor
         self.register_buffer("mean", torch.tensor(preprocessing.mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(preprocessing.std).view(1, 3, 1, 1), persistent=False)
-        self._layout = layout_of(name, self.model, self._probe())
+        features = self._probe()
+        self._layout = layout_of(name, self.model, features)
+        self._beyond = tuple(reach.beyond(self.model, features)) if features.requires_grad else ()
+        self._still_beyond()
         self.channels, self.grid = self._layout.channels, self._layout.grid
         self.class_token = self._layout.class_token
         self.bound = 6.0 if isinstance(_last_activation(model), nn.ReLU6) else None
@@ -111,6 +114,12 @@ class Backbone(nn.Module):
             features[:, 0] if token else None,
             torch.stack(rows, dim=1) if attention else None,
         )
+
+    def requires_grad_(self, requires_grad: bool = True) -> Backbone:
+        """Let it train, or not; parameters that the features do not depend on never train."""
+        super().requires_grad_(requires_grad)
+        self._still_beyond()
+        return self
 
     @property
     def frozen(self) -> bool:
@@ -151,7 +160,11 @@ class Backbone(nn.Module):
         scaled = (pixels.to(self.mean.dtype) - self.mean) / self.std
         return self.model.forward_features(scaled.contiguous(memory_format=torch.channels_last))
 
-    @torch.no_grad()
+    def _still_beyond(self) -> None:
+        for name in self._beyond:
+            self.model.get_parameter(name).requires_grad_(False)
+
+    @torch.enable_grad()
     def _probe(self) -> Any:
         """What the model gives for one black image."""
         training = self.model.training
@@ -215,7 +228,15 @@ def _bare_model(name: str, pretrained: bool, size: tuple[int, int] | None) -> An
     fixed: dict[str, Any] = (
         {"img_size": size} if size is not None and config is not None and config.fixed_input_size else {}
     )
-    return timm.create_model(name, pretrained=pretrained, **fixed)
+    try:
+        return timm.create_model(name, pretrained=pretrained, **fixed)
+    except (OSError, RuntimeError) as error:
+        if not pretrained:
+            raise
+        raise TagfillError(
+            f"timm's hub gave no weights for {name} ({str(error).partition('. ')[0].rstrip('.')}); "
+            "give the path of a safetensors file, or train from random weights."
+        ) from None
 
 
 def _without_copies(model: Any) -> Any:
