@@ -49,7 +49,9 @@ def make_source(
     dataset, seed, pairs = setting.dataset, setting.recipe.seed, "weak+strong" in needs
     source: Source
     if cache is not None:
-        source = FeatureSource(dataset, cache, maps="maps" in needs or full.spatial, seed=seed, pairs=pairs)
+        source = FeatureSource(
+            dataset, cache, maps="maps" in needs or full.spatial, seed=seed, pairs=pairs, on_bad=setting.on_bad_image
+        )
     else:
         assert full.backbone is not None
         source = PixelSource(
