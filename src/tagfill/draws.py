@@ -10,6 +10,7 @@ import zlib
 
 import numpy as np
 from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 # Philox4x64 with ten rounds: Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011.
 _ROUNDS = 10
@@ -30,6 +31,26 @@ def generator(seed: int, purpose: str, epoch: int = 0, index: int = 0, view: int
     key = np.array([seed, zlib.crc32(purpose.encode())], dtype=np.uint64)
     counter = np.array([0, epoch, index, view], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
+
+
+def uniform_rows(seed: int, purpose: str, index: NDArray[np.int64], width: int) -> NDArray[np.float64]:
+    """Numbers in [0, 1) for many addresses at once: n×width, each a hash of (seed, purpose, index, column).
+
+    >>> rows = uniform_rows(7, "start", np.array([5, 2]), 3)
+    >>> bool((rows[1] == uniform_rows(7, "start", np.array([2]), 3)).all())
+    True
+    """
+    key = _mixed(np.array([seed], dtype=np.uint64)) ^ np.uint64(zlib.crc32(purpose.encode()))
+    place = (index.astype(np.uint64)[:, None] << np.uint64(32)) | np.arange(width, dtype=np.uint64)
+    return (_mixed(_mixed(place) ^ _mixed(key)) >> np.uint64(11)) * 2.0**-53
+
+
+def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64: every bit of the result depends on every bit of the number."""
+    mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
 
 
 def seed_of(seed: int, purpose: str, epoch: int = 0, index: int = 0, view: int = 0) -> int:

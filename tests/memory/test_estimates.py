@@ -17,8 +17,8 @@ VISITS = [[0, 3, 7], [7, 1, 0], [2, 3, 10], [0, 1, 2], [5, 7, 9], [3, 0, 10], [8
 BATCHES = [torch.tensor(rows) for rows in VISITS]
 
 
-def whole(seed: int = 7) -> Estimates:
-    return Estimates(LABELS, Shard(np.arange(IMAGES)), seed=seed)
+def whole(seed: int = 7, **options) -> Estimates:
+    return Estimates(LABELS, Shard(np.arange(IMAGES)), seed=seed, **options)
 
 
 def table(estimates: Estimates) -> torch.Tensor:
@@ -169,3 +169,8 @@ def test_bytes_count_table_gradient_and_moments():
     tensors = [estimates.values, estimates.values.grad, *estimates.state_dict().values()]
     tables = {tensor.data_ptr(): tensor.nbytes for tensor in tensors if tensor.ndim == 2}
     assert Estimates.bytes(labels, shard) == sum(tables.values())
+
+
+def test_the_start_of_an_image_does_not_depend_on_the_others():
+    part = Estimates(LABELS, Shard(np.array([4, 9])), seed=7)
+    assert torch.equal(table(part), table(whole())[[4, 9]])

@@ -87,7 +87,7 @@ def test_a_file_holds_what_memory_would(tmp_path):
     for geometry, maps in visits(3):
         in_memory.update(EVERYBODY, geometry, maps)
         on_disk.update(EVERYBODY, geometry, maps)
-    np.testing.assert_array_equal(np.fromfile(tmp_path / "heatmaps.u8", np.uint8), steps(in_memory).ravel())
+    np.testing.assert_array_equal(np.fromfile(on_disk.disk.written(), np.uint8), steps(in_memory).ravel())
 
 
 def test_shards_hold_the_rows_of_the_whole():

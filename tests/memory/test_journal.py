@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from tagfill.errors import RunError
+from tagfill.memory import BackgroundArray
 from tagfill.memory.journal import JournaledArray
 
 ROWS, WIDTH = 5, 3
@@ -45,10 +49,10 @@ def array(tmp_path):
 class GoingBack(RuleBasedStateMachine):
     """Writes, checkpoints, kills and resumptions in any order, beside a plain list of what was there when."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, wrap: Callable[[JournaledArray], Any]) -> None:
         super().__init__()
-        self.folder = folder
-        self.array = JournaledArray(folder / "rows.u8", SHAPE, create=True)
+        self.folder, self.wrap = folder, wrap
+        self.array = wrap(JournaledArray(folder / "rows.u8", SHAPE, create=True))
         self.rows = content(self.array)
         self.kept: list[tuple[int, str, list[list[int]]]] = []
         self.next = 0
@@ -75,7 +79,7 @@ class GoingBack(RuleBasedStateMachine):
         back = min(back, len(self.kept) - 1)
         number, checksum, self.rows = self.kept[len(self.kept) - 1 - back]
         self.rows = [list(row) for row in self.rows]
-        self.array = reopened(self.array)
+        self.array = self.wrap(reopened(self.array))
         self.array.roll_back(number, checksum)
         self.kept = [kept for kept in self.kept if kept[0] <= number]
         self.next = number + 1
@@ -94,11 +98,12 @@ class GoingBack(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
-def test_any_history_can_be_rolled_back(tmp_path_factory):
+@pytest.mark.parametrize(("wrap", "histories"), [(lambda array: array, 40), (BackgroundArray, 15)])
+def test_any_history_can_be_rolled_back(tmp_path_factory, wrap, histories):
     def start() -> GoingBack:
-        return GoingBack(tmp_path_factory.mktemp("journal"))
+        return GoingBack(tmp_path_factory.mktemp("journal"), wrap)
 
-    run_state_machine_as_test(start, settings=settings(max_examples=40, stateful_step_count=20, deadline=None))
+    run_state_machine_as_test(start, settings=settings(max_examples=histories, stateful_step_count=20, deadline=None))
 
 
 def test_the_newer_checkpoint_comes_back(array):
@@ -294,3 +299,27 @@ def test_an_array_without_rows_can_be_marked_and_rolled_back(tmp_path):
     array = JournaledArray(tmp_path / "rows.u8", (0, WIDTH), create=False)
     array.roll_back(1, checksum)
     array.close()
+
+
+def test_a_disk_without_room_for_the_array_and_its_journals_is_refused_before_anything_is_written(
+    tmp_path, monkeypatch
+):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=3 * 999))
+    with pytest.raises(RunError, match=r"undo journals up to .* are free; free some space, keep fewer classes"):
+        JournaledArray(tmp_path / "rows.u8", (10, 100), create=True)
+    assert list(tmp_path.iterdir()) == []
+    JournaledArray(tmp_path / "rows.u8", (9, 111), create=True).close()
+
+
+def test_a_disk_that_fills_up_later_says_so_and_loses_nothing(array, monkeypatch):
+    array.mark(1)
+    before = content(array)
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(RunError, match=r"no room for the undo journal .*; nothing was lost"):
+        write(array, [1], 9)
+    assert content(array) == before

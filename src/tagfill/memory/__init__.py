@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tagfill.contract import LabelMatrix
 from tagfill.errors import TagfillError
+from tagfill.memory.background import BackgroundArray
 from tagfill.memory.class_distances import ClassDistances
 from tagfill.memory.entries import Entries
 from tagfill.memory.estimates import Estimates, EstimatesOptimizer
@@ -27,6 +28,7 @@ from tagfill.memory.shard import SavedPart, Shard
 
 __all__ = [
     "ChangedLabels",
+    "BackgroundArray",
     "ClassDistances",
     "Entries",
     "Estimates",
@@ -191,6 +193,12 @@ class Memory:
         for store in self._stores.values():
             _warm_start(store)
 
+    def expect(self, batches: Sequence[NDArray[np.int64]]) -> None:
+        """The images of the coming batches, in their order; stores on disk read them ahead."""
+        for store in self._stores.values():
+            if isinstance(store, Heatmaps):
+                store.expect(batches)
+
     def begin_step(self) -> None:
         """A new batch: every store may be written once more."""
         self._written.clear()
@@ -242,7 +250,7 @@ class Memory:
         few = classes_per_image is not None and classes_per_image < self._labels.width
         return classes_per_image if few else None
 
-    def _files(self) -> dict[str, JournaledArray]:
+    def _files(self) -> dict[str, BackgroundArray]:
         found = {name: getattr(store, "disk", None) for name, store in self._stores.items()}
         return {name: array for name, array in found.items() if array is not None}
 
@@ -267,7 +275,7 @@ class Memory:
                     _warm_start(store)
         if self._parts is not None:
             store.reshard([part.below(name) for part in self._parts])
-        array: JournaledArray | None = getattr(store, "disk", None)
+        array: BackgroundArray | None = getattr(store, "disk", None)
         if self._disk is not None and array is not None and name in self._disk[1]:
             array.roll_back(self._disk[0], self._disk[1][name])
         self._stores[name], self._options[name], self._bytes[name] = store, options, size
@@ -279,7 +287,8 @@ class Memory:
             raise TagfillError(
                 f"The memory '{name}' takes {size / 1e9:.2f} GB for {len(self._shard):,} images and "
                 f"{self._labels.width:,} classes, {taken / 1e9:.2f} GB with what is there, above the budget of "
-                f"{self._budget / 1e9:.2f} GB; raise memory.budget_gb or choose a method without it."
+                f"{self._budget / 1e9:.2f} GB; raise memory.budget_gb (--memory-budget), keep fewer classes an image "
+                "where the method can, or choose another."
             )
 
 

@@ -12,12 +12,11 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from tagfill.contract import NEGATIVE, POSITIVE, LabelMatrix
-from tagfill.draws import generator
+from tagfill.draws import uniform_rows
 from tagfill.memory.shard import SavedPart, Shard
 
 EstimatesOptimizer = Literal["dense_adam", "sparse_adam", "sgd"]
@@ -35,6 +34,12 @@ class Estimates:
 
     Unknown entries start at random with q in [0.4, 0.6]; what was observed starts at 0.995 or 0.005 and is not
     held there.
+
+    Args:
+        labels: of the training images.
+        shard: the images of this rank.
+        seed: of the random start.
+        optimizer: of the table.
     """
 
     def __init__(
@@ -46,12 +51,13 @@ class Estimates:
         self._begin_steps()
         bound = logit(0.6)
         with torch.no_grad():
-            for row, index in enumerate(shard.index):
-                start = generator(seed, "estimates", index=int(index)).uniform(-bound, bound, labels.width)
-                known = labels.rows(np.array([index]))[0]
+            for begin in range(0, len(shard), 4096):
+                index = shard.index[begin : begin + 4096]
+                start = bound * (2 * uniform_rows(seed, "estimates", index, labels.width) - 1)
+                known = labels.rows(index)
                 start[known == POSITIVE] = logit(0.995)
                 start[known == NEGATIVE] = logit(0.005)
-                self.values[row] = torch.from_numpy(start)
+                self.values[begin : begin + len(index)] = torch.from_numpy(start)
 
     @staticmethod
     def bytes(labels: LabelMatrix, shard: Shard, optimizer: EstimatesOptimizer = "dense_adam") -> int:

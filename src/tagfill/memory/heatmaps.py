@@ -15,6 +15,7 @@ Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers fr
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -26,6 +27,7 @@ from torch import Tensor
 
 from tagfill.contract import POSITIVE, Geometry, LabelMatrix
 from tagfill.draws import generator
+from tagfill.memory.background import BackgroundArray
 from tagfill.memory.journal import JournaledArray
 from tagfill.memory.kept_scores import KeptScores, check_room, highest
 from tagfill.memory.resampling import cut, paste
@@ -35,6 +37,7 @@ from tagfill.memory.shard import SavedPart, Shard
 Rounding = Literal["nearest", "stochastic"]
 
 _BLOCK = 256
+_AHEAD = 2  # batches that are read ahead
 
 
 class Heatmaps:
@@ -77,7 +80,8 @@ class Heatmaps:
         self._rounding, self._seed = rounding, seed
         self._shape = (len(shard), labels.width if count is None else count, size, size)
         self._classes = None if count is None else torch.full((len(shard), count), -1, dtype=torch.int32)
-        self.disk = None if path is None else JournaledArray(path, self._shape, create=not resume)
+        self.disk = None if path is None else BackgroundArray(JournaledArray(path, self._shape, create=not resume))
+        self._coming: deque[NDArray[np.int64]] = deque()
         self._values = torch.zeros(self._shape if path is None else (0,), dtype=torch.uint8)
         if not resume and count is None:
             self._fill()
@@ -104,7 +108,15 @@ class Heatmaps:
 
     def read(self, index: Tensor, geometry: Geometry, grid: tuple[int, int]) -> Tensor:
         """What these views show of their images' heatmaps, B×k×G×G in [0, 1]."""
-        return cut(torch.from_numpy(self._get(self._shard.rows(index))).float() / 255, geometry, grid)
+        rows = self._shard.rows(index)
+        self._look_ahead(rows)
+        return cut(torch.from_numpy(self._get(rows)).float() / 255, geometry, grid)
+
+    def expect(self, batches: Sequence[NDArray[np.int64]]) -> None:
+        """The images of the coming batches, in their order, which are read ahead if they are on disk."""
+        self._coming = deque(batches) if self.disk is not None else deque()
+        for batch in list(self._coming)[:_AHEAD]:
+            self._read_ahead(batch)
 
     def update(self, index: Tensor, geometry: Geometry, probabilities: Tensor, epoch: int = 0) -> None:
         """Move the visible part of these images' heatmaps towards new maps, B×k×G×G."""
@@ -148,6 +160,17 @@ class Heatmaps:
         if self._classes is not None:
             self._classes.copy_(state["classes"])
             self.chosen = bool(state["chosen"])
+
+    def _look_ahead(self, rows: NDArray[np.int64]) -> None:
+        """A batch is being read: bring in the one that comes a few after it."""
+        if self._coming and np.array_equal(self._coming[0], self._shard.index[rows]):
+            self._coming.popleft()
+            if len(self._coming) >= _AHEAD:
+                self._read_ahead(self._coming[_AHEAD - 1])
+
+    def _read_ahead(self, batch: NDArray[np.int64]) -> None:
+        assert self.disk is not None
+        self.disk.read_ahead(self._shard.rows(torch.from_numpy(batch)))
 
     def _noise(self, index: Tensor, epoch: int) -> Tensor:
         """Numbers in [0, 1) for each cell of these images."""

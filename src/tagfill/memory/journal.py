@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shutil
 import struct
 import zlib
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from tagfill.errors import RunError
 
 _HEADER = struct.Struct("<4sII")  # magic, number of rows, checksum
 _MAGIC = b"UNDO"
+_JOURNALS = 2  # times the array, at most: a row is saved once an interval, and an epoch visits it once
 
 
 class JournaledArray:
@@ -46,6 +48,7 @@ class JournaledArray:
         self._rows = (
             np.memmap(path, dtype=np.uint8, mode="r+", shape=shape) if np.prod(shape) else np.empty(shape, np.uint8)
         )
+        self.row_bytes = int(np.prod(shape[1:]))
         self._saved = np.ones(len(self._rows), dtype=bool)  # nothing to save before the first checkpoint
         self._journal: int | None = None
         self._digests = np.zeros(len(self._rows), dtype=np.uint64)
@@ -126,8 +129,16 @@ class JournaledArray:
         assert self._journal is not None
         body = rows.astype("<i8").tobytes() + self._rows[rows].tobytes()
         record = memoryview(_HEADER.pack(_MAGIC, len(rows), zlib.crc32(body)) + body)
-        while record:
-            record = record[os.write(self._journal, record) :]
+        try:
+            while record:
+                record = record[os.write(self._journal, record) :]
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise RunError(
+                f"There is no room for the undo journal of {self.path}; nothing was lost. Free some space and resume "
+                "the run."
+            ) from None
 
     def _digest(self, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
         """A number for each row that depends on its place and its content."""
@@ -146,6 +157,12 @@ class JournaledArray:
 
 def _allocate(path: Path, size: int) -> None:
     """A file of zeros with its place on disk reserved, so that a full disk is found out now and not in mid-run."""
+    free = shutil.disk_usage(path.parent).free
+    if size * _JOURNALS > free - size:
+        raise RunError(
+            f"{path} takes {size / 1e9:.2f} GB and its undo journals up to {_JOURNALS * size / 1e9:.2f} GB, but "
+            f"{free / 1e9:.2f} GB are free; free some space, keep fewer classes an image, or choose memory.storage=ram."
+        )
     with path.open("wb") as file:
         file.truncate(size)
         try:

@@ -80,6 +80,7 @@ class Trainer:
         batches = active.sampler.batches(epoch)
         parts = [active.parts(batch) for batch in batches[done:]]
         visits = sum(map(len, batches[done:]))
+        active.memory.expect([part for batch in parts for part in batch])
         loaded = active.source.train([part for batch in parts for part in batch], epoch)
         steps = Steps(self._setting, active, epoch, self._totals)
         title = f"{active.stage.name} {epoch}/{active.stage.epochs}"
