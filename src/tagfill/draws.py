@@ -10,7 +10,6 @@ import zlib
 
 import numpy as np
 from numpy.typing import NDArray
-from numpy.typing import NDArray
 
 # Philox4x64 with ten rounds: Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011.
 _ROUNDS = 10
@@ -42,7 +41,7 @@ def uniform_rows(seed: int, purpose: str, index: NDArray[np.int64], width: int) 
     """
     key = _mixed(np.array([seed], dtype=np.uint64)) ^ np.uint64(zlib.crc32(purpose.encode()))
     place = (index.astype(np.uint64)[:, None] << np.uint64(32)) | np.arange(width, dtype=np.uint64)
-    return (_mixed(_mixed(place) ^ _mixed(key)) >> np.uint64(11)) * 2.0**-53
+    return (_mixed(_mixed(place) ^ _mixed(key)) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -89,6 +89,7 @@ def test_path_from_scenes_to_a_score(scenes: Path, tmp_path: Path) -> None:
         (["train", "{scenes}", "--method", "scl"], "does not look at labels"),
         (["train", "{scenes}", "--set", "optimizer.lr=fast"], "stages.0.optimizer.lr"),
         (["train", "{scenes}", "--set", "colour=red"], "colour"),
+        (["train", "{scenes}", "--memory-budget", "-1"], "memory.budget_gb"),
         (["train", "{scenes}", "--backbone", "resnet5000"], "There is no backbone 'resnet5000'"),
         (["train", "--resume", "no-such-run"], "no-such-run is not a run folder"),
         (["evaluate", "no-such-run", "{scenes}"], "is not a model folder"),

@@ -38,6 +38,9 @@ def train(
     val_labels: Annotated[
         str | None, typer.Option(help="Choose the best epoch by `clean` or by `observed` validation labels.")
     ] = None,
+    memory_budget: Annotated[
+        float | None, typer.Option(metavar="GB", help="What per-image state may take in a process.")
+    ] = None,
     setting: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, as in memory.storage=disk."),
@@ -98,7 +101,8 @@ def train(
             stage |= {"epochs": epochs} if epochs is not None else {}
             stage.setdefault("optimizer", {})
             stage["optimizer"] |= {"lr": lr} if lr is not None else {}
-        for text in setting or []:
+        budget = [] if memory_budget is None else [f"memory.budget_gb={memory_budget}"]
+        for text in [*budget, *(setting or [])]:
             _override(content, text)
         made = training.make_recipe(content, "the settings")
         run = training.start(

@@ -27,8 +27,8 @@ from tagfill.memory.scores import Scores
 from tagfill.memory.shard import SavedPart, Shard
 
 __all__ = [
-    "ChangedLabels",
     "BackgroundArray",
+    "ChangedLabels",
     "ClassDistances",
     "Entries",
     "Estimates",
