@@ -10,10 +10,11 @@ import torch
 import tagfill
 from tagfill.annotations import Dataset
 from tagfill.errors import TagfillError
-from tagfill.training import Run
+from tagfill.training import Run, Saving, resume, start
 from tagfill.training.checkpoints import open_newest
 
 from .conftest import Material
+from .processes import outcome
 
 
 def train(material: Material, out: Path, method: str, data: Dataset | None = None, **settings: object) -> Run:
@@ -65,3 +66,27 @@ def test_the_expected_number_is_said_with_its_origin(material: Material, tmp_pat
     run = train(material, tmp_path / "run", method)
 
     assert "counted on the validation split" in (run.folder / "log.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("method", ["em-apl", "curriculum"])
+def test_a_run_that_was_stopped_ends_with_the_same_bytes(
+    material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Stopped in the last epoch, whose labels were given before the checkpoint that the run goes on from."""
+    unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
+    train(material, unbroken, method)
+    recipe, plain = Run.open(unbroken).recipe, Run.append
+
+    def append(self: Run, name: str, line: dict[str, object]) -> None:
+        if line["epoch"] == 4:
+            raise KeyboardInterrupt
+        plain(self, name, line)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "append", append)
+        with pytest.raises(KeyboardInterrupt):
+            start(Dataset.open(material.single), recipe, out=broken, saving=Saving(every_steps=3))
+
+    resume(broken)
+
+    assert outcome(broken) == outcome(unbroken)
