@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -47,6 +48,17 @@ def test_parts_of_a_batch_add_up_to_the_batch(material: Material, tmp_path: Path
 
     for name, value in weights(whole).items():
         torch.testing.assert_close(weights(parts)[name], value, rtol=1e-5, atol=1e-6)
+
+
+def test_large_losses_are_ranked_within_a_part_of_a_batch(material: Material, tmp_path: Path) -> None:
+    """Two percent of the entries of each part, rounded up, are more than two percent of the whole batch."""
+    run = train(material, tmp_path / "run", {"accumulate": 4}, method="ll-r", options={"ll-r": {"rate": 2}})
+
+    classes, batches = len(Dataset.open(material.single).classes), [16] * 6 + [5]
+    parts = [len(part) for size in batches for part in np.array_split(np.arange(size), 4)]
+    within, whole = (sum(-(-size * classes * 2 // 100) for size in sizes) for sizes in (parts, batches))
+    assert [line["decisions"] for line in run.metrics()] == [{}, {"rejected": within}]
+    assert within > whole
 
 
 def test_clipping_bounds_the_step(material: Material, tmp_path: Path) -> None:
@@ -187,6 +199,7 @@ def test_images_of_a_batch_without_a_finite_loss_are_kept(material: Material, tm
     assert set(content["images"]) <= set(Dataset.open(material.single).names())
 
 
+@pytest.mark.long
 def test_full_disk_destroys_nothing(material: Material, tmp_path: Path) -> None:
     script = (
         "import resource, sys, tagfill\n"
@@ -200,6 +213,37 @@ def test_full_disk_destroys_nothing(material: Material, tmp_path: Path) -> None:
 
     assert "There is no room to save a checkpoint" in ended.stderr
     assert list((tmp_path / "run" / "checkpoints").glob("[0-9]*")) == []
+
+
+def test_disk_that_fills_up_later_destroys_nothing(material: Material, tmp_path: Path) -> None:
+    """What an earlier step saved stays, the exit code is the user's, and with room again the run goes on from there."""
+    unbroken = train(material, tmp_path / "unbroken", {"epochs": 3}, method="role")
+    run = tmp_path / "run"
+    flags = [*material.flags, "--method", "role", "--features", str(material.cache), "--epochs", "3"]
+    script = (
+        "import resource, sys\n"
+        "from tagfill.cli import main\n"
+        "from tagfill.training import saving\n"
+        "plain = saving.save\n"
+        "def save(setting, active, totals, epoch, step, *rest):\n"
+        "    if (epoch, step) == (2, 4):\n"
+        "        resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\n"
+        "    plain(setting, active, totals, epoch, step, *rest)\n"
+        "saving.save = save\n"
+        "sys.exit(main())\n"
+    )
+    command = [sys.executable, "-c", script, "train", str(material.single), *flags, "--batch-size", "16"]
+
+    ended = subprocess.run(
+        [*command, "--save-steps", "2", "--out", str(run)], capture_output=True, text=True, check=False
+    )
+
+    assert ended.returncode == 2, ended.stderr
+    assert "There is no room to save a checkpoint" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert [int(path.name) for path in sorted((run / "checkpoints").glob("[0-9]*"))] == [0, 6, 9]
+    assert Classifier.load(run / "best").classes == Dataset.open(material.single).classes
+    assert outcome(tagfill.resume(run).folder) == outcome(unbroken.folder)
 
 
 def test_killed_worker_is_told_in_one_sentence(material: Material, tmp_path: Path) -> None:
@@ -254,9 +298,9 @@ def test_interruption_at_the_very_end_loses_nothing(
 
 def test_interrupting_once_saves_and_stops(material: Material, tmp_path: Path) -> None:
     command = ["train", str(material.single), *material.flags, "--method", "role", "--features", str(material.cache)]
-    unbroken = train(material, tmp_path / "unbroken", {"epochs": 400}, method="role")
+    unbroken = train(material, tmp_path / "unbroken", {"epochs": 200}, method="role")
     run = tmp_path / "run"
-    process = start(*command, "--epochs", "400", "--batch-size", "16", "--out", str(run))
+    process = start(*command, "--epochs", "200", "--batch-size", "16", "--out", str(run))
     while not (run / "metrics.jsonl").exists() or (run / "metrics.jsonl").stat().st_size == 0:
         assert process.poll() is None
         time.sleep(0.01)

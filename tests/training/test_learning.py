@@ -17,7 +17,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> tuple[tagfill.Dataset, t
     return full, single, tagfill.features(full, image_size=128, views="eval", out=folder / "cache")
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 def test_full_labels_clearly_beat_assumed_negatives(
     scenes: tuple[tagfill.Dataset, tagfill.Dataset, tagfill.FeatureCache], tmp_path: Path, seed: int
 ) -> None:

@@ -46,6 +46,7 @@ def train(material: Material, out: Path, **second: Any) -> Run:
     return tagfill.train(settings.pop("dataset"), out=out, **settings)
 
 
+@pytest.mark.long
 def test_ranks_agree_on_gradients_in_both_stages(material: Material, tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(yaml.safe_dump(two_stages(material)))
