@@ -208,7 +208,9 @@ class Task:
         predict: an evaluation pass over this rank's part of a split, which is `shard` of the training split.
         shard: the images whose state this rank keeps, ascending.
         frozen_features: N×D float32, pooled features of all training images by the pretrained backbone.
-        truth: complete labels of the training images of a simulated dataset, for oracles that say so in `needs`.
+        truth: complete labels of the training images of a simulated dataset, for oracles that say so in `needs`, and
+            for reports that change nothing about training.
+        say: one line worth knowing, for whoever watches the run.
     """
 
     classes: tuple[str, ...]
@@ -225,6 +227,7 @@ class Task:
     shard: NDArray[np.int64]
     frozen_features: Callable[[], NDArray[np.float32]]
     truth: Callable[[], LabelMatrix]
+    say: Callable[[str], None] = lambda text: None
 
 
 class Method(Protocol):

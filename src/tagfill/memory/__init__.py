@@ -16,6 +16,7 @@ from tagfill.memory.background import BackgroundArray
 from tagfill.memory.class_distances import ClassDistances
 from tagfill.memory.entries import Entries
 from tagfill.memory.estimates import Estimates, EstimatesOptimizer
+from tagfill.memory.found_labels import FoundLabels
 from tagfill.memory.heatmaps import Heatmaps, Rounding
 from tagfill.memory.journal import JournaledArray
 from tagfill.memory.kept_scores import KeptScores
@@ -32,6 +33,7 @@ __all__ = [
     "ClassDistances",
     "Entries",
     "Estimates",
+    "FoundLabels",
     "Heatmaps",
     "JournaledArray",
     "KeptScores",
@@ -177,6 +179,11 @@ class Memory:
             ClassDistances.bytes(self._labels.width),
             lambda: ClassDistances(self._labels.width),
         )
+
+    def found_labels(self, *, limit: int) -> FoundLabels:
+        """Pseudo-labels, at most `limit` an image."""
+        size = FoundLabels.bytes(self._shard, self._labels.width, limit)
+        return self._get("found_labels", {"limit": limit}, size, lambda: FoundLabels(self._shard, self._labels.width))
 
     def overlay(self, *, changes: float) -> ChangedLabels:
         """Labels that a method changed for good; `changes` are expected by the end, and it grows as they come."""

@@ -21,6 +21,7 @@ from tagfill.methods.expected_negative import ExpectedNegative, ExpectedPositive
 from tagfill.methods.fixmatch import FixMatch
 from tagfill.methods.large_loss import PermanentCorrection, Rejection, TemporaryCorrection
 from tagfill.methods.oracle_negatives import OracleNegatives
+from tagfill.methods.patchcluster import PatchCluster
 from tagfill.methods.patchml import PatchML
 from tagfill.methods.plain import PLAIN
 from tagfill.methods.pseudo_labelling import AsymmetricPseudoLabelling
@@ -51,10 +52,13 @@ METHODS: dict[str, Callable[..., Method]] = {
     "se-i": se_i,
     "ls": ls,
     "patchml": PatchML,
+    "patchcluster": PatchCluster,
     "fixmatch": FixMatch,
 }
 ALIASES = {"ne": "ignore"}  # the same entry under another name
-TERMS = frozenset({"cl", "scl"})  # add to a method that learns from labels, and make sense beside one only
+TERMS = frozenset(
+    {"cl", "scl", "patchcluster"}
+)  # add to a method that learns from labels, and make sense beside one only
 EITHER = frozenset({"fixmatch"})  # learn from labels if they stand alone, else leave them to the method beside them
 
 

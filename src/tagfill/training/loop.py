@@ -43,6 +43,7 @@ class Trainer:
         with self._interruption:
             for number in range(first, len(self._setting.recipe.stages)):
                 active = enter(self._setting, number, active, checkpoint)
+                active.task.say = self._progress.say
                 if sizes := active.memory.sizes():
                     shown = ", ".join(f"{name} {size / 1e6:,.1f} MB" for name, size in sizes.items())
                     self._progress.say(f"{active.stage.name} keeps per-image state: {shown}")
