@@ -70,7 +70,8 @@ def test_a_number_may_be_written_as_text():
 @pytest.mark.parametrize("name", ["an+role", "role+scl+an", "cl+en+bce"])
 def test_two_methods_that_learn_from_labels_do_not_add_up(name):
     with pytest.raises(
-        TagfillError, match=r"both learn from labels and do not add up; .* add terms to it: cl, fixmatch, scl"
+        TagfillError,
+        match=r"both learn from labels and do not add up; .* add terms to it: cl, fixmatch, patchcluster, scl",
     ):
         create(name)
 

@@ -14,21 +14,26 @@ from tagfill.loading.source import Source
 
 
 class MarkedSource:
-    """A source whose training batches carry the points, boxes and masks of their images.
+    """A source whose batches of training images carry the points, boxes and masks of those images.
 
     Args:
         source: of the batches.
         locations: of the training split.
+        train_split: the split to train on.
     """
 
-    def __init__(self, source: Source, locations: Locations) -> None:
-        self._source, self._locations = source, locations
+    def __init__(self, source: Source, locations: Locations, train_split: str = "train") -> None:
+        self._source, self._locations, self._train_split = source, locations, train_split
 
     def train(self, batches: Sequence[NDArray[np.int64]], epoch: int) -> Iterator[Batch]:
         """Batches of the training split, with marks."""
-        for batch in self._source.train(batches, epoch):
-            yield replace(batch, marks=self._locations.of(batch.index.numpy()))
+        return self._marked(self._source.train(batches, epoch))
 
     def evaluate(self, split: str, index: NDArray[np.int64]) -> Iterator[Batch]:
-        """These positions of a split, as they are."""
-        return self._source.evaluate(split, index)
+        """These positions of a split, as they are; with marks if it is the training split."""
+        batches = self._source.evaluate(split, index)
+        return self._marked(batches) if split == self._train_split else batches
+
+    def _marked(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            yield replace(batch, marks=self._locations.of(batch.index.numpy()))

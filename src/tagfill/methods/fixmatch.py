@@ -6,7 +6,7 @@
 The supervised term is divided by the number of known labels, as L_u is by that of pseudo-labels, so that the balance
 of the two does not depend on how few labels are known. Beside another method, as in `patchml+fixmatch`, that one learns
 from the known labels of the weak view, and `w_supervised` is 0 unless it is given. The ratio of labelled to unlabelled
-images is the stage's `labelled_share`.
+images is the stage's `labelled_share`, one to one unless it is given.
 
 Sohn et al., FixMatch: Simplifying Semi-Supervised Learning with Consistency and Confidence, NeurIPS 2020. No form for
 several labels was published; this is the one that PatchML compares with, after the thresholds of Rizve et al., In
@@ -35,7 +35,6 @@ class FixMatch(Stateless):
         scope: pseudo-label `unlabelled_images` only, or `all_unknown` labels.
     """
 
-    needs = frozenset({"weak+strong"})
     paper = "Sohn et al., NeurIPS 2020"
 
     def __init__(
@@ -53,6 +52,7 @@ class FixMatch(Stateless):
                 "smaller, and both between 0 and 1."
             )
         one_of("scope", scope, ("unlabelled_images", "all_unknown"))
+        self.needs = frozenset({"weak+strong", "unlabelled"} if scope == "unlabelled_images" else {"weak+strong"})
         self._positive, self._negative, self._scope = positive, negative, scope
         self._weight, self._w_supervised = weight, w_supervised
         self._last: tuple[Tensor, Tensor] | None = None
