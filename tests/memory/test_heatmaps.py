@@ -186,3 +186,14 @@ def test_a_few_classes_state_their_bytes(tmp_path):
     lists = store.state_dict()["classes"].nbytes
     expected = (tmp_path / "heatmaps.u8").stat().st_size + lists
     assert Heatmaps.bytes(LABELS, Shard(np.arange(IMAGES)), SIZE, 2) == expected
+
+
+def test_batches_that_were_expected_are_read_ahead_two_before_their_turn(tmp_path, monkeypatch):
+    """The second batch lost an image that could not be decoded, and the third one all of them."""
+    store, asked = heatmaps(tmp_path / "heatmaps.u8", single_positives(12, CLASSES)), []
+    monkeypatch.setattr(store.disk, "read_ahead", lambda rows: asked.append(rows.tolist()))
+    store.expect([np.arange(start, start + 2) for start in range(0, 12, 2)])
+    assert asked == [[0, 1], [2, 3]]
+    for images in ([0, 1], [3], [6, 7]):
+        store.read(torch.tensor(images), Geometry.whole(len(images)), GRID)
+    assert asked == [[0, 1], [2, 3], [4, 5], [6, 7], [10, 11]]

@@ -162,11 +162,15 @@ class Heatmaps:
             self.chosen = bool(state["chosen"])
 
     def _look_ahead(self, rows: NDArray[np.int64]) -> None:
-        """A batch is being read: bring in the one that comes a few after it."""
-        if self._coming and np.array_equal(self._coming[0], self._shard.index[rows]):
-            self._coming.popleft()
-            if len(self._coming) >= _AHEAD:
-                self._read_ahead(self._coming[_AHEAD - 1])
+        """A batch is being read: bring in the one that comes a few after it; bad images may have thinned it out."""
+        first = self._shard.index[rows[:1]]
+        for passed in range(min(_AHEAD, len(self._coming)) if len(first) else 0):
+            if first[0] in self._coming[passed]:
+                for _ in range(passed + 1):
+                    self._coming.popleft()
+                if len(self._coming) >= _AHEAD:
+                    self._read_ahead(self._coming[_AHEAD - 1])
+                return
 
     def _read_ahead(self, batch: NDArray[np.int64]) -> None:
         assert self.disk is not None
