@@ -21,7 +21,7 @@ METHODS: dict[str, tuple[str, ...]] = {  # with settings that let their schedule
     "se": (),
     "ll-cp": (),
     "csl": (),
-    "curriculum": ("options.curriculum.present_above=0.6", "options.curriculum.absent_below=0.4"),
+    "curriculum": ("options.curriculum.present_above=0.52", "options.curriculum.absent_below=0.48"),
     "em-apl": ("options.em-apl.warmup=1",),
 }
 ALIKE = {  # what they remember is what another one remembers
