@@ -158,6 +158,14 @@ def test_the_list_of_methods_is_a_table(call: Call) -> None:
     assert "Another name of ignore." in " ".join(shown.split())
 
 
+def test_heads_are_listed_with_their_options(call: Call) -> None:
+    heads = {row["name"]: row for row in json.loads(call("list", "heads", "--json").stdout)}
+    assert list(heads) == ["linear", "cam", "tscam", "query"]
+    assert heads["linear"]["options"] == {"pool": "gap"}
+    assert heads["cam"]["options"]["boost"] == 1.0
+    assert heads["query"]["about"].startswith("Query2Label")
+
+
 @pytest.mark.parametrize("command", ["demo", "import", "inspect", "simulate", "features", "train", "evaluate", "list"])
 def test_help_has_an_example(call: Call, command: str) -> None:
     shown = call(command, "--help")
