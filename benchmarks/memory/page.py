@@ -25,7 +25,7 @@ medians over steps.
 
 80 classes, {results["heatmaps"][0]["images"]:,} images, batches of 64, random crops. A step is G×G×1280 features →
 `cam` head → loss → backward → Adam → memory, with G half of W. `an`, `an+scl` and the heatmaps alone, read and updated
-without a model, take turns.
+without a model, take turns; class maps are made in both kinds of steps.
 
 | W | file | made in | steps of `an` | steps of `an+scl` | heatmaps alone | checkpoint waits | anonymous memory |
 |---|---:|---:|---:|---:|---:|---:|---:|
