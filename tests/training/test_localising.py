@@ -128,6 +128,21 @@ def test_coupled_maps_need_attention(model):
         tagfill.evaluate(model, scenes(), split="test", localise="coupled")
 
 
+def test_coupled_maps_are_those_of_the_class_token(tmp_path):
+    create("test_vit", "tscam", scenes().classes, image_size=64, seed=3).save(tmp_path / "vit")
+    data, classifier = halves(), Classifier.load(tmp_path / "vit")
+    source = PixelSource(data, (64, 64), EVAL, seed=0)
+    ((batch, prediction),) = predict(classifier, source, "train", np.arange(12), maps=True, attention=True)
+    found = [Localisation(len(data.classes)) for _ in range(2)]
+    product = replace(prediction, maps=prediction.maps * prediction.attention[:, None])
+    for given, maps, into in ((prediction, "coupled", found[0]), (product, "minmax", found[1])):
+        list(localising.watch(iter([(batch, given)]), localising.places(data, "train"), into, maps=maps, raster=8))
+    values = [each.compute().average_precision for each in found]
+    np.testing.assert_array_equal(*values)
+    assert np.nansum(values[0]) > 0
+    assert tagfill.evaluate(tmp_path / "vit", data, split="test", localise="coupled").localised.mean >= 0
+
+
 def test_the_command_line_shows_both_scores(model):
     runner, folder = CliRunner(), str(scenes().folder)
     shown = runner.invoke(app, ["evaluate", str(model), folder, "--localise", "--maps", "sigmoid"])
