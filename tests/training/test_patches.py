@@ -62,3 +62,15 @@ def test_weak_and_strong_views_beside_points(points, tmp_path):
     (line,) = trained(points, tmp_path / "run", "patchml+fixmatch", options=options)
     assert set(line["loss"]) == {"image", "patch", "fixmatch"}
     assert line["decisions"]["pseudo-labelled"] > 0
+
+
+def test_weak_and_strong_views_from_a_cache(points, tmp_path):
+    cache = tagfill.features(
+        points, backbone="test_resnet", pretrained=False, image_size=64, views="eval,pairs:1", out=tmp_path / "cache"
+    )
+    stages = [{"input": "cache", "train": "head", "epochs": 1}]
+    options = {"fixmatch": {"scope": "all_unknown", "positive": 0.55, "negative": 0.45}}
+    settings = {"features": str(cache.folder), "options": options}
+    (line,) = trained(points, tmp_path / "run", "patchml+fixmatch", stages, **settings)
+    assert line["decisions"]["pseudo-labelled"] > 0
+    assert line["loss"]["patch"] > 0
