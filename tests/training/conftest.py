@@ -67,6 +67,15 @@ def partial(material: Material, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
+@pytest.fixture(scope="session")
+def points(material: Material, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same images with a third of all labels, and a point on each positive one."""
+    part = tagfill.protocols.PROTOCOLS["budget"](tagfill.Dataset.open(material.full), percent=30, kind="SP", seed=1)
+    folder = part.save(tmp_path_factory.mktemp("points") / "points").folder
+    assert folder is not None
+    return folder
+
+
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()

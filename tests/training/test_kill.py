@@ -23,6 +23,12 @@ METHODS: dict[str, tuple[str, ...]] = {  # with settings that let their schedule
     "csl": (),
     "curriculum": ("options.curriculum.present_above=0.52", "options.curriculum.absent_below=0.48"),
     "em-apl": ("options.em-apl.warmup=1",),
+    "patchml+patchcluster": (
+        "options.patchcluster.scope=all_unknown",
+        "options.patchcluster.refresh=1",
+        "options.patchcluster.precision=0.2",
+        "options.patchcluster.missed=0.2",
+    ),
 }
 ALIKE = {  # what they remember is what another one remembers
     "ep": "en+scl",
@@ -61,10 +67,11 @@ def arguments(material: Material, dataset: Path, method: str, processes: int) ->
 
 @pytest.mark.parametrize(("method", "processes", "moment"), cases)
 def test_resumed_run_equals_unbroken_run(
-    material: Material, partial: Path, tmp_path: Path, method: str, processes: int, moment: str
+    material: Material, partial: Path, points: Path, tmp_path: Path, method: str, processes: int, moment: str
 ) -> None:
     unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
-    dataset = partial if method == "csl" else material.single  # a prior needs known negatives
+    others = {"csl": partial, "patchml+patchcluster": points}  # a prior needs known negatives, prototypes marked cells
+    dataset = others.get(method, material.single)
     tagfill(*arguments(material, dataset, method, processes), "--out", str(unbroken))
     rng = random.Random(f"{method} {processes} {moment}")
 
