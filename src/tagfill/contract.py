@@ -251,7 +251,10 @@ class Method(Protocol):
         ...
 
     def observe(self, batch: Batch, prediction: Prediction) -> None:
-        """After the optimiser's step, with the detached prediction: the only place that writes memory."""
+        """After the backward pass, with the detached prediction of this step: the only place that writes memory.
+
+        The optimiser steps after it, once all parts of the batch are done; what is written is the same either way.
+        """
 
     def decisions(self) -> Decisions | None:
         """What it decided about labels in its last step; None for a method that takes labels as they are."""

@@ -12,6 +12,7 @@ import tagfill
 from tagfill import methods
 from tagfill.annotations import Dataset
 from tagfill.contract import Batch, Prediction
+from tagfill.methods.fixmatch import FixMatch
 from tagfill.methods.stateless import Stateless
 
 from .conftest import BACKBONE, IMAGE_SIZE, Material
@@ -88,6 +89,25 @@ def test_half_of_a_batch_has_no_label_for_a_method_that_needs_such_images(
     train(material, tmp_path / "run", tmp_path / "few", features=material.cache)
 
     assert {int((batch.labels >= 0).any(1).sum()) for batch, _ in seen} == {8}
+
+
+@pytest.mark.parametrize(("scope", "labelled"), [("unlabelled_images", {8}), ("all_unknown", None)])
+def test_fixmatch_gets_as_many_images_without_a_label_as_with_one_unless_it_labels_all(
+    material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scope: str, labelled: set[int] | None
+) -> None:
+    seen: list[int] = []
+
+    class Watched(FixMatch):
+        def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
+            seen.append(int((batch.labels >= 0).any(1).sum()))
+            return super().loss(batch, prediction)
+
+    monkeypatch.setitem(methods.METHODS, "watching", Watched)
+    few_labels(material, tmp_path / "few")
+
+    train(material, tmp_path / "run", tmp_path / "few", options={"watching": {"scope": scope}})
+
+    assert set(seen) == labelled if labelled else sum(seen) == 20
 
 
 def test_all_images_are_mixed_where_none_is_without_a_label(material: Material, tmp_path: Path, watch: Any) -> None:
