@@ -19,6 +19,10 @@ from safetensors.torch import load_file
 
 import tagfill
 from tagfill.annotations import Dataset
+from tagfill.cli import main
+from tagfill.contract import Batch, Prediction
+from tagfill.methods import METHODS
+from tagfill.methods.stateless import Stateless
 from tagfill.models import Classifier
 from tagfill.training import Run
 from tagfill.training.loop import Trainer
@@ -197,6 +201,37 @@ def test_images_of_a_batch_without_a_finite_loss_are_kept(material: Material, tm
     content = json.loads((tmp_path / "run" / "not-finite-rank0.json").read_text())
     assert len(content["images"]) == 16
     assert set(content["images"]) <= set(Dataset.open(material.single).names())
+
+
+class Steep(Stateless):
+    """A loss of 0 whose gradient is not a number."""
+
+    def loss(self, batch: Batch, prediction: Prediction) -> dict[str, torch.Tensor]:
+        return {"steep": (0 * prediction.logits).abs().sqrt().sum()}
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_images_of_a_batch_whose_gradients_cannot_be_clipped_are_kept(
+    material: Material,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    accumulate: int,
+) -> None:
+    monkeypatch.setitem(METHODS, "steep", Steep)
+    flags = [*material.flags, "--features", str(material.cache), "--method", "steep", "--set", "clip_norm=1"]
+    command = ["tagfill", "train", str(material.single), *flags, "--set", f"accumulate={accumulate}"]
+    monkeypatch.setattr(sys, "argv", [*command, "--out", str(tmp_path / "run")])
+
+    with pytest.raises(SystemExit) as ended:
+        main()
+
+    assert ended.value.code == 2
+    path = tmp_path / "run" / "not-finite-rank0.json"
+    assert f"The gradients are not finite in epoch 1, step 1; {path} lists the images" in capsys.readouterr().err
+    content = json.loads(path.read_text())
+    assert (content["epoch"], content["step"], content["terms"]) == (1, 0, {"steep": 0.0})
+    assert len(set(content["images"])) == 16
 
 
 @pytest.mark.long

@@ -47,6 +47,7 @@ class Devices:
         )
         self._fabric.launch()
         self.ranks: Ranks = Ranks() if world == 1 else _FabricRanks(self._fabric)
+        self._scaled = getattr(self._fabric.strategy.precision, "scaler", None) is not None  # float16 on accelerators
         self._plain = world == 1 and precision == "float32"  # nothing to share or to convert
 
     @property
@@ -85,9 +86,15 @@ class Devices:
             return nullcontext()
         return self._fabric.no_backward_sync(wrapped, enabled=not now)  # type: ignore[arg-type]
 
-    def clip(self, wrapped: nn.Module, stepper: Any, norm: float) -> None:
-        """Scale gradients down so that their norm over all weights is at most `norm`."""
-        self._fabric.clip_gradients(wrapped, stepper, max_norm=norm)
+    def clip(self, wrapped: nn.Module, stepper: Any, norm: float) -> bool:
+        """Scale gradients down so that their norm over all weights is at most `norm`.
+
+        Returns:
+            Whether a step can be taken with them; not if they are not finite, except in half precision, where such a
+            step is left out and the scale of gradients is lowered.
+        """
+        found = self._fabric.clip_gradients(wrapped, stepper, max_norm=norm, error_if_nonfinite=False)
+        return self._scaled or found is None or bool(found.isfinite())
 
     def backward(self, loss: Tensor) -> None:
         """Gradients of the loss, averaged over processes."""
@@ -178,6 +185,7 @@ class _FabricRanks(Ranks):
         return [part[:size] for part, size in zip(everybody, sizes, strict=True)]
 
     def _gather(self, values: Tensor) -> Tensor:
-        gathered = self._fabric.all_gather(values.to(self._fabric.device))
-        assert isinstance(gathered, Tensor)
-        return gathered.to(values.device).reshape(self.world, *values.shape)
+        own = values.to(self._fabric.device).contiguous()
+        everybody = [torch.empty_like(own) for _ in range(self.world)]
+        torch.distributed.all_gather(everybody, own)  # Fabric's own goes through a deprecated function of torch
+        return torch.stack(everybody).to(values.device)

@@ -57,22 +57,23 @@ class Steps:
         set_rate(active.optimizer, active.task.lr)
         devices.seed(self._seeds[step])  # whatever the network draws, such as dropout, belongs to the step
         shown: dict[str, float] = {}
-        visited = 0
+        visited: list[Tensor] = []
         for number, (share, part) in enumerate(zip(shares, parts, strict=False), start=1):
             if not len(part.index):
                 self._pass_over(step)
                 continue
             terms = self._work_off(step, part, share, last=number == len(shares))
-            visited += len(part.index)
+            visited.append(part.index)
             for name, value in terms.items():
                 shown[name] = shown.get(name, 0.0) + share * value
-        if stage.clip_norm is not None:
-            devices.clip(active.wrapped, active.stepper, stage.clip_norm)
+        if stage.clip_norm is not None and not devices.clip(active.wrapped, active.stepper, stage.clip_norm):
+            kept = self._keep(step, torch.cat(visited), shown)
+            raise RunError(f"The gradients are not finite in {self._moment(step)}; {kept}")
         active.stepper.step()
         active.stepper.zero_grad()
         if active.average is not None:
             active.average.update(active.module)
-        return shown, visited
+        return shown, sum(map(len, visited))
 
     def _work_off(self, step: int, part: Batch, share: float, *, last: bool) -> dict[str, float]:
         """Forward and backward passes of a part; the optimiser steps when all are done."""
@@ -102,16 +103,20 @@ class Steps:
 
     def _refuse(self, step: int, batch: Batch, terms: dict[str, float]) -> None:
         """Stop on a loss that is not a number, and keep what it was made from."""
-        setting, name = self._setting, self._active.stage.name
-        rows = setting.dataset.split("train")[batch.index.numpy()]
-        path = setting.run.folder / f"not-finite-rank{setting.devices.ranks.rank}.json"
-        images = setting.dataset.names(rows)
-        write_json(path, {"stage": name, "epoch": self._epoch, "step": step, "terms": terms, "images": images})
+        kept = self._keep(step, batch.index, terms)
         bad = next(name for name, value in terms.items() if not math.isfinite(value))
-        raise RunError(
-            f"The loss term '{bad}' is {terms[bad]} in epoch {self._epoch}, step {step + 1}; {path} lists the images "
-            "of the batch. Lower the learning rate, or look at those images."
-        )
+        raise RunError(f"The loss term '{bad}' is {terms[bad]} in {self._moment(step)}; {kept}")
+
+    def _keep(self, step: int, index: Tensor, terms: dict[str, float]) -> str:
+        """Write down the images of a step that went wrong; what to do about it."""
+        setting, name = self._setting, self._active.stage.name
+        path = setting.run.folder / f"not-finite-rank{setting.devices.ranks.rank}.json"
+        images = setting.dataset.names(setting.dataset.split("train")[index.numpy()])
+        write_json(path, {"stage": name, "epoch": self._epoch, "step": step, "terms": terms, "images": images})
+        return f"{path} lists the images of the batch. Lower the learning rate, or look at those images."
+
+    def _moment(self, step: int) -> str:
+        return f"epoch {self._epoch}, step {step + 1}"
 
 
 def _add(terms: dict[str, Tensor]) -> tuple[Tensor, dict[str, float]]:
