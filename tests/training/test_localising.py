@@ -21,8 +21,8 @@ from tagfill.loading import PixelSource
 from tagfill.metrics import Localisation
 from tagfill.models import Classifier, create
 from tagfill.training import localising
-from tagfill.training.evaluation import predict
 from tagfill.training.localising import truth_of
+from tagfill.training.passes import predict
 
 
 @pytest.fixture(scope="module")

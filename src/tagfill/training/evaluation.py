@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,17 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from tagfill.annotations import Dataset
 from tagfill.contract import Batch, Prediction, Ranks
-from tagfill.errors import TagfillError
-from tagfill.images import EVAL
-from tagfill.loading import FeatureCache, FeatureSource, PixelSource, Source
 from tagfill.metrics import Gathered, Localisation, Localised, Predictions, average_precision
-from tagfill.models import Classifier
 from tagfill.training import localising
 from tagfill.training.folder import Run
+from tagfill.training.trained import Trained
 
 
 @dataclass(frozen=True)
@@ -63,30 +59,6 @@ class Evaluation:
             for row, value in zip(found["classes"], self.localised.average_precision.mean(1).tolist(), strict=True):
                 row["AP_loc"] = None if np.isnan(value) else 100 * value
         return found
-
-
-def predict(
-    model: nn.Module,
-    source: Source,
-    split: str,
-    index: NDArray[np.int64],
-    *,
-    maps: bool = False,
-    attention: bool = False,
-    place: Callable[[Batch], Batch] = lambda batch: batch,
-) -> Iterator[tuple[Batch, Prediction]]:
-    """An evaluation pass over some positions of a split."""
-    wanted = {"maps": maps, "attention": True} if attention else {"maps": maps}
-    training = model.training
-    model.eval()
-    try:
-        for batch in source.evaluate(split, index):
-            placed = place(batch)
-            with torch.inference_mode():
-                prediction = model(placed.inputs, **wanted)
-            yield placed, prediction
-    finally:
-        model.train(training)
 
 
 def gather(passes: Iterator[tuple[Batch, Prediction]], ranks: Ranks, width: int) -> Gathered:
@@ -150,34 +122,20 @@ def evaluate(
         >>> tagfill.evaluate("runs/photos", data, split="test").mean  # doctest: +SKIP
         0.78
     """
-    folder = run.folder if isinstance(run, Run) else Path(run)
-    model = Classifier.load(folder / "best" if (folder / "best").is_dir() else folder)
-    if model.classes != dataset.classes:
-        raise TagfillError(f"The model in {folder} was trained on other classes than dataset {dataset.name} has.")
-    if boost is not None or boost_from is not None:
-        model = _boosted(model, boost, boost_from)
-    assert model.backbone is not None
-    source: Source
-    if features is not None:
-        cache = FeatureCache.open(features, dataset)
-        if cache.manifest.fingerprint != model.backbone.fingerprint():
-            raise TagfillError(f"The feature cache {features} was made by another backbone than the model in {folder}.")
-        model.check_use(cached=True)
-        source = FeatureSource(dataset, cache, maps=model.spatial or localise is not None, seed=0)
-    else:
-        source = PixelSource(dataset, model.backbone.preprocessing.size, EVAL, seed=0, workers=workers)
-    everybody, width = np.arange(len(dataset.split(split))), len(dataset.classes)
+    trained = Trained.open(
+        run,
+        dataset,
+        features=features,
+        workers=workers,
+        maps=localise is not None,
+        boost=boost,
+        boost_from=boost_from,
+    )
+    width = len(dataset.classes)
     if localise is None:
-        return summarise(gather(predict(model, source, split, everybody), Ranks(), width), split, dataset.classes)
+        return summarise(gather(trained.predict(split), Ranks(), width), split, dataset.classes)
     places, found = localising.places(dataset, split), Localisation(width)
-    passes = predict(model, source, split, everybody, maps=True, attention=localise == "coupled")
+    passes = trained.predict(split, maps=True, attention=localise == "coupled")
     watched = localising.watch(passes, places, found, maps=localise)
     scored = summarise(gather(watched, Ranks(), width), split, dataset.classes)
     return replace(scored, localised=found.compute())
-
-
-def _boosted(model: Classifier, boost: float | None, boost_from: float | None) -> Classifier:
-    """A model that boosts in evaluation as asked for, whatever it was trained with."""
-    given = {name: value for name, value in {"boost": boost, "boost_from": boost_from}.items() if value is not None}
-    kept = {name: value for name, value in model.head.options.items() if name in ("boost", "boost_from")}
-    return model.convert_head("cam", **{**kept, **given, "boost_train": False})

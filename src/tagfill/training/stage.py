@@ -19,7 +19,8 @@ from tagfill.models import Classifier, create
 from tagfill.training import checkpoints, inputs, keepsake, optimizers, oracle
 from tagfill.training.averaging import WeightAverage
 from tagfill.training.checkpoints import Checkpoint, below
-from tagfill.training.evaluation import predict, share
+from tagfill.training.evaluation import share
+from tagfill.training.passes import predict
 from tagfill.training.recipe import Stage
 from tagfill.training.remembering import keepsake_folder, open_memory
 from tagfill.training.setting import Setting
