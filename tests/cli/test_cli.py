@@ -14,6 +14,7 @@ import pytest
 
 import tagfill
 from tagfill.cli import main
+from tagfill.models import Classifier
 
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -80,6 +81,28 @@ def test_path_from_scenes_to_a_score(scenes: Path, tmp_path: Path) -> None:
     assert json.loads(scored.stdout)["mAP"] == pytest.approx(result["val_mAP"], abs=0.5)
 
 
+def test_inputs_need_not_be_square(scenes: Path, tmp_path: Path, call: Call) -> None:
+    small = ["--backbone", "test_efficientnet", "--pretrained", "none"]
+    cache, trained = str(tmp_path / "cache"), str(tmp_path / "run")
+
+    assert (
+        call("features", str(scenes), *small, "--image-size", "64x96", "--views", "eval", "--out", cache).returncode
+        == 0
+    )
+    assert call("train", str(scenes), *small, "--features", cache, "--epochs", "1", "--out", trained).returncode == 0
+    size = ["--set", "image_size=[64, 96]", "--set", "crop_scale=[0.5, 1.0]"]
+    assert call("train", str(scenes), *small, *size, "--epochs", "1", "--out", f"{trained}-images").returncode == 0
+
+    manifest = json.loads((tmp_path / "cache" / "manifest.json").read_text())
+    assert (manifest["preprocessing"]["size"], manifest["grid"]) == ([64, 96], [2, 3])
+    for folder in (trained, f"{trained}-images"):
+        model = Classifier.load(Path(folder) / "best")
+        assert model.backbone is not None
+        assert (model.backbone.preprocessing.size, model.backbone.grid) == ((64, 96), (2, 3))
+        assert call("evaluate", folder, str(scenes), "--split", "val", "--json").returncode == 0
+    assert tagfill.Run.open(Path(f"{trained}-images")).recipe.image_size == (64, 96)
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -87,6 +110,14 @@ def test_path_from_scenes_to_a_score(scenes: Path, tmp_path: Path) -> None:
         (["train"], "Which dataset?"),
         (["train", "{scenes}", "--method", "rolle"], "did you mean 'role'?"),
         (["train", "{scenes}", "--method", "scl"], "does not look at labels"),
+        (
+            ["train", "{scenes}", "--set", "image_size=64x"],
+            "image_size: An image size cannot be '64x'; give a side of 32",
+        ),
+        (
+            ["features", "{scenes}", "--image-size", "8"],
+            "cannot be '8'; give a side of 32 or more, or height and width",
+        ),
         (["train", "{scenes}", "--set", "optimizer.lr=fast"], "stages.0.optimizer.lr"),
         (["train", "{scenes}", "--set", "colour=red"], "colour"),
         (["train", "{scenes}", "--memory-budget", "-1"], "memory.budget_gb"),

@@ -20,7 +20,9 @@ def features(
     views: Annotated[
         str, typer.Option(help="`eval`, `flip`, `crops:N`, `pairs:N`; all but eval for training images only.")
     ] = "eval,flip,crops:2",
-    image_size: Annotated[int | None, typer.Option(min=32, help="Side of the square input.")] = None,
+    image_size: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Side of the square input, or height and width as in 224x320.")
+    ] = None,
     dtype: Annotated[str, typer.Option(help="`auto`, `uint8`, `float16` or `float32`.")] = "auto",
     out: Annotated[Path | None, typer.Option(help="The cache folder; by default below Tagfill's cache.")] = None,
     seed: options.Seed = 0,

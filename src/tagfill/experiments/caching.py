@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tagfill.annotations import Dataset
 from tagfill.files import cache_folder
+from tagfill.images import input_size
 from tagfill.loading import FeatureCache, extract
 from tagfill.models import create_backbone
 from tagfill.progress import SILENT, Progress
@@ -16,7 +17,7 @@ def features(
     *,
     backbone: str = "tf_efficientnet_lite0",
     pretrained: bool | str = "bundled",
-    image_size: int | None = None,
+    image_size: int | str | tuple[int, int] | None = None,
     views: str = "eval,flip,crops:2",
     out: str | Path | None = None,
     dtype: str = "auto",
@@ -31,7 +32,7 @@ def features(
         dataset: the data, or its folder.
         backbone: timm's name of the backbone.
         pretrained: its weights, see `tagfill.models.create_backbone`.
-        image_size: side of the square input; None takes the backbone's own.
+        image_size: side of the square input, or height and width; None takes the backbone's own.
         views: of each image; all but `eval` for the training split only.
         out: the folder; by default one below Tagfill's cache, named after images and backbone.
         dtype: of the spatial features.
@@ -48,7 +49,8 @@ def features(
         >>> cache = tagfill.features("my-data", backbone="tf_efficientnet_lite0")  # doctest: +SKIP
     """
     data = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
-    trunk = create_backbone(backbone, pretrained=pretrained, image_size=image_size, seed=seed)
+    size = None if image_size is None else input_size(image_size)
+    trunk = create_backbone(backbone, pretrained=pretrained, image_size=size, seed=seed)
     if out is None:
         key = f"{data.identities['images'][:12]}-{trunk.fingerprint()[:12]}-{views.replace(':', '')}-{dtype}-s{seed}"
         out = cache_folder() / "features" / f"{data.name}-{backbone}-{key}"

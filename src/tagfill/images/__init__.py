@@ -5,6 +5,7 @@ from tagfill.images.decode import decode
 from tagfill.images.geometry import Geometry
 from tagfill.images.look import look, look_twice
 from tagfill.images.roots import Root, open_root
+from tagfill.images.sizes import input_size
 from tagfill.images.views import CROP, EVAL, FLIP, STRONG, View, render
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "View",
     "check",
     "decode",
+    "input_size",
     "look",
     "look_twice",
     "open_root",

@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from tagfill.errors import TagfillError
+from tagfill.images import input_size
 from tagfill.training.optimizers import Optimizer
 from tagfill.training.schedule import Schedule
 
@@ -81,7 +82,7 @@ class Recipe(_Part):
     pretrained: bool | str = "bundled"
     head: str = "cam"
     head_options: dict[str, Any] = {}
-    image_size: int | None = Field(None, ge=32)
+    image_size: int | tuple[int, int] | None = None  # side of a square, or height and width, also as 224x320
     features: str | None = None
     batch_size: int = Field(16, ge=1)  # images of a step, over all processes and parts
     seed: int = Field(0, ge=0)
@@ -92,6 +93,14 @@ class Recipe(_Part):
     max_bad_images: float = Field(0.01, ge=0, le=1)  # share of images that may fail to decode
     memory: MemoryOptions = MemoryOptions()
     stages: list[Stage] = [Stage()]
+
+    @field_validator("image_size", mode="before")
+    @classmethod
+    def _size_of_an_image(cls, size: Any) -> Any:
+        try:
+            return None if size is None else input_size(size)
+        except TagfillError as error:
+            raise ValueError(str(error).removesuffix(".")) from None
 
     @field_validator("stages")
     @classmethod
