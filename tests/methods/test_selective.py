@@ -200,6 +200,23 @@ def test_prior_from_a_file(tmp_path: Path):
     assert task.memory.sizes() == {}
 
 
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_resumed_run_asks_for_the_file_only_if_the_first_epoch_had_not_begun(tmp_path: Path, begun: bool):
+    path = tmp_path / "prior.csv"
+    path.write_text("Classes,avg_pred\nc,0.9\na,0.01\nb,0.01\n")
+    method, again = (create("csl", {"csl": {"prior": str(path), "likely": 0}}) for _ in range(2))
+    method.setup(task_of(BOTH))
+    if begun:
+        method.begin_epoch(1)
+        path.unlink()
+    task = task_of(BOTH)
+    again.setup(task)
+    again.load_state_dict(method.state_dict())
+    again.begin_epoch(2 if begun else 1)
+    visit(again, task, EVERYBODY, Prediction(LOGITS))
+    assert ignored(again) == [(0, 2), (3, 2), (4, 2), (5, 2)]
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

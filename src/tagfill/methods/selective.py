@@ -123,7 +123,7 @@ class ClassAwareSelective(Stateless):
     def setup(self, task: Task) -> None:
         """Find the prior, or decide how long to estimate it."""
         self._task = task
-        self._prior = torch.zeros(len(task.classes), dtype=torch.float64)
+        self._prior: Tensor | None = torch.zeros(len(task.classes), dtype=torch.float64)
         self._store: Prior | None = None
         if self._from == "estimate":
             self._told = torch.from_numpy((task.labels.positives > 0) & (task.labels.negatives > 0))
@@ -131,7 +131,7 @@ class ClassAwareSelective(Stateless):
             estimated = self._store.visits(task.ranks) > 0
             self._helper_epochs = self._own_helper() if not estimated and bool(self._told.any()) else 0
         elif self._from != "none":
-            self._prior = read_prior(Path(self._from), task.classes)
+            self._prior = None  # read when the first epoch begins; a run that is resumed has it in its checkpoint
 
     def _own_helper(self) -> int:
         """Epochs in which this stage is its own helper."""
@@ -155,6 +155,8 @@ class ClassAwareSelective(Stateless):
             self._store.clear()
         elif self._store is not None:
             self._prior = self._store.mean(self._task.ranks).masked_fill(~self._told, 0.0)
+        elif self._prior is None:
+            self._prior = read_prior(Path(self._from), self._task.classes)
 
     @property
     def _helping(self) -> bool:
@@ -165,6 +167,7 @@ class ClassAwareSelective(Stateless):
         logits, labels = prediction.logits, batch.labels
         ignore = None
         if not self._helping:
+            assert self._prior is not None
             unknown, places = labels == UNKNOWN, self._likely * len(labels)
             likely = losses.likeliest(logits.flatten(), unknown.flatten(), places).view_as(unknown)
             frequent = (self._prior > self._threshold).to(labels.device)
@@ -193,16 +196,14 @@ class ClassAwareSelective(Stateless):
 
     def state_dict(self) -> dict[str, Tensor]:
         """Where it stands, for a run that is resumed within an epoch."""
-        return {
-            "epoch": torch.tensor(self._epoch),
-            "helper_epochs": torch.tensor(self._helper_epochs),
-            "prior": self._prior,
-        }
+        state = {"epoch": torch.tensor(self._epoch), "helper_epochs": torch.tensor(self._helper_epochs)}
+        return state if self._prior is None else {**state, "prior": self._prior}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Go on from there."""
         self._epoch, self._helper_epochs = int(state["epoch"]), int(state["helper_epochs"])
-        self._prior = state["prior"].clone()
+        if "prior" in state:
+            self._prior = state["prior"].clone()
 
 
 def _three(name: str, gammas: Gammas) -> tuple[float, float, float]:
