@@ -134,7 +134,9 @@ def test_the_option_comes_before_the_estimate():
 
 
 def test_the_expected_number_is_needed():
-    with pytest.raises(TagfillError, match=r"'en' needs the expected number .*: set options\.en\.expected, or"):
+    with pytest.raises(
+        TagfillError, match=r"'en' needs the expected number .*: set expected_positives or options\.en\.expected"
+    ):
         started(task_of(expected_positives=None))
 
 

@@ -137,6 +137,33 @@ def test_expected_positives_are_counted_on_validation(material: Material, tmp_pa
     assert run.best["expected_positives"] == pytest.approx(counted)
 
 
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"method": "wan"}, None),
+        ({"method": "wan", "expected_positives": 2.5}, None),
+        ({"method": "ep"}, "expected positives an image: 3.667, counted on the validation split"),
+        (
+            {"method": "epr", "expected_positives": 2.5},
+            "expected positives an image: 2.500, given as expected_positives",
+        ),
+        (
+            {"method": "role", "options": {"role": {"expected": 1.5}}, "expected_positives": 2.5},
+            "expected positives an image: 1.500, given as an option of the method",
+        ),
+    ],
+)
+def test_expected_positives_are_told_where_a_method_asks_for_them(
+    material: Material, tmp_path: Path, settings: dict[str, Any], line: str | None
+) -> None:
+    run = cached(material, tmp_path / "run", epochs=1, **settings)
+
+    said = [text for text in (run.folder / "log.txt").read_text().splitlines() if "expected positives" in text]
+    assert len(said) == (line is not None)
+    assert line is None or line in said[0]
+    assert ("expected_positives" in run.best) == (line is not None)
+
+
 def test_best_epoch_is_that_of_the_best_validation(material: Material, tmp_path: Path) -> None:
     run = cached(material, tmp_path / "run", epochs=4)
 

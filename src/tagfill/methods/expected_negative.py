@@ -22,7 +22,7 @@ from torch import Tensor
 
 from tagfill import losses
 from tagfill.contract import POSITIVE, UNKNOWN, Batch, Decisions, Prediction, Task
-from tagfill.errors import TagfillError
+from tagfill.methods.expecting import expected_positives
 from tagfill.methods.stateless import Stateless
 
 _RANKED = 1 << 26  # scores that are ranked together
@@ -64,12 +64,7 @@ class ExpectedNegative(Stateless):
 
     def setup(self, task: Task) -> None:
         """Count the expected positives and ask for scores and for the set of likely positives."""
-        expected = self._expected if self._expected is not None else task.expected_positives
-        if expected is None:
-            raise TagfillError(
-                f"The method '{self.name}' needs the expected number of present labels an image: set "
-                f"options.{self.name}.expected, or give a validation split with complete labels to estimate it from."
-            )
+        expected = expected_positives(self.name, self._expected, task)
         self._task = task
         observed = torch.from_numpy(task.labels.positives)
         self.counts = (observed.double() * expected + 0.5).floor().long().clamp(max=task.size)

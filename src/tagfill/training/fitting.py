@@ -12,6 +12,7 @@ from tagfill.progress import Progress
 from tagfill.training.bad_images import BadImages
 from tagfill.training.checkpoints import Checkpoint
 from tagfill.training.devices import Devices
+from tagfill.training.expecting import expected_positives
 from tagfill.training.folder import Run
 from tagfill.training.log import Logged
 from tagfill.training.loop import Trainer
@@ -44,7 +45,7 @@ def fit(
     """
     if devices.main:
         progress = Logged(progress, run.folder / "log.txt")
-    expected, origin = _expected_positives(dataset, recipe)
+    expected, origin = expected_positives(dataset, recipe)
     if origin is not None:
         progress.say(f"expected positives an image: {expected:.3f}, {origin}")
     bad_images = BadImages(run.folder / "bad-images.txt", int(recipe.max_bad_images * len(dataset)), progress)
@@ -59,9 +60,9 @@ def fit(
     finally:
         torch.set_num_threads(threads)
     stage = recipe.stages[int(best["stage"])].name
-    result: dict[str, Any] = {"stage": stage, "epoch": int(best["epoch"]), "expected_positives": expected}
+    result: dict[str, Any] = {"stage": stage, "epoch": int(best["epoch"])}
     if origin is not None:
-        result["expected_positives_from"] = origin
+        result |= {"expected_positives": expected, "expected_positives_from": origin}
     if "val" in dataset.splits and recipe.select == "mAP":
         result |= {"val_mAP": 100 * best["score"], "chosen_by": f"mAP on val, {recipe.val_labels} labels"}
     else:
@@ -70,14 +71,3 @@ def fit(
         run.finish(result)
     devices.barrier()
     return run
-
-
-def _expected_positives(dataset: Dataset, recipe: Recipe) -> tuple[float | None, str | None]:
-    """κ as given, or as counted on a completely labelled validation split; and where it comes from."""
-    if recipe.expected_positives is not None:
-        return recipe.expected_positives, None
-    if "val" in dataset.splits:
-        labels = dataset.labels("val")
-        if labels.complete():
-            return float(labels.positives_per_image().mean()), "counted on the validation split"
-    return None, None

@@ -1,0 +1,43 @@
+"""κ, the number of labels that an image is expected to have, for the methods that ask for it."""
+
+from __future__ import annotations
+
+from tagfill import methods
+from tagfill.annotations import Dataset
+from tagfill.training.recipe import Recipe, Stage
+
+
+def expected_positives(dataset: Dataset, recipe: Recipe) -> tuple[float | None, str | None]:
+    """κ as given, or as counted on a completely labelled validation split.
+
+    Args:
+        dataset: the data.
+        recipe: names the methods; an option `expected` of a method goes before the run's own number.
+
+    Returns:
+        The number, and where it comes from; None where nobody knows it, and where no method of the run asks for it.
+    """
+    own = [_own(recipe, stage) for stage in recipe.stages if "expected_positives" in _needs(recipe, stage)]
+    if not own:
+        return None, None
+    if None not in own:
+        return own[0], "given as an option of the method"
+    if recipe.expected_positives is not None:
+        return recipe.expected_positives, "given as expected_positives"
+    if "val" in dataset.splits:
+        labels = dataset.labels("val")
+        if labels.complete():
+            return float(labels.positives_per_image().mean()), "counted on the validation split"
+    return None, None
+
+
+def _needs(recipe: Recipe, stage: Stage) -> frozenset[str]:
+    options = recipe.options if stage.options is None else stage.options
+    return methods.create(stage.method or recipe.method, options).needs
+
+
+def _own(recipe: Recipe, stage: Stage) -> float | None:
+    """What the method of a stage was given as its own option."""
+    options = recipe.options if stage.options is None else stage.options
+    given = [float(part["expected"]) for part in options.values() if part.get("expected") is not None]
+    return given[0] if given else None
