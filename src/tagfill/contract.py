@@ -251,7 +251,7 @@ class Method(Protocol):
         ...
 
     def observe(self, batch: Batch, prediction: Prediction) -> None:
-        """After the backward pass, with the detached prediction of this step: the only place that writes memory.
+        """After the backward pass, with the detached prediction: within an epoch the only place that writes memory.
 
         The optimiser steps after it, once all parts of the batch are done; what is written is the same either way.
         """

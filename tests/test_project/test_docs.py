@@ -232,6 +232,14 @@ def test_every_method_is_described_with_its_options():
         assert set(inspect.signature(make).parameters) <= described, name
 
 
+def test_readme_names_every_method():
+    methods = importlib.import_module("tagfill.methods").METHODS
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = text[text.index("| | methods |") :].split("\n\n")[0]
+    assert sorted(re.findall(r"`([\w-]+)`", table)) == sorted(methods)
+    assert f"| methods | {len(methods)}, see below" in text
+
+
 def test_every_head_is_described_with_its_options():
     heads = importlib.import_module("tagfill.models").HEADS
     keywords = importlib.import_module("tagfill.cli.keywords")
