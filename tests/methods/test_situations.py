@@ -13,7 +13,10 @@ KINDS = {"rejected", "flipped", "ignored", "pseudo-labelled"}
 GAPS = set(SITUATIONS) - {"everything known"}
 
 # What a method refuses, and words of the sentence that says why.
-REFUSED = dict.fromkeys(("bce", "bce-ls"), (GAPS, "is for complete labels"))
+REFUSED = {
+    **dict.fromkeys(("bce", "bce-ls"), (GAPS, "is for complete labels")),
+    "patchcluster": ({"nothing known"}, "found nothing marked in the training images"),
+}
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
