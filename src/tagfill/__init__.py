@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tagfill.annotations import Dataset as Dataset
     from tagfill.annotations import LabelMatrix as LabelMatrix
     from tagfill.errors import TagfillError as TagfillError
+    from tagfill.experiments import budget as budget
     from tagfill.experiments import compare as compare
     from tagfill.experiments import features as features
     from tagfill.loading import FeatureCache as FeatureCache
@@ -40,6 +41,7 @@ _NAMES = {
     "LabelMatrix": "annotations",
     "TagfillError": "errors",
     "FeatureCache": "loading",
+    "budget": "experiments",
     "compare": "experiments",
     "features": "experiments",
     "Run": "training",

@@ -76,7 +76,7 @@ def test_exact_accounting_spends_the_budget_and_not_more(kind, percent):
     assert spent + most > limit
 
 
-@pytest.mark.parametrize("accounting", ["average", "exact"])
+@pytest.mark.parametrize("accounting", ["average", "exact", "equal"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_seconds_of_the_rows_add_up(kind, accounting):
     part = budget(DATA, percent=30, kind=kind, accounting=accounting)
@@ -159,7 +159,7 @@ def test_locations_are_asked_for():
     ("options", "message"),
     [
         ({"kind": "XP"}, "kind is 'XP'; give one of I, SP, SB, AP, AB"),
-        ({"accounting": "free"}, "accounting is 'free'; give one of average, exact"),
+        ({"accounting": "free"}, "accounting is 'free'; give one of average, exact, equal"),
         ({"point": "corner"}, "point is 'corner'; give one of auto, mask, box, centre"),
         ({"percent": -1}, "percent is -1; give a number, 0 or more"),
         ({"percent": float("nan")}, "percent is nan; give a number, 0 or more"),

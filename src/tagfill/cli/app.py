@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import typer
 
-from tagfill.cli import compare, convert, demo, evaluate, features, importing, inspecting, listing, simulate, train
+from tagfill.cli import (
+    budget,
+    compare,
+    convert,
+    demo,
+    evaluate,
+    features,
+    importing,
+    inspecting,
+    listing,
+    simulate,
+    train,
+)
 
 app = typer.Typer(
     help="Train multi-label image classifiers from partly labelled images, and fill in the rest.",
@@ -22,4 +34,5 @@ app.command("train", help=train.__doc__)(train.train)
 app.command("evaluate", help=evaluate.__doc__)(evaluate.evaluate)
 app.command("convert", help=convert.__doc__)(convert.convert)
 app.command("compare", help=compare.__doc__)(compare.compare)
+app.command("budget", help=budget.__doc__)(budget.budget)
 app.command("list", help=listing.__doc__)(listing.list_)

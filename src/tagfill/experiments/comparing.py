@@ -1,47 +1,38 @@
 """Comparing methods on one dataset: same data, same epochs, several seeds, one leaderboard.
 
-Runs are independent and go one process a core, one thread each. Each leaves its outcome in its folder, so a comparison
-that was stopped goes on where it stopped, and one that is asked for again only reads. A grid of settings is tried on
-the first seed and chosen by validation mAP; the test split chooses nothing.
+Runs are independent and go one process a core, one thread each. A grid of settings is tried on the first seed and
+chosen by validation mAP; the test split chooses nothing.
 """
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tagfill import methods
 from tagfill.annotations import Dataset
 from tagfill.errors import TagfillError
 from tagfill.experiments import entries, grid
 from tagfill.experiments.completing import complete
 from tagfill.experiments.entries import FLOOR, FULL, Entry
 from tagfill.experiments.leaderboard import Leaderboard, Score
-from tagfill.experiments.outcomes import Outcome, train_and_score
+from tagfill.experiments.outcomes import Outcome
+from tagfill.experiments.running import Job, check, run_all
 from tagfill.files import replacing, write_json
 from tagfill.progress import SILENT, Progress
-from tagfill.training import Recipe, make_recipe
+from tagfill.training import make_recipe
 
 BOARD, TABLE = "leaderboard.json", "leaderboard.md"
 
 
 @dataclass(frozen=True)
-class Job:
-    """One run: everything that another process needs to make it."""
+class Trial:
+    """A run of an entry with a choice of settings."""
 
     entry: Entry
-    seed: int
     choice: grid.Choice
-    dataset: Path
-    features: Path | None
-    folder: Path
-    settings: Mapping[str, Any]
-    stage: Mapping[str, Any]
-    split: str
+    job: Job
 
 
 def compare(
@@ -94,24 +85,39 @@ def compare(
     stage: dict[str, Any] = {"input": "images" if features is None else "cache", "epochs": epochs}
     settings, stage = grid.apply(fixed, settings, stage)
 
-    def job(entry: Entry, seed: int, choice: grid.Choice) -> Job:
+    def trial(entry: Entry, seed: int, choice: grid.Choice) -> Trial:
         place = ceiling if entry.complete else data.folder
         assert place is not None
+        chosen_settings, chosen_stage = grid.apply(choice, _settings(entry, settings), stage)
+        recipe = make_recipe(
+            {
+                **chosen_settings,
+                "dataset": str(place.absolute()),
+                "features": None if features is None else str(Path(features).absolute()),
+                "method": entry.method,
+                "head_options": {**chosen_settings.get("head_options", {}), **entry.head_options},
+                "seed": seed,
+                "stages": [{"name": "main", **chosen_stage}],
+            },
+            f"the settings of {entry.name}",
+        )
         folder = Path(out) / "runs" / _folder(entry, seed, choice)
-        given = None if features is None else Path(features).absolute()
-        return Job(entry, seed, choice, place.absolute(), given, folder, _settings(entry, settings), stage, split)
+        return Trial(entry, choice, Job(f"{entry.name}, seed {seed}{_shown(choice)}", recipe, folder, split))
 
-    for entry in chosen:
-        for choice in grid.fitting(combinations, entry.method):
-            check(job(entry, 0, choice))
-    first = [job(entry, 0, choice) for entry in chosen for choice in grid.fitting(combinations, entry.method)]
-    tried = list(zip(first, _run_all(first, jobs, progress), strict=True))
+    def outcomes(trials: Sequence[Trial]) -> list[tuple[Trial, Outcome]]:
+        return list(zip(trials, run_all([trial.job for trial in trials], jobs, progress), strict=True))
+
+    first = [trial(entry, 0, choice) for entry in chosen for choice in grid.fitting(combinations, entry.method)]
+    for one in first:
+        check(one.job)
+    tried = outcomes(first)
     best = {entry.name: _best([pair for pair in tried if pair[0].entry == entry]) for entry in chosen}
-    rest = [job(entry, seed, best[entry.name][0].choice) for entry in chosen for seed in range(1, seeds)]
-    later = list(zip(rest, _run_all(rest, jobs, progress), strict=True))
+    later = outcomes([trial(entry, seed, best[entry.name][0].choice) for entry in chosen for seed in range(1, seeds)])
     scores = [
         Score.of(
-            entry.name, [best[entry.name][1], *(o for j, o in later if j.entry == entry)], best[entry.name][0].choice
+            entry.name,
+            [best[entry.name][1], *(outcome for one, outcome in later if one.entry == entry)],
+            best[entry.name][0].choice,
         )
         for entry in chosen
     ]
@@ -133,63 +139,13 @@ def with_yardsticks(wanted: list[Entry], data: Dataset) -> list[Entry]:
     return [*ceiling, *floor, *wanted]
 
 
-def _run_all(todo: Sequence[Job], jobs: int | None, progress: Progress) -> Iterator[Outcome]:
-    """Outcomes in the order of the jobs, made by as many processes as there are cores."""
-    from joblib import Parallel, delayed
-
-    workers = min(jobs or os.cpu_count() or 1, max(len(todo), 1))
-    with progress.bar("runs", len(todo), "runs") as bar:
-        made = Parallel(n_jobs=workers, return_as="generator")(delayed(make)(job) for job in todo)
-        for job, outcome in zip(todo, made, strict=True):
-            bar.advance()
-            told = outcome.error or f"{job.split} mAP {outcome.score:.2f}"
-            progress.say(f"{job.entry.name}, seed {job.seed}{_shown(job.choice)}: {told}")
-            yield outcome
-
-
-def check(job: Job) -> None:
-    """Raise for settings that no data could make right, before anything is trained."""
-    recipe = recipe_of(job)
-    methods.create(recipe.method, recipe.options)
-
-
-def recipe_of(job: Job) -> Recipe:
-    """The recipe of a run."""
-    settings, stage = grid.apply(job.choice, job.settings, job.stage)
-    return make_recipe(
-        {
-            **settings,
-            "dataset": str(job.dataset),
-            "features": None if job.features is None else str(job.features),
-            "method": job.entry.method,
-            "head_options": {**settings.get("head_options", {}), **job.entry.head_options},
-            "seed": job.seed,
-            "stages": [{"name": "main", **stage}],
-        },
-        f"the settings of {job.entry.name}",
-    )
-
-
-def make(job: Job) -> Outcome:
-    """Make one run and score it, or read how it ended."""
-    record = job.folder / "outcome.json"
-    if record.exists():
-        return Outcome(**json.loads(record.read_text(encoding="utf-8")))
-    try:
-        outcome = train_and_score(recipe_of(job), job.folder, split=job.split)
-    except TagfillError as error:
-        return Outcome.refused(str(error))
-    write_json(record, outcome.to_json())
-    return outcome
-
-
 def _settings(entry: Entry, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that concern an entry: options of other methods are left out."""
     options = {name: given for name, given in settings.get("options", {}).items() if name in entry.method.split("+")}
     return {**settings, "options": options}
 
 
-def _best(tried: Sequence[tuple[Job, Outcome]]) -> tuple[Job, Outcome]:
+def _best(tried: Sequence[tuple[Trial, Outcome]]) -> tuple[Trial, Outcome]:
     """The combination with the best validation score; the first where none has one."""
     return max(tried, key=lambda pair: -1.0 if pair[1].validation is None else pair[1].validation)
 

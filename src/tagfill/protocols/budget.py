@@ -4,6 +4,7 @@ Pairs are drawn uniformly without replacement over all images × classes of a sp
 
     average   m = round(budget / average seconds of a pair)
     exact     as many as fit, in the order of the draw, each charged what it costs; the next one would not fit
+    equal     m = round(budget / seconds of an image label) whatever the kind, each charged what it costs
 
 A drawn negative is an image-level row. A drawn positive is an image-level row (I), a point or a box on one random
 instance (SP, SB) or on all of them (AP, AB). The same seed draws the same pairs whatever the kind, only more or fewer.
@@ -56,7 +57,8 @@ def budget(
         data: fully labelled; with boxes or masks if things are located.
         percent: the budget; 100 labels every pair at image level.
         kind: I, SP, SB, AP or AB.
-        accounting: charge each pair the `average`, or `exact`ly what it costs.
+        accounting: charge each pair the `average`, or `exact`ly what it costs; or buy as many pairs of all kinds as
+            image labels would cost the budget, `equal`, and charge exactly, beyond the budget.
         image_seconds: what a label of an image costs.
         point_seconds: what a point costs on top of it.
         box_seconds: what a box costs on top of it.
@@ -86,7 +88,8 @@ def budget(
         labels = complete_labels(data, split, "budget")
         numbers = PairNumbers.of(data.names(data.split(split)), data.classes, seed)
         charge = _charge(data, split, labels, costs, kind, accounting, located_per_image)
-        drawn[split] = draw(labels, numbers, costs.budget(percent, labels.shape), charge, least=costs.image)
+        price = costs.image if accounting == "equal" else charge
+        drawn[split] = draw(labels, numbers, costs.budget(percent, labels.shape), price, least=costs.image)
     seconds = charge(drawn["train"]) if callable(charge) else np.full(len(drawn["train"]), charge)
     rows, located = budget_rows.rows(data, drawn["train"], numbers, seconds, kind, point)
     kept = {split: pairs.matrix((len(data.split(split)), len(data.classes))) for split, pairs in drawn.items()}
@@ -131,7 +134,7 @@ def _charge(
     data: Dataset, split: str, labels: LabelMatrix, costs: Costs, kind: str, accounting: str, located: float | None
 ) -> Charge:
     """How pairs of a split are charged."""
-    exact = accounting == "exact"
+    exact = accounting != "average"
     if not all_instances(kind):
         if exact:
             return lambda pairs: costs.exact(kind, pairs.value, np.ones(len(pairs), dtype=np.int64))

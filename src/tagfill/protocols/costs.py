@@ -27,7 +27,7 @@ from tagfill.annotations import POSITIVE
 from tagfill.errors import TagfillError
 
 KINDS = ("I", "SP", "SB", "AP", "AB")
-ACCOUNTINGS = ("average", "exact")
+ACCOUNTINGS = ("average", "exact", "equal")
 
 
 @dataclass(frozen=True)

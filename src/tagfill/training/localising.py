@@ -25,11 +25,20 @@ MAPS = ("minmax", "sigmoid", "coupled")
 def places(dataset: Dataset, split: str) -> Locations:
     """Where the labels of a split are; an error if nothing of it has an extent."""
     found = Locations.read(dataset, split)
-    if not ((found.box[:, 2:] > 0).all(1).any() or found.masks.null_count < len(found)):
+    if not _drawn(found):
         raise TagfillError(
             f"Localisation is measured against boxes or masks, but split '{split}' of {dataset.name} has none."
         )
     return found
+
+
+def has_extents(dataset: Dataset, split: str) -> bool:
+    """Whether localisation can be measured on a split: something of it has a box or a mask."""
+    return _drawn(Locations.read(dataset, split))
+
+
+def _drawn(found: Locations) -> bool:
+    return bool((found.box[:, 2:] > 0).all(1).any()) or found.masks.null_count < len(found)
 
 
 def watch(

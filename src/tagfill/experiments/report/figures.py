@@ -1,55 +1,22 @@
-"""Figures of the report, as SVG that follows the page from light to dark.
-
-Lines and words that are neither of a method's colour are drawn in a marker colour that the SVG then replaces by the
-text colour of the page, so that one figure suits both.
-"""
+"""Figures of the report."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee8866", "#77aadd", "#99ddff", "#bbbbbb")
-"""Told apart by colour-blind readers too (Paul Tol's bright and light schemes)."""
-
-_TEXT = "#010203"  # becomes the page's own text colour
-_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "tagfill",
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "text.color": _TEXT,
-    "axes.edgecolor": _TEXT,
-    "axes.labelcolor": _TEXT,
-    "xtick.color": _TEXT,
-    "ytick.color": _TEXT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "grid.color": _TEXT,
-    "grid.alpha": 0.15,
-}
-
-
-def colour(position: int) -> str:
-    """The colour of the method at a position of the leaderboard.
-
-    >>> colour(0), colour(10) == colour(0)
-    ('#4477aa', True)
-    """
-    return COLOURS[position % len(COLOURS)]
+from tagfill.experiments.report.drawing import TEXT, colour, new_figure, svg
 
 
 def leaderboard(names: Sequence[str], means: Sequence[float], deviations: Sequence[float]) -> str:
     """Bars of mean scores, best on top, with the deviation over seeds."""
-    figure, axes = _new(7, 0.6 + 0.34 * len(names))
+    figure, axes = new_figure(7, 0.6 + 0.34 * len(names))
     places = np.arange(len(names))[::-1]
     shown = [deviation if deviation > 0 else np.nan for deviation in deviations]
-    axes.barh(places, means, xerr=shown, color=[colour(i) for i in range(len(names))], height=0.66, ecolor=_TEXT)
+    axes.barh(places, means, xerr=shown, color=[colour(i) for i in range(len(names))], height=0.66, ecolor=TEXT)
     axes.set_yticks(places, names)
     low, high = min(means), max(means)
     axes.set_xlim(max(0.0, low - 0.6 * (high - low) - 1), high + 0.16 * (high - low) + 1)
@@ -57,12 +24,12 @@ def leaderboard(names: Sequence[str], means: Sequence[float], deviations: Sequen
         end = (mean + deviation, place)
         axes.annotate(f"{mean:.1f}", end, xytext=(6, 0), textcoords="offset points", va="center")
     axes.set_xlabel("mAP in percent; the axis does not begin at 0")
-    return _svg(figure)
+    return svg(figure)
 
 
 def learning_curves(curves: Mapping[str, Sequence[float]], best: Mapping[str, int]) -> str:
     """Validation mAP by epoch, a line a method, a dot at the epoch that was chosen."""
-    figure, axes = _new(7, 3.6)
+    figure, axes = new_figure(7, 3.6)
     for position, (name, values) in enumerate(curves.items()):
         axes.plot(np.arange(1, len(values) + 1), values, color=colour(position), label=name, linewidth=1.6)
         if name in best and best[name] <= len(values):
@@ -71,7 +38,7 @@ def learning_curves(curves: Mapping[str, Sequence[float]], best: Mapping[str, in
     axes.set_ylabel("validation mAP")
     axes.grid(visible=True)
     _legend_beside(axes)
-    return _svg(figure)
+    return svg(figure)
 
 
 def class_bars(classes: Sequence[str], floor: NDArray[np.float64], ceiling: NDArray[np.float64] | None,
@@ -85,19 +52,19 @@ def class_bars(classes: Sequence[str], floor: NDArray[np.float64], ceiling: NDAr
         best: of the best method that saw partial labels only.
         names: of floor, ceiling and best.
     """
-    figure, axes = _new(7, 0.8 + 0.26 * len(classes))
+    figure, axes = new_figure(7, 0.8 + 0.26 * len(classes))
     places = np.arange(len(classes))[::-1]
-    axes.hlines(places, floor, best, color=_TEXT, alpha=0.35, linewidth=2)
+    axes.hlines(places, floor, best, color=TEXT, alpha=0.35, linewidth=2)
     axes.plot(floor, places, "o", color=colour(9), label=names[0], markersize=6)
     axes.plot(best, places, "o", color=colour(0), label=names[2], markersize=6)
     if ceiling is not None:
-        axes.plot(ceiling, places, "|", color=_TEXT, label=names[1], markersize=11)
+        axes.plot(ceiling, places, "|", color=TEXT, label=names[1], markersize=11)
     axes.set_yticks(places, classes)
     axes.set_ylim(-0.8, len(classes) - 0.2)
     axes.set_xlabel("average precision in percent")
     axes.grid(visible=True, axis="x")
     _legend_beside(axes)
-    return _svg(figure)
+    return svg(figure)
 
 
 def score_histograms(groups: Mapping[str, Mapping[str, NDArray[np.floating]]], *, bins: int = 40) -> str:
@@ -109,14 +76,14 @@ def score_histograms(groups: Mapping[str, Mapping[str, NDArray[np.floating]]], *
     """
     columns = 2
     rows = -(-len(groups) // columns)
-    figure, panels = _new(7, 0.5 + 1.9 * rows, rows=rows, columns=columns)
+    figure, panels = new_figure(7, 0.5 + 1.9 * rows, rows=rows, columns=columns)
     edges = np.linspace(0, 1, bins + 1)
     for panel, (name, kinds) in zip(panels.flat, groups.items(), strict=False):
         for position, (kind, values) in enumerate(kinds.items()):
             if len(values):
                 share = np.histogram(values, edges)[0] / len(values)
                 panel.stairs(share, edges, color=colour((0, 1, 9)[position % 3]), label=kind, linewidth=1.4)
-        panel.set_title(name, fontsize=10, color=_TEXT)
+        panel.set_title(name, fontsize=10, color=TEXT)
         panel.set_yscale("log")
         panel.set_xlim(0, 1)
     for panel in list(panels.flat)[len(groups) :]:
@@ -125,32 +92,8 @@ def score_histograms(groups: Mapping[str, Mapping[str, NDArray[np.floating]]], *
     figure.legend(handles, kinds_shown, loc="outside upper center", ncols=3, fontsize=9, frameon=False)
     figure.supxlabel("predicted probability", fontsize=9)
     figure.supylabel("share of labels", fontsize=9)
-    return _svg(figure)
-
-
-def _new(width: float, height: float, *, rows: int = 1, columns: int = 1) -> tuple[Any, Any]:
-    """A figure of our style, without a window system behind it."""
-    import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        FigureCanvasSVG(figure)
-        axes = figure.subplots(rows, columns, squeeze=rows * columns == 1)
-    return figure, axes
+    return svg(figure)
 
 
 def _legend_beside(axes: Any) -> None:
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=9, frameon=False)
-
-
-def _svg(figure: Any) -> str:
-    """The figure as an SVG element to stand in a page."""
-    import matplotlib
-
-    buffer = io.StringIO()
-    with matplotlib.rc_context(_STYLE):
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    text = buffer.getvalue()
-    return text[text.index("<svg") :].replace(_TEXT, "currentColor")

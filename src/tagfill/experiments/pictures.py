@@ -1,0 +1,157 @@
+"""Pictures of class maps: laid over their image, and side by side with the image and the truth.
+
+A map is upsampled bilinearly to its image and coloured by a perceptually even colour map (viridis); the more it says,
+the less of the image shines through.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from tagfill.errors import TagfillError, one_of
+from tagfill.scenes.glyphs import font_path
+
+SCALINGS = ("minmax", "sigmoid")
+_OPACITY = (0.25, 0.8)  # of the colour where the map says nothing, and where it says most
+_TRUTH, _INK, _GREY, _PAPER = (255, 64, 64), (26, 26, 26), (110, 110, 110), (255, 255, 255)
+_GAP, _MARGIN = 8, 14
+
+
+def overlay(image: Image.Image, values: NDArray[np.floating], *, scaling: str = "minmax") -> Image.Image:
+    """A class map over its image.
+
+    Args:
+        image: the view that the map is of.
+        values: H×W, one class.
+        scaling: `minmax` stretches the map from its lowest to its highest value; `sigmoid` shows probabilities.
+
+    Returns:
+        RGB, as large as the image.
+
+    Example:
+        >>> overlay(Image.new("RGB", (64, 48)), np.eye(7)).size
+        (64, 48)
+    """
+    import matplotlib
+
+    one_of("scaling", scaling, SCALINGS)
+    values = np.asarray(values, dtype=np.float64)
+    if values.ndim != 2:
+        raise TagfillError(f"A class map has height and width, but this one has the shape {values.shape}.")
+    # As the metric has it: upsampled first, scaled afterwards.
+    large = np.asarray(Image.fromarray(values.astype(np.float32)).resize(image.size, Image.Resampling.BILINEAR))
+    shown = _scaled(large.astype(np.float64), scaling)
+    colours = matplotlib.colormaps["viridis"](shown)[..., :3] * 255
+    opacity = (_OPACITY[0] + (_OPACITY[1] - _OPACITY[0]) * shown)[..., None]
+    mixed = opacity * colours + (1 - opacity) * np.asarray(image.convert("RGB"), dtype=np.float64)
+    return Image.fromarray(np.round(mixed).astype(np.uint8))
+
+
+def outlined(image: Image.Image, boxes: NDArray[np.floating]) -> Image.Image:
+    """An image with boxes drawn on it.
+
+    Args:
+        image: any.
+        boxes: n×4, centre and size relative to the image; one of no size is a point, drawn as a dot.
+    """
+    drawn, (width, height) = image.convert("RGB"), image.size
+    pen, thick = ImageDraw.Draw(drawn), max(2, min(image.size) // 90)
+    for x, y, w, h in np.asarray(boxes, dtype=np.float64) * (width, height, width, height):
+        if w <= 0 or h <= 0:
+            pen.ellipse((x - 2 * thick, y - 2 * thick, x + 2 * thick, y + 2 * thick), fill=_TRUTH, outline=_PAPER)
+            continue
+        corners = np.clip([x - w / 2, y - h / 2, x + w / 2, y + h / 2], 0, (width - 1, height - 1) * 2)
+        around = tuple(float(c) for c in corners)
+        pen.rectangle(around, outline=_PAPER, width=thick + 2)  # a white edge keeps red visible on red
+        pen.rectangle(around, outline=_TRUTH, width=thick)
+    return drawn
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a grid.
+
+    Attributes:
+        title: what the maps are of.
+        pictures: from left to right.
+        notes: below each picture; empty for none.
+    """
+
+    title: str
+    pictures: Sequence[Image.Image]
+    notes: Sequence[str] = ()
+
+
+def grid(columns: Sequence[str], rows: Sequence[Row], *, side: int = 224) -> Image.Image:
+    """Pictures side by side, with a caption over each column and a title at each row.
+
+    Args:
+        columns: captions.
+        rows: of as many pictures.
+        side: the longest side of a picture, in pixels.
+
+    Example:
+        >>> black = Image.new("RGB", (64, 64))
+        >>> grid(["image", "map"], [Row("cat", [black, black])], side=64).mode
+        'RGB'
+    """
+    for row in rows:
+        if len(row.pictures) != len(columns):
+            raise TagfillError(
+                f"The row '{row.title}' has {len(row.pictures)} pictures, but there are {len(columns)} columns."
+            )
+    caption, title, note = _font(17, bold=True), _font(16), _font(13)
+    heights = [max(round(p.height * side / max(p.size)) for p in row.pictures) for row in rows]
+    below = [22 if any(row.notes) else 0 for row in rows]
+    left = _MARGIN + max([round(title.getlength(row.title)) for row in rows] or [0]) + _MARGIN
+    size = (
+        left + len(columns) * (side + _GAP) - _GAP + _MARGIN,
+        _MARGIN + 30 + sum(heights) + sum(below) + _GAP * max(len(rows) - 1, 0) + _MARGIN,
+    )
+    sheet = Image.new("RGB", size, _PAPER)
+    pen = ImageDraw.Draw(sheet)
+    for position, name in enumerate(columns):
+        pen.text((left + position * (side + _GAP) + side / 2, _MARGIN + 10), name, _INK, caption, anchor="mm")
+    top = _MARGIN + 30
+    for row, height, extra in zip(rows, heights, below, strict=True):
+        pen.text((left - _MARGIN, top + height / 2), row.title, _INK, title, anchor="rm")
+        for position, picture in enumerate(row.pictures):
+            shown = _fitted(picture, side)
+            x = left + position * (side + _GAP)
+            sheet.paste(shown, (x + (side - shown.width) // 2, top + (height - shown.height) // 2))
+            if position < len(row.notes):
+                pen.text((x + side / 2, top + height + 11), row.notes[position], _GREY, note, anchor="mm")
+        top += height + extra + _GAP
+    return sheet
+
+
+def png(picture: Image.Image) -> bytes:
+    """As a file."""
+    buffer = io.BytesIO()
+    picture.save(buffer, format="PNG", optimize=True)
+    return buffer.getvalue()
+
+
+def _scaled(values: NDArray[np.float64], scaling: str) -> NDArray[np.float64]:
+    if scaling == "sigmoid":
+        return 1 / (1 + np.exp(-np.clip(values, -50, 50)))
+    low, high = values.min(), values.max()
+    return (values - low) / (high - low) if high > low else np.zeros_like(values)
+
+
+def _fitted(picture: Image.Image, side: int) -> Image.Image:
+    share = side / max(picture.size)
+    size = (max(1, round(picture.width * share)), max(1, round(picture.height * share)))
+    return picture if picture.size == size else picture.resize(size, Image.Resampling.LANCZOS)
+
+
+def _font(size: int, *, bold: bool = False) -> Any:
+    path = font_path()
+    return ImageFont.truetype(str(path.with_name("DejaVuSans-Bold.ttf") if bold else path), size)

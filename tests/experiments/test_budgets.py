@@ -1,0 +1,187 @@
+"""A budget study, small: every kind at every budget, a second call only reads, and all files are there."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pyarrow.compute as pc
+import pytest
+from PIL import Image
+from safetensors.torch import save_file
+
+import tagfill
+from tagfill.errors import TagfillError
+from tagfill.experiments import Plan, Study
+from tagfill.experiments.budgets import figure
+from tagfill.experiments.budgets.plan import costs_of, kinds_of, percents_of
+from tagfill.experiments.budgets.results import Finding
+from tagfill.experiments.outcomes import Outcome
+from tagfill.models import create_backbone
+from tagfill.protocols.costs import Costs
+
+BACKBONE = {"backbone": "test_efficientnet", "image_size": 128}
+PLAN = Plan(kinds=("I", "SP"), percents=(20.0, 60.0), seeds=1)
+
+
+@pytest.fixture(scope="module")
+def material(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("material")
+    full = tagfill.scenes.make(folder / "full", train=24, val=10, test=10, size=64)
+    weights = create_backbone("test_efficientnet", image_size=128, seed=5).model.state_dict()
+    save_file({name: value.contiguous() for name, value in weights.items()}, folder / "weights.safetensors")
+    settings = {**BACKBONE, "pretrained": str(folder / "weights.safetensors")}
+    cache = tagfill.features(full, out=folder / "cache", views="eval,flip", **settings)
+    return {"dataset": full.folder, "features": cache.folder, "epochs": 1, "jobs": 1, **settings}
+
+
+@pytest.fixture(scope="module")
+def made(material: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Study]:
+    out = tmp_path_factory.mktemp("study")
+    return out, study_of(material, PLAN, out)
+
+
+def study_of(material: dict[str, Any], plan: Plan, out: Path, **more: Any) -> Study:
+    settings = {name: value for name, value in {**material, **more}.items() if name != "dataset"}
+    return tagfill.budget(material["dataset"], plan, out=out, **settings)
+
+
+def test_every_kind_at_every_budget_is_scored_on_both_measures(made: tuple[Path, Study]) -> None:
+    findings = made[1].findings
+
+    assert [(finding.percent, finding.kind) for finding in findings] == [(20, "I"), (20, "SP"), (60, "I"), (60, "SP")]
+    for finding in findings:
+        assert len(finding.classified) == len(finding.localised) == 1
+        assert finding.error is None
+    assert [bool(finding.counts["locations"]) for finding in findings] == [False, True, False, True]
+
+
+def test_equal_budgets_cost_equal_hours_and_buy_fewer_points(made: tuple[Path, Study]) -> None:
+    tags, points = made[1].findings[2:]
+
+    whole = 24 * 20 * 0.6 / 3600
+    assert tags.hours == pytest.approx(whole, rel=0.01)
+    assert points.hours == pytest.approx(whole, rel=0.01)
+    assert total(points) < total(tags)
+
+
+def test_counts_are_those_of_the_simulated_rows(made: tuple[Path, Study]) -> None:
+    out, study = made
+    part = tagfill.Dataset.open(out / "data" / "SP-60-s0")
+    rows = part.rows()
+    train = pc.is_in(rows["image"], value_set=part.images.filter(pc.equal(part.images["split"], "train"))["image"])
+
+    kinds = rows.filter(train)["kind"].to_pylist()
+
+    assert kinds.count("point") == study.findings[3].counts["locations"]
+    assert len(kinds) == total(study.findings[3])
+
+
+def test_table_figure_and_maps_are_written(made: tuple[Path, Study]) -> None:
+    out, study = made
+
+    assert json.loads((out / "budget.json").read_text()) == study.to_json()
+    page = (out / "budget.md").read_text()
+    for row in study.rows():
+        assert f"| {' | '.join(row)} |" in page
+    for link in ("budget.svg", "maps.png"):
+        assert f"({link})" in page
+    assert ElementTree.parse(out / "budget.svg").getroot().tag.endswith("svg")
+    assert min(size_of(out / "budget.png")) > 300
+    assert size_of(out / "maps.png") > (4 * 224, 224)
+
+
+def test_second_call_trains_nothing_and_more_kinds_only_what_is_new(
+    material: dict[str, Any], made: tuple[Path, Study]
+) -> None:
+    out, study = made
+    before = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/run.json")}
+
+    again = study_of(material, replace(PLAN, kinds=("I", "SP", "AB"), percents=(60.0,)), out)
+
+    after = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/run.json")}
+    assert {path: after[path] for path in before} == before
+    assert {path.parent.name for path in after.keys() - before.keys()} == {"AB-60-s0"}
+    assert again.findings[:2] == study.findings[2:]
+
+
+@pytest.mark.parametrize(
+    ("plan", "more", "message"),
+    [
+        (replace(PLAN, costs=Costs(point=9.0)), {}, "another point_seconds"),
+        (replace(PLAN, equal=True), {}, "another accounting"),
+        (PLAN, {"epochs": 7}, "a run with other settings"),
+        (PLAN, {"method": "patchmi"}, "patchmi"),
+    ],
+)
+def test_another_study_in_the_same_folder_is_refused(
+    material: dict[str, Any], made: tuple[Path, Study], plan: Plan, more: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TagfillError, match=message):
+        study_of(material, plan, made[0], **more)
+
+
+def test_equal_annotations_buy_the_same_labels_and_cost_more_with_places(
+    material: dict[str, Any], tmp_path: Path
+) -> None:
+    data = tagfill.Dataset.open(material["dataset"])
+    plan = replace(PLAN, equal=True)
+
+    kept = {
+        kind: plan.simulate(data, 20.0, kind, 0, tmp_path / kind).protocol["kept"] for kind in ("I", "SP", "SB", "AB")
+    }
+
+    assert len({(each["positives"], each["negatives"]) for each in kept.values()}) == 1
+    labels = kept["I"]["positives"] + kept["I"]["negatives"]
+    assert kept["I"]["seconds"] == pytest.approx(labels)
+    assert kept["SP"]["seconds"] == pytest.approx(labels + 1.4 * kept["SP"]["locations"])
+    assert kept["AB"]["seconds"] == pytest.approx(labels + 6 * kept["AB"]["locations"])
+
+
+def test_a_kind_that_refuses_has_a_sentence_and_no_point_in_the_figure() -> None:
+    counts = {"positives": 1, "negatives": 2, "images": 3, "locations": 0, "seconds": 3600.0}
+    refused = Finding.of(1.0, "I", [counts], [Outcome.refused("It needs points.")])
+    scored = Finding.of(
+        1.0, "SP", [counts, counts], [Outcome(50.0, localisation=20.0), Outcome(52.0, localisation=22.0)]
+    )
+    plan = Plan(("I", "SP"), (1.0,), 2)
+
+    assert refused.row()[-2:] == ["It needs points.", "–"]
+    assert scored.row() == ["1", "SP", "1.00", "1", "2", "3", "3", "0", "51.00 ± 1.41", "21.00 ± 1.41"]
+    assert figure.draw(Study("d", "test", "patchml", plan, (refused,))) is None
+    drawn = figure.draw(Study("d", "test", "patchml", plan, (refused, scored)))
+    assert drawn is not None
+    assert Image.open(BytesIO(drawn.png)).format == "PNG"
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "message"),
+    [
+        (kinds_of, "", "--kinds I,SP"),
+        (kinds_of, "I,SX", "SX"),
+        (percents_of, "", "--budgets 0.5,1,2"),
+        (percents_of, "1,much", "'much' is not a number"),
+        (percents_of, "0", "not between 0 and 100"),
+        (percents_of, "101", "not between 0 and 100"),
+        (costs_of, "tag=1", "tag"),
+        (costs_of, "point", "cost of point"),
+        (costs_of, "image=0", "make no sense"),
+        (costs_of, "box=-1", "make no sense"),
+    ],
+)
+def test_bad_questions_get_one_sentence(parse: Any, text: str, message: str) -> None:
+    with pytest.raises(TagfillError, match=message):
+        parse(text)
+
+
+def size_of(path: Path) -> tuple[int, int]:
+    with Image.open(path) as picture:
+        return picture.size
+
+
+def total(finding: Finding) -> float:
+    return finding.counts["positives"] + finding.counts["negatives"]
