@@ -126,6 +126,9 @@ def test_inputs_need_not_be_square(scenes: Path, tmp_path: Path, call: Call) -> 
         (["evaluate", "no-such-run", "{scenes}"], "is not a model folder"),
         (["simulate", "single-positiv", "{scenes}", "--out", "x"], "did you mean 'single-positive'?"),
         (["features", "{scenes}", "--views", "eval,crop:2"], "'crop:2' is not a view"),
+        (["budget", "{scenes}", "--kinds", "I,SX", "--out", "x"], "There is no kind of annotation 'SX'"),
+        (["budget", "{scenes}", "--budgets", "1,lots", "--out", "x"], "The budget 'lots' is not a number"),
+        (["budget", "{scenes}", "--seconds", "image=0", "--out", "x"], "make no sense"),
         (["list", "metods"], "did you mean 'methods'?"),
     ],
 )
@@ -197,7 +200,9 @@ def test_heads_are_listed_with_their_options(call: Call) -> None:
     assert heads["query"]["about"].startswith("Query2Label")
 
 
-@pytest.mark.parametrize("command", ["demo", "import", "inspect", "simulate", "features", "train", "evaluate", "list"])
+@pytest.mark.parametrize(
+    "command", ["demo", "import", "inspect", "simulate", "features", "train", "evaluate", "compare", "budget", "list"]
+)
 def test_help_has_an_example(call: Call, command: str) -> None:
     shown = call(command, "--help")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from PIL import Image
@@ -140,6 +141,26 @@ def test_equal_annotations_buy_the_same_labels_and_cost_more_with_places(
     assert kept["I"]["seconds"] == pytest.approx(labels)
     assert kept["SP"]["seconds"] == pytest.approx(labels + 1.4 * kept["SP"]["locations"])
     assert kept["AB"]["seconds"] == pytest.approx(labels + 6 * kept["AB"]["locations"])
+
+
+def test_without_boxes_and_masks_there_is_no_localisation_and_no_kind_but_tags(
+    material: dict[str, Any], tmp_path: Path
+) -> None:
+    data = tagfill.Dataset.open(material["dataset"])
+    rows = pa.Table.from_batches(data.rows().to_batches())
+    for name in ("x", "y", "w", "h", "rle", "rle_height", "rle_width"):
+        at = rows.schema.get_field_index(name)
+        rows = rows.set_column(at, rows.schema.field(at), pa.nulls(len(rows), rows.schema.field(at).type))
+    at = rows.schema.get_field_index("kind")
+    rows = rows.set_column(at, rows.schema.field(at), pa.array(["image"] * len(rows)))
+    tags = {**material, "dataset": data.replace(annotations=rows, folder=None).save(tmp_path / "tags").folder}
+
+    study = study_of(tags, replace(PLAN, kinds=("I",), percents=(60.0,)), tmp_path / "out")
+
+    assert study.rows()[0][-1] == "–"
+    assert not (tmp_path / "out" / "maps.png").exists()
+    with pytest.raises(TagfillError, match="Kind SP needs points, boxes or masks"):
+        study_of(tags, replace(PLAN, percents=(60.0,)), tmp_path / "out")
 
 
 def test_a_kind_that_refuses_has_a_sentence_and_no_point_in_the_figure() -> None:
