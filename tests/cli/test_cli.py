@@ -55,13 +55,14 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_path_from_scenes_to_a_score(scenes: Path, tmp_path: Path) -> None:
+def test_path_from_scenes_to_a_score(scenes: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     simulated = run("simulate", "single-positive", str(scenes), "--out", "single", "--json", cwd=tmp_path)
     assert simulated.returncode == 0, simulated.stderr
     assert json.loads(simulated.stdout)["name"] == "single-positive"
 
     small = ["--backbone", "test_efficientnet", "--pretrained", "none"]
-    cached = run("features", "single", *small, "--image-size", "64", "--out", "cache", cwd=tmp_path)
+    cached = call("features", "single", *small, "--image-size", "64", "--out", "cache")
     assert cached.returncode == 0, cached.stderr
     assert cached.stdout.strip() == "cache"
 
@@ -76,7 +77,7 @@ def test_path_from_scenes_to_a_score(scenes: Path, tmp_path: Path) -> None:
     assert "main epoch 2/2" in trained.stderr
     assert tagfill.Run.open(tmp_path / "run").recipe.options == {"scl": {"weight": 0.1}}
 
-    scored = run("evaluate", "run", "single", "--split", "val", "--json", cwd=tmp_path)
+    scored = call("evaluate", "run", "single", "--split", "val", "--json")
     assert scored.returncode == 0, scored.stderr
     assert json.loads(scored.stdout)["mAP"] == pytest.approx(result["val_mAP"], abs=0.5)
 

@@ -274,7 +274,7 @@ class Killing(Stopping):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("batches", [2, 9, 14])
+@pytest.mark.parametrize("batches", [9, *(pytest.param(batches, marks=pytest.mark.long) for batches in (2, 14))])
 def test_a_killed_extraction_ends_with_the_same_bytes(tmp_path, batches):
     def work(folder: Path, progress: Progress = SILENT) -> None:
         extract(scenes(), bounded(), folder, views="eval,pairs:1", progress=progress)
