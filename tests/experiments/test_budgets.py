@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 import tagfill
 from tagfill.errors import TagfillError
 from tagfill.experiments import Plan, Study
-from tagfill.experiments.budgets import figure
+from tagfill.experiments.budgets import figure, maps
 from tagfill.experiments.budgets.plan import costs_of, kinds_of, percents_of
 from tagfill.experiments.budgets.results import Finding
 from tagfill.experiments.outcomes import Outcome
@@ -108,6 +108,17 @@ def test_second_call_trains_nothing_and_more_kinds_only_what_is_new(
     assert {path: after[path] for path in before} == before
     assert {path.parent.name for path in after.keys() - before.keys()} == {"AB-60-s0"}
     assert again.findings[:2] == study.findings[2:]
+
+
+def test_a_study_on_cached_features_does_without_images_and_maps(
+    material: dict[str, Any], made: tuple[Path, Study], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, study = made
+    (out / "maps.png").unlink()
+    monkeypatch.setattr(maps, "open_root", lambda root: Path(root) / "gone")
+
+    assert study_of(material, PLAN, out) == study
+    assert not (out / "maps.png").exists()
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,12 @@ A study that was stopped goes on where it stopped; more budgets, kinds or seeds 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tagfill.annotations import Dataset
-from tagfill.errors import TagfillError
+from tagfill.errors import ImageError, TagfillError
 from tagfill.experiments import grid
 from tagfill.experiments.budgets import figure, maps
 from tagfill.experiments.budgets.plan import Plan
@@ -102,8 +103,17 @@ def budget(
         for kind in plan.kinds
         if not next(found for found in findings if (found.percent, found.kind) == (plan.percents[-1], kind)).error
     }
-    _write(study, folder, maps.draw(data, shown) if scored and shown else None)
+    _write(study, folder, _picture(data, shown, progress) if scored and shown else None)
     return study
+
+
+def _picture(data: Dataset, shown: Mapping[str, Job], progress: Progress) -> bytes | None:
+    """The maps; none where a study on cached features has lost its images, which cost it nothing but this picture."""
+    try:
+        return maps.draw(data, shown)
+    except ImageError as error:
+        progress.say(f"No class maps are drawn. {error}")
+        return None
 
 
 def _kept(part: Dataset) -> dict[str, Any]:
