@@ -333,9 +333,9 @@ def test_interruption_at_the_very_end_loses_nothing(
 
 def test_interrupting_once_saves_and_stops(material: Material, tmp_path: Path) -> None:
     command = ["train", str(material.single), *material.flags, "--method", "role", "--features", str(material.cache)]
-    unbroken = train(material, tmp_path / "unbroken", {"epochs": 200}, method="role")
+    unbroken = train(material, tmp_path / "unbroken", {"epochs": 80}, method="role")
     run = tmp_path / "run"
-    process = start(*command, "--epochs", "200", "--batch-size", "16", "--out", str(run))
+    process = start(*command, "--epochs", "80", "--batch-size", "16", "--out", str(run))
     while not (run / "metrics.jsonl").exists() or (run / "metrics.jsonl").stat().st_size == 0:
         assert process.poll() is None
         time.sleep(0.01)

@@ -11,7 +11,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from .half_batches import LOSSES
+from tagfill.training.devices import Devices
+
+from .half_batches import LOSSES, step
 
 SCRIPT = Path(__file__).with_name("half_batches.py")
 
@@ -19,13 +21,10 @@ SCRIPT = Path(__file__).with_name("half_batches.py")
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Tensor]]:
     """Losses and gradients on one process and on two."""
-    found = []
-    for processes in (1, 2):
-        out = tmp_path_factory.mktemp("means") / "gradients.safetensors"
-        command = [sys.executable, SCRIPT, str(processes), out]
-        subprocess.run(command, check=True, capture_output=True, timeout=240)
-        found.append(load_file(out))
-    return found
+    one = {f"{name}.{key}": tensor for name in LOSSES for key, tensor in step(Devices(), name).items()}
+    out = tmp_path_factory.mktemp("means") / "gradients.safetensors"
+    subprocess.run([sys.executable, SCRIPT, "2", out], check=True, capture_output=True, timeout=240)
+    return [one, load_file(out)]
 
 
 @pytest.mark.parametrize("loss", LOSSES)
