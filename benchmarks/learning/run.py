@@ -42,12 +42,15 @@ class Entry:
 
 
 def entries() -> dict[str, Entry]:
-    """Every method by itself, the terms beside those that they are published with, and the boost."""
+    """Every method by itself, the terms beside those that they are published with, and the boost.
+
+    FixMatch is left out: it wants pairs of views, which this cache does not have.
+    """
     from tagfill.methods import METHODS, TERMS
 
     boosted, at_inference = {"boost": 5.0}, {"boost": 5.0, "boost_train": False}
     found = {CEILING: Entry("bce", complete=True), "bce-ls, full labels": Entry("bce-ls", complete=True)}
-    found |= {name: Entry(name) for name in METHODS if name not in TERMS and not name.startswith("bce")}
+    found |= {name: Entry(name) for name in METHODS if name not in {*TERMS, "fixmatch", "bce", "bce-ls"}}
     found |= {f"{base}+{term}": Entry(f"{base}+{term}") for term in ("cl", "scl") for base in ("an", "en", "ep", "epr")}
     found |= {f"{name} + boost": Entry(name, boosted) for name in ("an", "ll-r", "ll-ct", "ll-cp")}
     found["an + boost at inference"] = Entry("an", at_inference)
