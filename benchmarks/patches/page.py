@@ -41,8 +41,10 @@ paired: its mean with the standard error of that mean.
 {meanings}
 
 `w_patch` and `k_patch` were chosen on validation images with the first seed at 10 %, out of weights 1, 5 and 20, k 10
-and 25; all else are defaults. mAP-loc compares maps, scaled by min and max, with the objects' boxes; the last column
-with their masks, which are thin pictograms: half a blob of any 7×7 map lies beside them, so that numbers are small.
+and 25; other γ and weights of cells were tried there too and left at their defaults. PatchCluster chooses its distances
+on validation. mAP-loc compares maps, scaled by min and max, with the objects' boxes; the last column with their masks,
+which are thin pictograms: half a blob of any 7×7 map lies beside them, so that numbers are small. Below, a difference
+of less than two standard errors is called level.
 
 {sections}"""
 
@@ -69,14 +71,14 @@ def row(name: str, scores: Scores) -> str:
 
 
 def gain(name: str, base: str, key: str, scores: Scores) -> tuple[float, str]:
-    """The paired gain, as a number and with its standard error."""
+    """The paired gain in standard errors, and as words."""
     gains = [mine - other for mine, other in zip(scores[name][key], scores[base][key], strict=True)]
     error = stdev(gains) / math.sqrt(len(gains))
-    return mean(gains), "–" if name == base else f"{mean(gains):+.2f} ± {error:.2f}"
+    return mean(gains) / error if error else 0.0, "–" if name == base else f"{mean(gains):+.2f} ± {error:.2f}"
 
 
 def verdict(scores: Scores) -> str:
-    """What was expected, and what came out."""
+    """What was expected, and what came out: two standard errors make a difference."""
     expected = [
         ("SP", "I", "loc_boxes", "mAP-loc"),
         ("SP", "I", "cls", "mAP-cls"),
@@ -87,8 +89,8 @@ def verdict(scores: Scores) -> str:
     ]
     lines = []
     for name, base, key, measure in expected:
-        value, shown = gain(name, base, key, scores)
+        errors, shown = gain(name, base, key, scores)
         won = sum(mine > other for mine, other in zip(scores[name][key], scores[base][key], strict=True))
-        found = "beats" if value > 0 else "does not beat"
+        found = "beats" if errors > 2 else "is below" if errors < -2 else "is level with"
         lines.append(f"- {name} {found} {base} on {measure}: {shown}, {won} of {len(scores[name][key])} seeds.")
     return "\n".join(lines)
