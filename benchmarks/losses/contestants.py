@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -57,6 +57,8 @@ class Contestant:
     """A method with a head and an optimiser of its own, in the middle of its schedule."""
 
     def __init__(self, name: str, given: Problem, *, boost: float | None = None, seed: int = 0) -> None:
+        if name.startswith("bce"):
+            given = replace(given, labels=given.truth)
         self._given, self._rng = given, np.random.default_rng(seed)
         self._method = methods.create(name)
         self.memory = Memory(given.labels, np.arange(len(given.labels)), seed=seed)

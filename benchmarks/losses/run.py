@@ -74,9 +74,10 @@ def main() -> None:
 
 
 def names() -> dict[str, tuple[str, float | None]]:
-    """What takes part: every method, terms beside `en`, and the boost alone and with Large Loss."""
+    """What takes part: every method, terms beside one that they suit, and the boost alone and with Large Loss."""
     plain = {name: (name, None) for name in METHODS if name not in TERMS}
-    summed = {f"en+{name}": (f"en+{name}", None) for name in sorted(TERMS)}
+    suited = {name: "patchml" if name == "patchcluster" else "en" for name in sorted(TERMS)}
+    summed = {f"{base}+{name}": (f"{base}+{name}", None) for name, base in suited.items()}
     boosted = {f"{name}, boost": (name, 5.0) for name in ("an", "ll-r") if name in METHODS}
     return {**plain, CONTROL: (BASE, None), **summed, **boosted}
 
