@@ -10,7 +10,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("tagfill", deadline=None)  # a busy machine is no fault of the code
+hypothesis.settings.load_profile("tagfill")
 
 pytest_plugins = ["pytester"]
 

@@ -38,9 +38,9 @@ def to_bytes(cells: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.
     Returns:
         n×G×G×D bytes, and the D scales to multiply them with.
 
-    >>> stored, scale = to_bytes(np.array([0, 1, 2.55, 0.5], np.float32).reshape(2, 1, 1, 2))
-    >>> stored.ravel().tolist(), scale.round(5).tolist()
-    ([0, 255, 255, 128], [0.01, 0.00392])
+    >>> stored, scale = to_bytes(np.array([0, 510, 255, 102], np.float32).reshape(2, 1, 1, 2))
+    >>> stored.ravel().tolist(), scale.tolist()
+    ([0, 255, 255, 51], [1.0, 2.0])
     """
     largest = cells.max((0, 1, 2), initial=0)
     scale = np.where(largest > 0, largest / 255, 1).astype(np.float32)
