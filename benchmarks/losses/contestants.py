@@ -56,7 +56,9 @@ def problem(images: int, classes: int, seed: int = 0) -> Problem:
 class Contestant:
     """A method with a head and an optimiser of its own, in the middle of its schedule."""
 
-    def __init__(self, name: str, given: Problem, *, boost: float | None = None, seed: int = 0) -> None:
+    def __init__(
+        self, name: str, given: Problem, *, boost: float | None = None, maps: bool = False, seed: int = 0
+    ) -> None:
         if name.startswith("bce"):
             given = replace(given, labels=given.truth)
         self._given, self._rng = given, np.random.default_rng(seed)
@@ -66,7 +68,8 @@ class Contestant:
         self._head = create_head("cam", CHANNELS, given.labels.width, seed=seed, **options).train()
         self._optimizer = torch.optim.Adam(self._head.parameters(), lr=1e-3)
         needs = self._method.needs
-        self._maps, self._views = "maps" in needs, ("weak", "strong") if "weak+strong" in needs else ("train",)
+        self.maps = maps or boost is not None or "maps" in needs
+        self._views = ("weak", "strong") if "weak+strong" in needs else ("train",)
         self._marked = "marks" in needs
         self._method.setup(self._task())
         for epoch in range(1, EPOCH + 1):
@@ -82,7 +85,7 @@ class Contestant:
 
     def _step(self, batch: Batch) -> None:
         self.memory.begin_step()
-        prediction: Prediction = self._head(batch.inputs, maps=self._maps)
+        prediction: Prediction = self._head(batch.inputs, maps=self.maps)
         terms = self._method.loss(batch, prediction)
         torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
         with torch.no_grad():
@@ -110,7 +113,7 @@ class Contestant:
             for start in range(0, len(self._given.labels), BATCH):
                 index = np.arange(start, min(start + BATCH, len(self._given.labels)))
                 batch = self._batch(index, evaluating=True)
-                yield batch, self._head(batch.inputs, maps=self._maps)
+                yield batch, self._head(batch.inputs, maps=self.maps)
 
     def _task(self) -> Task:
         given = self._given
