@@ -35,8 +35,8 @@ from 1, as far may any other number be off.
 
 Where nobody needs class maps, the head pools features before it classifies them, which gives the same logits. Class
 maps make a step of `bce` {costs(sizes)} as long; methods that
-need them (the lower part of the table) are compared with `bce` through the same maps. FixMatch has two views of each image, and twice the features to go
-through.
+need them (the lower part of the table) are compared with `bce` through the same maps. FixMatch has two views of each
+image, and twice the features to go through.
 
 | method | {head} | per-image state at 80 classes |
 |---|{"---:|" * len(sizes)}---:|
