@@ -27,7 +27,8 @@ Written by `{results["command"]}` at commit `{results["commit"]}` on a machine o
 Scenes: {sizes["train"]} training images with one known label each, {sizes["val"]} validation images with complete
 labels, which chose the epoch, {sizes["test"]} test images. A `cam` head on cached features of the bundled backbone,
 Adam 1e-3, batches of 16, {results["epochs"]} epochs, {results["seeds"]} seeds. Nothing was tuned for any method: these
-are defaults, not each method's best. A seed draws labels, order and initial weights alike for all, so the gain over
+are defaults, not each method's best. (How hard the scenes are was settled earlier, looking at what complete labels and
+`an` reach on their test split.) A seed draws labels, order and initial weights alike for all, so the gain over
 `an` is paired: its mean over the seeds with the standard error of that mean, and in how many seeds it is positive.
 
 | method | test mAP | ± over seeds | gain over `an` | ± of the mean | seeds won | gap closed |

@@ -46,6 +46,20 @@ on validation. mAP-loc compares maps, scaled by min and max, with the objects' b
 which are thin pictograms: half a blob of any 7×7 map lies beside them, so that numbers are small. Below, a difference
 of less than two standard errors is called level.
 
+What to know before quoting these numbers:
+
+- Two choices were made after a first look at validation results (one seed, 10 %), in which SP at the default
+  `w_patch: 1` did not beat the same method on I by masks (9.02 against 9.14): that I means the image loss alone, as in
+  the paper, with "I, absent cells" as the harder baseline beside it; and that boxes are the main truth of mAP-loc, with
+  masks in the last column.
+- SP was given more tuning than I: about eight settings of weights, γ and k against three of `w_patch` (0, 1, 5). One
+  look at a budget of 30 % (one seed, validation) found SP and I with absent cells level, 52.7 and 52.5.
+- The seed that settings were chosen with is one of the five, and draws the same labels.
+- Five or six of the sixty runs, all of the first seed, were made before a change to the training code that the stated
+  commit has; they were not made again.
+- `tagfill budget` trains I by the same method as SP, with absent cells, and scores by masks where there are any. It can
+  show SP level with I on such data.
+
 {sections}"""
 
 
@@ -94,3 +108,12 @@ def verdict(scores: Scores) -> str:
         found = "beats" if errors > 2 else "is below" if errors < -2 else "is level with"
         lines.append(f"- {name} {found} {base} on {measure}: {shown}, {won} of {len(scores[name][key])} seeds.")
     return "\n".join(lines)
+
+
+if __name__ == "__main__":  # the page anew, from results that are there
+    import json
+    from pathlib import Path
+
+    root = Path(__file__).parents[2]
+    results = json.loads((root / "benchmarks" / "results" / "patches.json").read_text(encoding="utf-8"))
+    (root / "docs" / "benchmarks" / "patches.md").write_text(page(results), encoding="utf-8")
