@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+from tagfill.experiments import drawing
 from tagfill.experiments.budgets.results import Finding, Study
-from tagfill.experiments.report import drawing
 
 MARKERS = "osD^v"
 _WIDE = 5  # from this ratio of the largest to the smallest budget on, hours are on a logarithmic axis
