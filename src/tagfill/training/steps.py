@@ -111,7 +111,7 @@ class Steps:
         """Write down the images of a step that went wrong; what to do about it."""
         setting, name = self._setting, self._active.stage.name
         path = setting.run.folder / f"not-finite-rank{setting.devices.ranks.rank}.json"
-        images = setting.dataset.names(setting.dataset.split("train")[index.numpy()])
+        images = setting.dataset.names(setting.dataset.split("train")[index.numpy(force=True)])
         write_json(path, {"stage": name, "epoch": self._epoch, "step": step, "terms": terms, "images": images})
         return f"{path} lists the images of the batch. Lower the learning rate, or look at those images."
 
