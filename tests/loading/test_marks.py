@@ -66,6 +66,16 @@ def test_a_newer_place_supersedes_an_older_one():
     assert [place[0] for _, _, place in of(data, [0])] == [0.75]
 
 
+def test_a_newer_row_that_only_confirms_keeps_the_places():
+    data = dataset(point(x=0.25, time=at(1)), row("cat", time=at(2)))
+    assert [place[0] for _, _, place in of(data, [0])] == [0.25]
+
+
+def test_what_was_denied_before_it_was_confirmed_stays_without_a_place():
+    data = dataset(point(time=at(1)), row("cat", present=False, time=at(2)), row("cat", time=at(3)))
+    assert of(data, [0]) == []
+
+
 def test_rows_of_one_age_all_speak():
     data = dataset(point(x=0.25, time=at(1)), point(x=0.75, time=at(1)), row("cat", time=at(1)))
     assert [place[0] for _, _, place in of(data, [0])] == [0.25, 0.75]
@@ -99,7 +109,7 @@ def test_a_split_without_locations():
     )
 )
 def test_equals_a_search_through_all_rows(rows):
-    """In the order of image, class and row: what is present, and newest among the rows that speak of the pair."""
+    """In the order of image, class and row: what is present, and neither moved, denied nor doubted since."""
     records = [
         row(label, present, name, kind=kind, time=None if time is None else at(time))
         | ({} if kind == "image" else {"x": number / 16, "y": 0.5, "w": 0.25, "h": 0.25})
@@ -111,7 +121,8 @@ def test_equals_a_search_through_all_rows(rows):
         for label in CLASSES[:2]:
             about = [r for r in records if (r["image"], r["label"]) == (name, label)]
             about = [r for r in about if r["kind"] == "image" or r["present"] is not False]
-            newest = max((r["time"] or at(-1) for r in about), default=None)
+            decisive = [r for r in about if r["kind"] != "image" or r["present"] is not True]
+            newest = max((r["time"] or at(-1) for r in decisive), default=None)
             if labels[number, CLASSES.index(label)] == 1:
                 live = [r for r in about if (r["time"] or at(-1)) == newest and r["present"] and r["kind"] != "image"]
                 expected += [(number, label, r["x"]) for r in live]

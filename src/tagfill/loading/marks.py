@@ -1,7 +1,8 @@
 """Where labels were seen: the points, boxes and masks of a split, compact, found by image.
 
 A row is kept if it locates a label (present=true, kind point, box or mask), the label of its image is decided present,
-and no newer row speaks about the same image and label, since that one supersedes it. A row with present=false speaks of
+and no newer row about the same image and label locates it anew or says anything but present. A newer row that only
+confirms the label of the image, as a reviewer does, leaves its places as they are. A row with present=false speaks of
 its region alone and is no place of the label. Storage is flat: 36 bytes a location, its run lengths if it is a mask,
 and 8 bytes an image; nothing grows with images × classes.
 """
@@ -118,12 +119,13 @@ class _Found:
         return cls(np.concatenate(keys), np.concatenate(boxes), pa.concat_arrays(masks), time, timed)
 
     def newest(self, dataset: Dataset, selection: Selection) -> _Found:
-        """Those that no newer row about the same image and label supersedes."""
+        """Those that no newer row about the same image and label locates anew, denies or doubts."""
         pairs = np.unique(self.keys)
         newest = np.full(len(pairs), NO_TIME)
+        np.maximum.at(newest, np.searchsorted(pairs, self.keys), self.times)
         for said in stream(dataset, selection.position):
             if said.times is not None:
-                about = np.flatnonzero(contains(pairs, said.keys))
+                about = np.flatnonzero((said.says != POSITIVE) & contains(pairs, said.keys))
                 np.maximum.at(newest, np.searchsorted(pairs, said.keys[about]), said.times[about])
         live = np.flatnonzero(self.times == newest[np.searchsorted(pairs, self.keys)])
         return _Found(self.keys[live], self.box[live], self.masks.take(pa.array(live)), self.times[live], self.timed)
