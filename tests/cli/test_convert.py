@@ -40,6 +40,17 @@ def test_a_published_file_becomes_a_model_folder(call, tmp_path):
     assert Classifier.load(tmp_path / "folder").classes == ("cat", "dog", "owl")
 
 
+def test_the_size_is_written_as_everywhere(call, tmp_path):
+    (tmp_path / "names.txt").write_text("cat\ndog\n", encoding="utf-8")
+    arguments = ("--classes", "names.txt", "--out", "folder", "-o")
+    code, out, err = call("mlspl", mlspl_file(2), *arguments, "image-size=64x96")
+    assert code == 0, err
+    assert out == "folder: resnet18 with the head 'cam', 2 classes, images of 64×96 pixels\n"
+    code, _, err = call("mlspl", "model.pt", *arguments, "image-size=wide", "--force")
+    assert code == 2
+    assert "An image size cannot be 'wide'" in err
+
+
 def test_classes_come_from_a_dataset_too(call, tmp_path):
     from tagfill import scenes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, get_type_hints
 
@@ -30,7 +31,8 @@ def parse(function: Callable[..., Any], texts: Sequence[str], what: str) -> dict
 
     Args:
         function: whose options they are.
-        texts: of the form NAME=VALUE; dashes in names stand for underscores.
+        texts: of the form NAME=VALUE; dashes in names stand for underscores. An `image_size` is a side or HxW, as it is
+            everywhere.
         what: is being called, for errors, as in "format 'voc'".
     """
     known, hints = keywords(function), get_type_hints(function)
@@ -42,7 +44,7 @@ def parse(function: Callable[..., Any], texts: Sequence[str], what: str) -> dict
             raise TagfillError(f"--option {text} has no value; write it as NAME=VALUE.")
         if name not in known:
             raise unknown_name(f"option of {what}", name, known or ["none"])
-        values[name] = _convert(hints[name], value, f"--option {text} of {what}")
+        values[name] = _convert(hints[name], _as_written(name, value), f"--option {text} of {what}")
     return values
 
 
@@ -51,6 +53,14 @@ def require(function: Callable[..., Any], given: dict[str, Any], what: str) -> N
     lacking = [name for name, p in keywords(function).items() if p.default is p.empty and name not in given]
     if lacking:
         raise TagfillError(f"The {what} needs --option {lacking[0]}=…; see `tagfill list` for its meaning.")
+
+
+def _as_written(name: str, text: str) -> str:
+    if name != "image_size":
+        return text
+    from tagfill.images import input_size
+
+    return json.dumps(input_size(text))
 
 
 def _convert(hint: Any, text: str, where: str) -> Any:

@@ -214,15 +214,16 @@ def create_backbone(
 def _bare_model(name: str, pretrained: bool, size: tuple[int, int] | None) -> Any:
     import timm
 
-    if name in cvt.SIZES:
+    if name in cvt.NAMES:
         if pretrained:
+            published = name.removesuffix(cvt.IN_QUERY2LABEL).replace("_", "-")
             raise TagfillError(
-                f"timm has no weights for {name}; download the model.safetensors of microsoft/{name.replace('_', '-')} "
+                f"timm has no weights for {name}; download the model.safetensors of microsoft/{published} "
                 "and give its path."
             )
         return cvt.Cvt(name)
     if not timm.is_model(name):
-        near = difflib.get_close_matches(name, [*timm.list_models(), *cvt.SIZES], n=6)
+        near = difflib.get_close_matches(name, [*timm.list_models(), *cvt.NAMES], n=6)
         raise unknown_name("backbone", name, near or ["tf_efficientnet_lite0", "resnet50"])
     config = timm.get_pretrained_cfg(name)
     fixed: dict[str, Any] = (

@@ -3,6 +3,10 @@
 Its last stage works on a grid of a sixteenth of the image, with a class token beside it that is left out here. Built
 from its published sizes; weights come from a safetensors file such as the `model.safetensors` of `microsoft/cvt-13`.
 
+Names that end in `_q2l` are the same networks as Query2Label has them: with the activation of the first code of CvT,
+x · σ(1.702 x), where `transformers` has GELU, and with the last norm, which is the class token's elsewhere, over each
+cell.
+
 Wu, Xiao, Codella, Liu, Dai, Yuan and Zhang: *CvT: Introducing Convolutions to Vision Transformers*, ICCV 2021.
 """
 
@@ -21,6 +25,8 @@ SIZES: dict[str, tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] 
     "cvt_21": (224, (1, 4, 16), (64, 192, 384), (1, 3, 6)),
     "cvt_w24": (384, (2, 2, 20), (192, 768, 1024), (3, 12, 16)),
 }
+IN_QUERY2LABEL = "_q2l"
+NAMES = tuple(name + ending for ending in ("", IN_QUERY2LABEL) for name in SIZES)
 
 
 class Cvt(nn.Module):
@@ -34,22 +40,29 @@ class Cvt(nn.Module):
             raise TagfillError(
                 f"The backbone {name} needs the package transformers; run: pip install 'tagfill[cvt]'."
             ) from None
-        side, depth, width, heads = SIZES[name]
+        side, depth, width, heads = SIZES[name.removesuffix(IN_QUERY2LABEL)]
         config = CvtConfig(depth=list(depth), embed_dim=list(width), num_heads=list(heads))
         whole: Any = CvtModel
         self.encoder: Any = whole(config, add_pooling_layer=False).encoder
+        self.layernorm: nn.Module = nn.Identity()
+        if name.endswith(IN_QUERY2LABEL):
+            self.layernorm = nn.LayerNorm(width[-1])
+            _use_first_activation(self.encoder)
         self.num_features = width[-1]
         self.pretrained_cfg = {
             "input_size": (3, side, side),
             "mean": (0.485, 0.456, 0.406),
             "std": (0.229, 0.224, 0.225),
-            "classifier": ("layernorm", "classifier"),
+            "classifier": "classifier" if name.endswith(IN_QUERY2LABEL) else ("layernorm", "classifier"),
         }
 
     def forward_features(self, pixels: Tensor) -> Tensor:
         """B×3×H×W to B×D×H/16×W/16."""
         grid: Tensor = self.encoder(pixels, return_dict=False)[0]
-        return grid
+        if isinstance(self.layernorm, nn.Identity):
+            return grid
+        normed: Tensor = self.layernorm(grid.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        return normed
 
     def reset_classifier(self, classes: int) -> None:
         """It has none."""
@@ -57,6 +70,14 @@ class Cvt(nn.Module):
     def group_matcher(self, coarse: bool = False) -> dict[str, str]:
         """Its stem and its stages, by their names."""
         return {"stem": r"^encoder\.stages\.0\.embedding", "blocks": r"^encoder\.stages\.(\d+)"}
+
+
+def _use_first_activation(encoder: Any) -> None:
+    from transformers.activations import QuickGELUActivation
+
+    for stage in encoder.stages:
+        for layer in stage.layers:
+            layer.intermediate.activation = QuickGELUActivation()
 
 
 def checkpoint_filter_fn(state: dict[str, Tensor], model: Cvt) -> dict[str, Tensor]:

@@ -50,6 +50,22 @@ def q2l(
 
     `among` says of each decoder layer whether queries attend to each other in it.
     """
+    body = {name: value for name, value in model.state_dict().items() if not name.startswith("fc.")}
+    body = {name: value for name, value in body.items() if not name.endswith("num_batches_tracked")}
+    state = q2l_without_backbone(classes, 512 if project else None, width=width, ffn=ffn, grid=(2, 2), among=among)
+    return state | {f"backbone.0.body.{name}": value for name, value in body.items()}
+
+
+def q2l_without_backbone(
+    classes: int,
+    channels: int | None,
+    *,
+    width: int = 16,
+    ffn: int = 24,
+    grid: tuple[int, int],
+    among: tuple[bool, ...] = (False,),
+) -> dict[str, Tensor]:
+    """All but the backbone, for features of `channels` that are projected, or of `width` that are not."""
     shapes: dict[str, tuple[int, ...]] = {}
 
     def attention(prefix: str) -> None:
@@ -72,16 +88,12 @@ def q2l(
         attention(f"transformer.decoder.layers.{layer}.multihead_attn")
         rest(f"transformer.decoder.layers.{layer}", (1, 2, 3) if asks else (2, 3))
     shapes["transformer.decoder.norm.weight"] = shapes["transformer.decoder.norm.bias"] = (width,)
-    if project:
-        shapes["input_proj.weight"], shapes["input_proj.bias"] = (width, 512, 1, 1), (width,)
+    if channels is not None:
+        shapes["input_proj.weight"], shapes["input_proj.bias"] = (width, channels, 1, 1), (width,)
     shapes["query_embed.weight"] = (classes, width)
     shapes["fc.W"], shapes["fc.b"] = (1, classes, width), (1, classes)
-    shapes["backbone.1.pe"] = (1, width, 2, 2)
-    state = {name: torch.randn(shape) / 3 for name, shape in shapes.items()}
-    for name, value in model.state_dict().items():
-        if not name.startswith("fc.") and not name.endswith("num_batches_tracked"):
-            state[f"backbone.0.body.{name}"] = value
-    return state
+    shapes["backbone.1.pe"] = (1, width, *grid)
+    return {name: torch.randn(shape) / 3 for name, shape in shapes.items()}
 
 
 def tscam(classes: int, *, width: int = 192, blocks: int = 12, side: int = 4) -> dict[str, Tensor]:

@@ -108,12 +108,38 @@ def test_every_tensor_has_its_place(tmp_path, change, problem):
 
 
 def test_another_backbone_is_refused(tmp_path):
+    state = published.q2l_without_backbone(3, 512, grid=(2, 2)) | {"backbone.0.blocks.0.norm1.weight": torch.ones(8)}
+    with pytest.raises(TagfillError, match="only Query2Label on a ResNet, TResNet, Swin transformer or CvT is known"):
+        converted(state, tmp_path)
+
+
+def test_published_settings_are_read_from_their_own_file(tmp_path):
     state = published.q2l(published.resnet(), 3, among=(False,))
-    swin = {name: value for name, value in state.items() if not name.startswith("backbone.0.body")}
-    with pytest.raises(
-        TagfillError, match=r"has no tensors backbone\.0\.body\.…; only Query2Label on a ResNet is known"
-    ):
-        converted(swin, tmp_path)
+    (tmp_path / "config.json").write_text('{"nheads": 8, "img_size": 96, "orid_norm": true}', encoding="utf-8")
+    model = converted(state, tmp_path, {"nheads": 2, "img_size": 64}, config=tmp_path / "config.json")
+    assert model.head.heads == 8
+    assert model.backbone.preprocessing.size == (96, 96)
+    assert model.backbone.preprocessing.mean == (0, 0, 0)
+
+
+def test_settings_that_cannot_be_read_are_refused(tmp_path):
+    state = published.q2l(published.resnet(), 3, among=(False,))
+    (tmp_path / "config.json").write_text("[1]", encoding="utf-8")
+    with pytest.raises(TagfillError, match=r"config\.json does not hold settings by name"):
+        converted(state, tmp_path, config=tmp_path / "config.json")
+    with pytest.raises(TagfillError, match=r"gone\.json cannot be read as a JSON file of settings"):
+        converted(state, tmp_path, config=tmp_path / "gone.json")
+
+
+def test_the_input_need_not_be_a_square(tmp_path):
+    network = published.resnet()
+    state = published.q2l(network, 3, among=(False,))
+    model = converted(state, tmp_path, image_size=(64, 96))
+    pixels = torch.cat([PIXELS, PIXELS[..., :32]], -1)
+    expected = reference_logits(state, published.grid_of(network, pixels), heads=4)
+    assert model.backbone.preprocessing.size == (64, 96)
+    with torch.no_grad():
+        np.testing.assert_allclose(model(pixels).logits, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_norms_before_attention_are_refused(tmp_path):

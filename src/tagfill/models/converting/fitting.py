@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -41,6 +41,10 @@ class Renaming:
             raise TagfillError(f"{self._path} lacks {name}.")
         return self._left.pop(name)
 
+    def pop_all(self, prefix: str) -> dict[str, Tensor]:
+        """Take all tensors whose names begin with a prefix out of the file, by the rest of their names."""
+        return {name.removeprefix(prefix): self.pop(name) for name in list(self._left) if name.startswith(prefix)}
+
     def put(self, place: str, value: Tensor, name: str) -> None:
         """A place gets a tensor made of one that was taken out under a name."""
         self._taken[place] = name, value
@@ -71,3 +75,12 @@ def require_classes(path: Path, found: int, classes: Sequence[str]) -> None:
     if found != len(classes):
         given = f"{len(classes)} names were given"
         raise TagfillError(f"{path} has {found} classes, but {given}; give one for each, in its order.")
+
+
+def numbered(names: Iterable[str], prefix: str) -> int:
+    """How many parts with a number of their own come after a prefix.
+
+    >>> numbered(["layer1.0.conv1.weight", "layer1.0.bn1.weight", "layer1.1.conv1.weight"], "layer1.")
+    2
+    """
+    return len({name.removeprefix(prefix).partition(".")[0] for name in names if name.startswith(prefix)})

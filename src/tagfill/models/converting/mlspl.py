@@ -23,13 +23,13 @@ _CHILDREN = {"0": "conv1", "1": "bn1", "4": "layer1", "5": "layer2", "6": "layer
 _EXTRACTOR, _CLASSIFIER = "f.feature_extractor.", "f.linear_classifier."
 
 
-def convert(checkpoint: Checkpoint, classes: Sequence[str], *, image_size: int = 448) -> Classifier:
+def convert(checkpoint: Checkpoint, classes: Sequence[str], *, image_size: int | tuple[int, int] = 448) -> Classifier:
     """The classifier with the weights of a published state dict.
 
     Args:
         checkpoint: of the project.
         classes: names, in the order of its outputs.
-        image_size: side of the square input that it was trained at.
+        image_size: that it was trained at, (height, width) or the side of a square.
     """
     weights = {name: value for name, value in checkpoint.weights.items() if not name.startswith("g.")}
     renaming = Renaming(checkpoint.path, weights)
@@ -45,6 +45,7 @@ def convert(checkpoint: Checkpoint, classes: Sequence[str], *, image_size: int =
     require_classes(checkpoint.path, len(found), classes)
     for name, place in places.items():
         renaming.take(name, f"backbone.model.{place}")
-    preprocessing = Preprocessing((image_size, image_size), IMAGENET_MEAN, IMAGENET_STD)
+    size = (image_size, image_size) if isinstance(image_size, int) else image_size
+    preprocessing = Preprocessing(size, IMAGENET_MEAN, IMAGENET_STD)
     backbone = resnet_of(checkpoint.path, places.values())
     return renaming.load_into(create(backbone, "cam", classes, preprocessing=preprocessing))
