@@ -6,37 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from torch import Tensor
 
 import tagfill
 from tagfill import methods
-from tagfill.contract import Batch, Decisions, Prediction, Ranks
-from tagfill.methods.stateless import Stateless
+from tagfill.contract import Decisions, Ranks
 from tagfill.training.totals import Totals, add_up
 
 from .conftest import Material
+from .extra_methods import Rejecting
 from .processes import outcome
-
-
-class Rejecting(Stateless):
-    """Leaves out the unknown labels of the first class, and flips those of the second in every third image."""
-
-    def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
-        unknown = batch.labels < 0
-        rejected, flipped = torch.zeros_like(unknown), torch.zeros_like(unknown)
-        rejected[:, 0] = unknown[:, 0]
-        flipped[:, 1] = unknown[:, 1] & (batch.index % 3 == 0)
-        self._made = Decisions.join(
-            [
-                Decisions.of(batch.index, rejected, "rejected", -1),
-                Decisions.of(batch.index, flipped, "flipped", 1),
-            ]
-        )
-        return {"zero": prediction.logits.square().mean()}
-
-    def decisions(self) -> Decisions | None:
-        return self._made
 
 
 def decided(kinds: list[str]) -> Decisions:

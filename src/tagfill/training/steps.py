@@ -2,6 +2,9 @@
 
 On cached features a step takes a fraction of a millisecond, so what surrounds it has to be little. The seeds of all
 steps are drawn together when the epoch begins, and the loss terms leave the device once, all at the same time.
+
+Processes that train together stop together: before they share gradients, each tells the others whether it can go on.
+Whoever left alone would keep the others waiting for its gradients.
 """
 
 from __future__ import annotations
@@ -60,7 +63,7 @@ class Steps:
         visited: list[Tensor] = []
         for number, (share, part) in enumerate(zip(shares, parts, strict=False), start=1):
             if not len(part.index):
-                self._pass_over(step)
+                self._go_on(self._nothing_to_see(step))
                 continue
             terms = self._work_off(step, part, share, last=number == len(shares))
             visited.append(part.index)
@@ -84,8 +87,8 @@ class Steps:
             prediction: Prediction = active.wrapped(batch.inputs, maps=active.maps)
             terms = active.method.loss(batch, prediction)
             loss, values = _add(terms)
-            if not all(map(math.isfinite, values.values())):
-                self._refuse(step, batch, values)
+            finite = all(map(math.isfinite, values.values()))
+            self._go_on(None if finite else self._not_finite(step, batch, values))
             devices.backward(loss if share == 1 else share * loss)
         with torch.no_grad():
             active.method.observe(batch, prediction.detach())
@@ -93,19 +96,26 @@ class Steps:
         self._totals.decide(active.method.decisions())
         return values
 
-    def _pass_over(self, step: int) -> None:
-        """No image of a part could be decoded; processes that wait for each other's gradients cannot go on."""
-        if self._setting.devices.ranks.world > 1:
-            raise RunError(
-                f"None of the images of step {step + 1} of epoch {self._epoch} can be decoded; find them with "
-                "'tagfill inspect --decode'."
-            )
+    def _go_on(self, problem: str | None) -> None:
+        """Stop in all processes, with the same words, if any of them has a problem."""
+        devices = self._setting.devices
+        if devices.anybody(problem is not None):
+            raise RunError(next(words for words in devices.gather_json(problem) if words is not None))
 
-    def _refuse(self, step: int, batch: Batch, terms: dict[str, float]) -> None:
-        """Stop on a loss that is not a number, and keep what it was made from."""
+    def _nothing_to_see(self, step: int) -> str | None:
+        """No image of a part could be decoded; processes that wait for each other's gradients cannot go on."""
+        if self._setting.devices.ranks.world == 1:
+            return None
+        return (
+            f"None of the images of step {step + 1} of epoch {self._epoch} can be decoded; find them with "
+            "'tagfill inspect --decode'."
+        )
+
+    def _not_finite(self, step: int, batch: Batch, terms: dict[str, float]) -> str:
+        """What to say about a loss that is not a number; what it was made from is kept."""
         kept = self._keep(step, batch.index, terms)
         bad = next(name for name, value in terms.items() if not math.isfinite(value))
-        raise RunError(f"The loss term '{bad}' is {terms[bad]} in {self._moment(step)}; {kept}")
+        return f"The loss term '{bad}' is {terms[bad]} in {self._moment(step)}; {kept}"
 
     def _keep(self, step: int, index: Tensor, terms: dict[str, float]) -> str:
         """Write down the images of a step that went wrong; what to do about it."""
