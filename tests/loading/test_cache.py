@@ -12,7 +12,7 @@ from loading.cases import VIEWS, files, read, scenes, small_shards, tiny
 from tagfill.errors import TagfillError
 from tagfill.images import Geometry
 from tagfill.loading import FeatureCache, extract, verify
-from tagfill.loading.cache import pack_geometry, unpack_geometry
+from tagfill.loading.cached_view import pack_geometry, unpack_geometry
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ from tagfill.errors import TagfillError
 from tagfill.files import alone_in
 from tagfill.images import EVAL
 from tagfill.loading import FeatureCache, FeatureSource, extract, parse_views
-from tagfill.loading.cache import unpack_geometry
+from tagfill.loading.cached_view import unpack_geometry
 from tagfill.loading.pixels import Item, load
 from tagfill.progress import SILENT, Progress
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,14 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 import tagfill
 from tagfill.annotations import Dataset
 from tagfill.errors import TagfillError
-from tagfill.models import CamHead, Classifier
+from tagfill.models import CamHead, Classifier, create
 from tagfill.training import Run
+from tagfill.training.trained import Trained
 
 from .conftest import Material
 
@@ -79,8 +82,27 @@ def test_a_boosted_head_trains_on_cells_and_leaves_unseen_classes_alone(material
     assert tagfill.evaluate(run, Dataset.open(material.full), features=material.cache).images == 24
 
 
-def test_class_tokens_are_not_looked_for_in_a_cache(material: Material, tmp_path: Path) -> None:
+def test_a_head_on_class_tokens_learns_from_a_cache_and_gives_the_logits_of_images(
+    material: Material, tmp_path: Path
+) -> None:
+    dataset, backbone = Dataset.open(material.single), {"backbone": "test_vit", "pretrained": False, "image_size": 64}
+    cache = tagfill.features(dataset, **backbone, views="eval,flip", out=tmp_path / "cache")
+
+    run = train(material, tmp_path / "run", "linear", head_options={"pool": "token"}, features=cache.folder, **backbone)
+
+    logits = []
+    for features in (cache.folder, None):
+        model = Trained.open(run, dataset, features=features)
+        logits.append(torch.cat([prediction.logits for _, prediction in model.predict("val")]))
+    torch.testing.assert_close(*logits, rtol=1e-4, atol=1e-4)
+    untrained = create("test_vit", "linear", dataset.classes, image_size=64, pool="token")
+    assert not torch.equal(Classifier.load(run.model_folder).head.fc.weight, untrained.head.fc.weight)
+
+
+def test_a_cache_without_class_tokens_is_refused_for_them(material: Material, tmp_path: Path) -> None:
     backbone = {"backbone": "test_vit", "pretrained": False, "image_size": 64}
     cache = tagfill.features(Dataset.open(material.single), **backbone, views="eval", out=tmp_path / "cache")
-    with pytest.raises(TagfillError, match="needs class tokens, which a feature cache does not hold"):
+    manifest = json.loads((cache.folder / "manifest.json").read_text())
+    (cache.folder / "manifest.json").write_text(json.dumps(manifest | {"tokens": False}))
+    with pytest.raises(TagfillError, match="holds no class tokens, which pool=token needs"):
         train(material, tmp_path / "run", "linear", head_options={"pool": "token"}, features=cache.folder, **backbone)

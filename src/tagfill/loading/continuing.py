@@ -38,6 +38,7 @@ def take_over(folder: Path, wanted: Manifest, covered: dict[str, NDArray[np.int6
     if wanted.dtype not in (there.dtype, "auto"):
         raise _refused(folder, "dtype")
     wanted.dtype, wanted.shard_rows, wanted.missing = there.dtype, there.shard_rows, there.missing
+    wanted.tokens = there.tokens  # all views alike: a cache that was made without them goes on without them
     for name, record in there.views.items():
         if name in covered:
             if _usable(folder, name, there, covered[name]):

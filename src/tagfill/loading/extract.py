@@ -21,7 +21,8 @@ from tagfill.errors import ImageError, TagfillError
 from tagfill.files import alone_in, replacing
 from tagfill.images import EVAL
 from tagfill.loading import encoding
-from tagfill.loading.cache import FeatureCache, pack_geometry, shard_name
+from tagfill.loading.cache import FeatureCache
+from tagfill.loading.cached_view import pack_geometry, shard_name
 from tagfill.loading.continuing import take_over
 from tagfill.loading.manifest import FileRecord, Manifest, MissingImage, ViewRecord
 from tagfill.loading.pixels import Item, Loaded, load
@@ -79,6 +80,7 @@ def extract(
         dtype=dtype,
         shard_rows=SHARD_ROWS,
         seed=seed,
+        tokens=backbone.class_token,
         views={v.name: ViewRecord(v.role, v.number, len(covered[v.name])) for v in planned},
     )
     if not take_over(folder, manifest, covered):
@@ -145,7 +147,7 @@ class _Work:
     def _look(
         self, loaded: Iterator[Loaded], rows: NDArray[np.int64], start: int, arrays: ViewArrays, bar: Bar
     ) -> NDArray[Any]:
-        """Spatial features of one shard; pooled ones and geometry go into their arrays."""
+        """Spatial features of one shard; pooled ones, class tokens and geometry go into their arrays."""
         dtype = "float32" if self.manifest.dtype == "uint8" else self.manifest.dtype
         maps = np.zeros((len(rows), *self.manifest.cells_of_row), dtype=dtype)
         for at in range(0, len(rows), _BATCH):
@@ -153,8 +155,10 @@ class _Work:
             batch = rows[at : at + _BATCH]
             self._leave_out(np.delete(batch, views.kept), views.bad)
             if len(views.kept):
-                cells = _features(self.backbone, views.pixels)
+                cells, token = _features(self.backbone, views.pixels, token=self.manifest.tokens)
                 maps[at + views.kept] = cells
+                if token is not None:
+                    arrays.token[start + at + views.kept] = token
                 arrays.pooled[start + at + views.kept] = cells.mean((1, 2))
                 arrays.geometry[start + at + views.kept] = pack_geometry(views.geometry)
             bar.advance(len(batch))
@@ -188,7 +192,7 @@ def _choose_dtype(dataset: Dataset, backbone: Backbone, dtype: str, progress: Pr
     rows = np.unique(np.linspace(0, len(dataset) - 1, min(_LOOKED_AT, len(dataset))).astype(np.int64))
     items = [[Item(int(row), int(row)) for row in rows]]
     (views,) = load(dataset, items, EVAL, backbone.preprocessing.size, seed=0, workers=0)
-    problem = encoding.why_not_bytes(_features(backbone, views.pixels), backbone.bound) if len(views.kept) else None
+    problem = encoding.why_not_bytes(_features(backbone, views.pixels)[0], backbone.bound) if len(views.kept) else None
     if problem is None:
         return "uint8"
     if dtype == "uint8":
@@ -198,7 +202,10 @@ def _choose_dtype(dataset: Dataset, backbone: Backbone, dtype: str, progress: Pr
 
 
 @torch.inference_mode()
-def _features(backbone: Backbone, pixels: torch.Tensor) -> NDArray[np.float32]:
-    """Cells-last features of a batch of pixels."""
-    features: torch.Tensor = backbone(pixels)
-    return features.permute(0, 2, 3, 1).float().contiguous().numpy()
+def _features(
+    backbone: Backbone, pixels: torch.Tensor, *, token: bool = False
+) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+    """Cells-last features of a batch of pixels, and the class tokens if they are asked for."""
+    seen = backbone.look(pixels, token=token)
+    cells = seen.grid.permute(0, 2, 3, 1).float().contiguous().numpy()
+    return cells, None if seen.token is None else seen.token.float().numpy()

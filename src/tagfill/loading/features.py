@@ -29,6 +29,7 @@ class FeatureSource:
         dataset: whose images the cache holds.
         cache: the features.
         maps: read spatial features; otherwise pooled ones.
+        tokens: read class tokens instead of either; the cache must hold them.
         seed: of the run.
         train_split: the split to train on.
         pairs: training batches hold a weak and a strong view of each image, one view after the other.
@@ -41,12 +42,16 @@ class FeatureSource:
         cache: FeatureCache,
         *,
         maps: bool,
+        tokens: bool = False,
         seed: int,
         train_split: str = "train",
         pairs: bool = False,
         on_bad: Callable[[ImageError], None] = _ignore,
     ) -> None:
-        self._dataset, self._cache, self._maps, self._seed = dataset, cache, maps, seed
+        self._dataset, self._cache, self._maps, self._seed = dataset, cache, maps and not tokens, seed
+        self._tokens = tokens
+        if tokens:
+            cache.require_tokens()
         self._train_split, self._pairs, self._on_bad = train_split, pairs, on_bad
         self._missing = {image.row: image for image in cache.manifest.missing}
 
@@ -104,6 +109,8 @@ class FeatureSource:
         rows = self._dataset.split(split)[index]
         names = [names[role] for role in range(len(roles)) for names in sets]
         which = np.concatenate([role * len(sets) + drawn for role in range(len(roles))])
-        inputs, geometry = self._cache.read(names, which, np.tile(rows, len(roles)), maps=self._maps)
+        inputs, geometry = self._cache.read(
+            names, which, np.tile(rows, len(roles)), maps=self._maps, tokens=self._tokens
+        )
         labels = self._dataset.labels(split).rows(index)
         return Batch(torch.from_numpy(index), torch.from_numpy(labels), inputs, geometry, roles)

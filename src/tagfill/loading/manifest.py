@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 from tagfill.errors import TagfillError
 from tagfill.files import sha256, write_json
 
-VERSION = 2
+VERSION = 3
+_READABLE = (2, VERSION)  # 2 knew no class tokens
 
 
 @dataclass
@@ -49,6 +51,11 @@ class ViewRecord:
         """Whether all of it is on disk; the rows are recorded last."""
         return "rows.npy" in self.files
 
+    @property
+    def identity(self) -> str:
+        """A hash of every byte of a finished view."""
+        return hashlib.sha256(json.dumps({name: file.sha256 for name, file in self.files.items()}).encode()).hexdigest()
+
 
 @dataclass(frozen=True)
 class MissingImage:
@@ -73,6 +80,7 @@ class Manifest:
         dtype: `uint8`, `float16` or `float32`, of the spatial features.
         shard_rows: rows in each file of spatial features; the last of a view may have fewer.
         seed: of the crops.
+        tokens: whether class tokens are kept beside the features; they are where the backbone has one.
         missing: images that could not be decoded, by ascending row; their features are zeros.
         views: by name.
     """
@@ -86,6 +94,7 @@ class Manifest:
     dtype: str
     shard_rows: int
     seed: int
+    tokens: bool = False
     missing: list[MissingImage] = field(default_factory=list)
     views: dict[str, ViewRecord] = field(default_factory=dict)
     version: int = VERSION
@@ -114,7 +123,7 @@ class Manifest:
             version = content["version"]
         except (ValueError, KeyError, TypeError) as error:
             raise _damaged(folder, error) from None
-        if version != VERSION:
+        if version not in _READABLE:
             raise TagfillError(
                 f"The feature cache {folder} was made by another version of Tagfill; delete it and run "
                 "'tagfill features' again."
@@ -122,7 +131,8 @@ class Manifest:
         try:
             views = {name: _view(record) for name, record in content.pop("views").items()}
             missing = [MissingImage(**image) for image in content["missing"]]
-            manifest = cls(**{**content, "grid": tuple(content["grid"]), "missing": missing, "views": views})
+            read = {"grid": tuple(content["grid"]), "missing": missing, "views": views, "version": VERSION}
+            manifest = cls(**{**content, **read})
         except (AttributeError, KeyError, TypeError) as error:
             raise _damaged(folder, error) from None
         return manifest

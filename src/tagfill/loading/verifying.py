@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tagfill.files import sha256
-from tagfill.loading.cache import FeatureCache, damaged
+from tagfill.loading.cache import FeatureCache
+from tagfill.loading.cached_view import damaged
 from tagfill.progress import SILENT, Progress
 
 

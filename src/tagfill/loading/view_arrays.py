@@ -10,17 +10,18 @@ from numpy.typing import NDArray
 
 from tagfill.files import replacing, sync_file
 from tagfill.images import Geometry
-from tagfill.loading.cache import pack_geometry
+from tagfill.loading.cached_view import pack_geometry
 from tagfill.loading.manifest import Manifest
 
 
 class ViewArrays:
-    """`rows`, `geometry`, `pooled` and `scales` of a view; made anew unless some of its rows are done.
+    """`rows`, `geometry`, `pooled`, `token` and `scales` of a view; made anew unless some of its rows are done.
 
     Attributes:
         folder: of the view.
         geometry: n×7 float32; whole images until written.
         pooled: n×D float32; zeros until written.
+        token: n×D float32; empty where class tokens are not kept.
         scales: shards×D float32; empty where features are not bytes.
         paths: of the files.
     """
@@ -36,6 +37,7 @@ class ViewArrays:
                 np.save(file, rows, allow_pickle=False)
         self._arrays = {name: self._open(name, shape, done) for name, shape in shapes.items()}
         self.geometry, self.pooled = self._arrays["geometry"], self._arrays["pooled"]
+        self.token = self._arrays.get("token", np.empty((0, 0), np.float32))
         self.scales = self._arrays.get("scales", np.empty((0, 0), np.float32))
         if not done:
             self.geometry[:] = pack_geometry(Geometry.whole(len(rows)))
@@ -67,6 +69,8 @@ class ViewArrays:
 def shapes_of(rows: int, manifest: Manifest) -> dict[str, tuple[int, ...]]:
     """Of the arrays of a view of so many rows, besides `rows`."""
     shapes: dict[str, tuple[int, ...]] = {"geometry": (rows, 7), "pooled": (rows, manifest.channels)}
+    if manifest.tokens:
+        shapes["token"] = (rows, manifest.channels)
     if manifest.dtype == "uint8":
         shapes["scales"] = (-(-rows // manifest.shard_rows), manifest.channels)
     return shapes

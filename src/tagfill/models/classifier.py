@@ -51,14 +51,15 @@ class Classifier(nn.Module):
 
     @property
     def token(self) -> bool:
-        """Whether the head takes class tokens, which cached features do not have."""
+        """Whether the head takes class tokens instead of features of cells or their means."""
         return self.head.token
 
     def forward(self, inputs: Tensor, *, maps: bool = False, attention: bool = False) -> Prediction:
         """Predict from pixels (uint8) or features (floating).
 
         Args:
-            inputs: B×3×H×W pixels, B×D×H×W features, or B×D pooled ones where the head is not `spatial`.
+            inputs: B×3×H×W pixels, B×D×H×W features, B×D pooled ones where the head is not `spatial`, or B×D class
+                tokens where it takes those.
             maps: keep the class maps.
             attention: keep what was attended to, as the head documents.
         """
@@ -77,20 +78,14 @@ class Classifier(nn.Module):
             prediction.attention = summed_attention(seen.attention, seen.grid)
         return prediction
 
-    def check_use(self, *, maps: bool = False, cached: bool = False) -> None:
+    def check_use(self, *, maps: bool = False) -> None:
         """Refuse what the head cannot do, before anything is computed.
 
         Args:
             maps: class maps are wanted.
-            cached: inputs are cached features.
         """
         if maps and not self.head.has_maps:
             raise TagfillError(f"The {self.head_name} head has no class maps; choose {heads.heads_with('has_maps')}.")
-        if cached and self.token:
-            raise TagfillError(
-                f"The {self.head_name} head with pool=token needs class tokens, which a feature cache does not hold; "
-                "use images, or pool=gap."
-            )
 
     def convert_head(self, name: str, **options: Any) -> Classifier:
         """The same classifier with a `cam` head in place of a `linear` one, or the other way round, or another boost.

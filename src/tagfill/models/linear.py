@@ -16,6 +16,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from tagfill.contract import Prediction
+from tagfill.errors import TagfillError
 from tagfill.models.head import Head
 
 
@@ -39,7 +40,9 @@ class LinearHead(Head):
         return self.pool == "token"
 
     def forward(self, features: Tensor, *, maps: bool = False, attention: bool = False) -> Prediction:
-        """Logits of B×D vectors, or of B×D×H×W features, whose mean is taken."""
+        """Logits of B×D vectors, or of B×D×H×W features, whose mean is taken with `gap`."""
         del maps, attention  # it has neither
+        if self.token and features.ndim != 2:
+            raise TagfillError("The linear head with pool=token was given features of cells; it needs class tokens.")
         pooled = features if features.ndim == 2 else features.mean((2, 3))
         return Prediction(self.fc(pooled).float(), None, features)

@@ -50,7 +50,13 @@ def make_source(
     source: Source
     if cache is not None:
         source = FeatureSource(
-            dataset, cache, maps="maps" in needs or full.spatial, seed=seed, pairs=pairs, on_bad=setting.on_bad_image
+            dataset,
+            cache,
+            maps="maps" in needs or full.spatial,
+            tokens=full.token,
+            seed=seed,
+            pairs=pairs,
+            on_bad=setting.on_bad_image,
         )
     else:
         assert full.backbone is not None

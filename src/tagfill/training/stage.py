@@ -87,7 +87,7 @@ def enter(setting: Setting, number: int, previous: ActiveStage | None, checkpoin
     maps = "maps" in method.needs
     cache = inputs.open_cache(setting) if stage.input == "cache" else None
     full = _classifier(setting, stage, previous, cache)
-    full.check_use(maps=maps, cached=cache is not None)
+    full.check_use(maps=maps)
     module = full if cache is None else Classifier(None, full.head, full.head_name, full.classes)
     module.freeze(backbone=stage.train == "head", stem="stem" in stage.freeze, batch_norm="batch-norm" in stage.freeze)
     labels = setting.dataset.labels("train")

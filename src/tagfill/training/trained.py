@@ -63,8 +63,8 @@ class Trained:
         cache = FeatureCache.open(features, dataset)
         if cache.manifest.fingerprint != model.backbone.fingerprint():
             raise TagfillError(f"The feature cache {features} was made by another backbone than the model in {folder}.")
-        model.check_use(cached=True)
-        return cls(model, dataset, FeatureSource(dataset, cache, maps=model.spatial or maps, seed=0))
+        source = FeatureSource(dataset, cache, maps=model.spatial or maps, tokens=model.token, seed=0)
+        return cls(model, dataset, source)
 
     def predict(
         self, split: str, index: NDArray[np.int64] | None = None, *, maps: bool = False, attention: bool = False
