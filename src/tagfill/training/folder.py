@@ -1,7 +1,7 @@
 """A run is a folder.
 
 recipe.yaml       every setting, defaults written out
-run.json          what the run depends on: recipe hash, dataset identities, versions, command line
+run.json          what the run depends on: recipe hash, dataset identities, cached views, versions, command line
 metrics.jsonl     a line an epoch, the same bytes whenever the same run is made
 timings.jsonl     how long each epoch took here
 best/             the model folder of the best epoch
@@ -77,6 +77,12 @@ class Run:
         """What the run depends on, and how it ended if it has."""
         content: dict[str, Any] = json.loads(self.description_path.read_text(encoding="utf-8"))
         return content
+
+    @property
+    def views(self) -> dict[str, str] | None:
+        """Identities of the cached views that it draws from, by name; None if it draws from none."""
+        found: dict[str, str] | None = self.description().get("views")
+        return found
 
     @property
     def finished(self) -> bool:

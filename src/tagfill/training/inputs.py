@@ -5,25 +5,35 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tagfill.annotations import Dataset
 from tagfill.contract import LabelMatrix
 from tagfill.errors import TagfillError
 from tagfill.images import View
 from tagfill.loading import FeatureCache, FeatureSource, Locations, MarkedSource, PixelSource, Sampler, Source
 from tagfill.models import Classifier, create_backbone
 from tagfill.training import oracle
-from tagfill.training.recipe import Stage
+from tagfill.training.recipe import Recipe, Stage
 from tagfill.training.setting import Setting
 
 _LABELLED_SHARE = 0.5  # for methods that learn from images without any label, where the stage does not say
 
 
 def open_cache(setting: Setting) -> FeatureCache:
-    """The feature cache of the run."""
+    """The feature cache of the run, with the views alone that it had when the run began."""
     if setting.recipe.features is None:
         raise TagfillError(
             "A stage with input: cache needs a feature cache; make one with 'tagfill features' and give --features."
         )
-    return FeatureCache.open(setting.recipe.features, setting.dataset)
+    cache, views = FeatureCache.open(setting.recipe.features, setting.dataset), setting.run.views
+    return cache if views is None else cache.only(views)
+
+
+def views_of(recipe: Recipe, dataset: Dataset) -> dict[str, str] | None:
+    """Identities of the cached views that a run draws from, by name; None if no stage trains on a cache."""
+    if recipe.features is None or not any(stage.input == "cache" for stage in recipe.stages):
+        return None
+    cache = FeatureCache.open(recipe.features, dataset)
+    return {name: view.identity for name, view in cache.manifest.views.items()}
 
 
 def make_sampler(setting: Setting, stage: Stage, labels: LabelMatrix, needs: frozenset[str]) -> Sampler:

@@ -8,6 +8,7 @@ from pathlib import Path
 from tagfill.annotations import Dataset
 from tagfill.errors import RunError
 from tagfill.files import recover_folder
+from tagfill.loading import FeatureCache
 from tagfill.progress import SILENT, Progress
 from tagfill.training import checkpoints, resharding
 from tagfill.training.devices import Devices
@@ -80,4 +81,7 @@ def _check(run: Run, lock: Lock, dataset: Dataset, recipe: Recipe) -> None:
             raise RunError(
                 f"The {what} of dataset {dataset.folder} changed since the run {run.folder} began; start a new run."
             )
+    if run.views is not None:
+        assert recipe.features is not None
+        FeatureCache.open(recipe.features, dataset).only(run.views)
     lock.acquire()

@@ -15,6 +15,7 @@ from tagfill.progress import SILENT, Progress
 from tagfill.training.devices import Devices
 from tagfill.training.fitting import fit
 from tagfill.training.folder import Lock, Run, default_name, describe
+from tagfill.training.inputs import views_of
 from tagfill.training.recipe import Recipe, make_recipe
 from tagfill.training.saving import Saving
 
@@ -127,11 +128,12 @@ def _prepare(run: Run, lock: Lock, dataset: Dataset, recipe: Recipe, force: bool
     if run.folder.exists() and any(run.folder.iterdir()) and not force:
         hint = f"continue it with 'tagfill train --resume {run.folder}', " if run.description_path.exists() else ""
         raise RunError(f"{run.folder} is not empty; {hint}choose another --out, or give --force to begin anew in it.")
+    views = views_of(recipe, dataset)
     lock.acquire()
     _clear(run)
     if dataset.folder is None:
         dataset.save(run.folder / "dataset")
-    run.create(recipe, describe(dataset, recipe))
+    run.create(recipe, describe(dataset, recipe) | ({} if views is None else {"views": views}))
 
 
 def _clear(run: Run) -> None:

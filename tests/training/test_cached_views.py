@@ -1,0 +1,109 @@
+"""A run draws from the cached views that there were when it began, whatever happens to the cache meanwhile."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tagfill
+from tagfill.annotations import Dataset
+from tagfill.files import sha256
+from tagfill.training import Run, Saving, make_recipe, resume, start
+
+from .conftest import Material
+from .processes import outcome
+
+
+def half_way(recipe: Any, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that stopped in its second epoch."""
+    plain = Run.append
+
+    def append(self: Run, name: str, line: dict[str, Any]) -> None:
+        if line["epoch"] == 2:
+            raise KeyboardInterrupt
+        plain(self, name, line)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "append", append)
+        with pytest.raises(KeyboardInterrupt):
+            start(Dataset.open(recipe.dataset), recipe, out=out, saving=Saving(every_steps=2))
+
+
+@pytest.fixture
+def recipe(material: Material, tmp_path: Path) -> Any:
+    """Of a run on a cache of its own."""
+    shutil.copytree(material.cache, tmp_path / "cache")
+    return make_recipe(
+        {
+            "dataset": str(material.single),
+            "features": str(tmp_path / "cache"),
+            "method": "role",
+            "stages": [{"input": "cache", "epochs": 3}],
+            **material.settings,
+        }
+    )
+
+
+def test_a_view_that_is_added_before_resuming_is_not_drawn(
+    material: Material, recipe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(Dataset.open(material.single), recipe, out=tmp_path / "unbroken", saving=Saving(every_steps=2))
+    half_way(recipe, tmp_path / "broken", monkeypatch)
+    cache = tagfill.features(
+        Dataset.open(material.single),
+        **material.settings,
+        views="eval,crops:3",
+        out=tmp_path / "cache",  # type: ignore[arg-type]
+    )
+    assert len(cache.weak_views) == 5
+
+    resume(tmp_path / "broken", saving=Saving(every_steps=2))
+
+    assert outcome(tmp_path / "broken") == outcome(tmp_path / "unbroken")
+    start(Dataset.open(material.single), recipe, out=tmp_path / "new", saving=Saving(every_steps=2))
+    assert outcome(tmp_path / "new") != outcome(tmp_path / "unbroken")  # a new run draws from all
+
+
+def changed(view: str) -> str:
+    return rf"The view '{view}' of the feature cache .* is not the one any more that the run began with"
+
+
+def test_a_view_that_was_made_anew_otherwise_is_refused(
+    recipe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half_way(recipe, tmp_path / "run", monkeypatch)
+    path = tmp_path / "cache" / "views" / "flip" / "pooled.npy"
+    np.save(path, np.load(path) + 1)
+    manifest = json.loads((tmp_path / "cache" / "manifest.json").read_text())
+    manifest["views"]["flip"]["files"]["pooled.npy"]["sha256"] = sha256(path)
+    (tmp_path / "cache" / "manifest.json").write_text(json.dumps(manifest))
+
+    with pytest.raises(tagfill.TagfillError, match=changed("flip")):
+        resume(tmp_path / "run")
+
+
+def test_a_view_that_is_gone_is_refused(recipe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    half_way(recipe, tmp_path / "run", monkeypatch)
+    shutil.rmtree(tmp_path / "cache" / "views" / "crop1")
+    manifest = json.loads((tmp_path / "cache" / "manifest.json").read_text())
+    del manifest["views"]["crop1"]
+    (tmp_path / "cache" / "manifest.json").write_text(json.dumps(manifest))
+
+    with pytest.raises(tagfill.TagfillError, match=changed("crop1")):
+        resume(tmp_path / "run")
+
+
+def test_a_run_from_before_views_were_written_down_goes_on(
+    recipe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half_way(recipe, tmp_path / "run", monkeypatch)
+    description = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert set(description.pop("views")) == {"eval", "flip", "crop0", "crop1"}
+    (tmp_path / "run" / "run.json").write_text(json.dumps(description))
+
+    assert resume(tmp_path / "run").finished
