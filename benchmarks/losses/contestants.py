@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,15 +58,22 @@ class Contestant:
     """A method with a head and an optimiser of its own, in the middle of its schedule."""
 
     def __init__(
-        self, name: str, given: Problem, *, boost: float | None = None, maps: bool = False, seed: int = 0
+        self,
+        name: str,
+        given: Problem,
+        *,
+        options: dict[str, Any] | None = None,
+        boost: float | None = None,
+        maps: bool = False,
+        seed: int = 0,
     ) -> None:
         if name.startswith("bce"):
             given = replace(given, labels=given.truth)
         self._given, self._rng = given, np.random.default_rng(seed)
-        self._method = methods.create(name)
+        self._method = methods.create(name, {name: options} if options else None)
         self.memory = Memory(given.labels, np.arange(len(given.labels)), seed=seed)
-        options = {} if boost is None else {"boost": boost}
-        self._head = create_head("cam", CHANNELS, given.labels.width, seed=seed, **options).train()
+        boosting = {} if boost is None else {"boost": boost}
+        self._head = create_head("cam", CHANNELS, given.labels.width, seed=seed, **boosting).train()
         self._optimizer = torch.optim.Adam(self._head.parameters(), lr=1e-3)
         needs = self._method.needs
         self.maps = maps or boost is not None or "maps" in needs

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from statistics import mean, stdev
 from typing import Any
 
-Scores = dict[str, dict[str, list[float]]]
+from paired import Scores, gain
+from parts import PARTS
+
 WHAT = {
     "I": "image labels; image loss alone, as the paper trains on I",
     "I, CSL-I": "the same with `image_unknown: selective`",
@@ -17,8 +18,9 @@ WHAT = {
 }
 
 
-def page(results: dict[str, Any]) -> str:
-    """The page as Markdown."""
+def page(parts: dict[str, dict[str, Any]]) -> str:
+    """The page as Markdown: of the study, and of the parts that were measured beside it."""
+    results = parts["run"]
     sizes, machine = results["sizes"], results["machine"]
     meanings = "\n".join(f"| {name} | {text} |" for name, text in WHAT.items())
     sections = "\n".join(section(float(budget), scores) for budget, scores in results["budgets"].items())
@@ -60,7 +62,7 @@ What to know before quoting these numbers:
 - `tagfill budget` trains I by the same method as SP, with absent cells, and scores by masks where there are any. It can
   show SP level with I on such data.
 
-{sections}"""
+{sections}{"".join(write(parts[name]) for name, write in PARTS.items() if name in parts)}"""
 
 
 def section(budget: float, scores: Scores) -> str:
@@ -84,13 +86,6 @@ def row(name: str, scores: Scores) -> str:
     return f"| {name} | {' | '.join(numbers)} | {mean(mine['loc_masks']):.2f} ± {stdev(mine['loc_masks']):.2f} |"
 
 
-def gain(name: str, base: str, key: str, scores: Scores) -> tuple[float, str]:
-    """The paired gain in standard errors, and as words."""
-    gains = [mine - other for mine, other in zip(scores[name][key], scores[base][key], strict=True)]
-    error = stdev(gains) / math.sqrt(len(gains))
-    return mean(gains) / error if error else 0.0, "–" if name == base else f"{mean(gains):+.2f} ± {error:.2f}"
-
-
 def verdict(scores: Scores) -> str:
     """What was expected, and what came out: two standard errors make a difference."""
     expected = [
@@ -108,12 +103,3 @@ def verdict(scores: Scores) -> str:
         found = "beats" if errors > 2 else "is below" if errors < -2 else "is level with"
         lines.append(f"- {name} {found} {base} on {measure}: {shown}, {won} of {len(scores[name][key])} seeds.")
     return "\n".join(lines)
-
-
-if __name__ == "__main__":  # the page anew, from results that are there
-    import json
-    from pathlib import Path
-
-    root = Path(__file__).parents[2]
-    results = json.loads((root / "benchmarks" / "results" / "patches.json").read_text(encoding="utf-8"))
-    (root / "docs" / "benchmarks" / "patches.md").write_text(page(results), encoding="utf-8")

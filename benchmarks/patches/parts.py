@@ -1,0 +1,150 @@
+"""Sections of the page beside the study itself, each from the results of one script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import mean, median, stdev
+from typing import Any
+
+from paired import Scores, gain
+
+
+def made(part: dict[str, Any]) -> str:
+    return f"Written by `{part['command']}` at commit `{part['commit']}`."
+
+
+def compared(scores: Scores, base: str) -> str:
+    """A table of entries, with paired gains over one of them."""
+    rows = []
+    for name, mine in scores.items():
+        shown = [f"{mean(mine[key]):.2f} ± {stdev(mine[key]):.2f} | {gain(name, base, key, scores)[1]}"
+                 for key in ("cls", "loc_boxes")]  # fmt: skip
+        bought = f"{mean(mine['positives']):.0f} | {mean(mine['negatives']):.0f}"
+        rows.append(f"| {name} | {bought} | {' | '.join(shown)} | {mean(mine['loc_masks']):.2f} |")
+    return f"""| entry | pos | neg | mAP-cls | gain over {base} | mAP-loc | gain over {base} | mAP-loc, masks |
+|---|---:|---:|---:|---:|---:|---:|---:|
+{chr(10).join(rows)}"""
+
+
+def found(name: str, base: str, scores: Scores) -> str:
+    """In words: above, below or level, on both measures; two standard errors make a difference."""
+    said = []
+    for key, measure in (("cls", "mAP-cls"), ("loc_boxes", "mAP-loc")):
+        errors, shown = gain(name, base, key, scores)
+        word = "above" if errors > 2 else "below" if errors < -2 else "level with"
+        said.append(f"{word} {base} on {measure} ({shown})")
+    return f"- {name} is {' and '.join(said)}."
+
+
+def causes(part: dict[str, Any]) -> str:
+    """Why CSL-P loses."""
+    scores: Scores = part["scores"]
+    return f"""
+## Why CSL-P loses
+
+{made(part)} Points at {part["budget"]:g} %, {part["seeds"]} of the seeds above.
+
+With `cells: mean` the loss of a class in an image is divided by the number of its cells that count. A class with a
+point has one such cell, and 24 with CSL-P and k = 25 on 7×7 cells, so that the point itself weighs a 24th. The entries
+take this apart by `patch_weights`, those of marked, absent and unknown cells.
+
+| entry | means |
+|---|---|
+| SP | unknown cells are left out |
+| CSL-P | as above: `patch_unknown: selective`, `k_patch: 25` |
+| diluted point alone | the same with weights 1, 1, 0: the point weighs a 24th, the cells that were taken nothing |
+| whole point | weights 24, 1, 1: the point weighs what it does without CSL-P, and the cells come on top |
+| whole point, γ_u 0 | weights 24, 1, 1, and `patch_gammas` 0, 1, 0 |
+| whole point, k 40 | spares all but 8 of 48 cells; weights 9, 1, 1 |
+| sum of cells | `cells: sum` with `w_patch: 0.1`, as much for an absent class as the mean with 5 |
+
+{compared(scores, "SP")}
+
+{chr(10).join(found(name, "SP", scores) for name in scores if name != "SP")}
+"""
+
+
+def kinds(part: dict[str, Any]) -> str:
+    """Other kinds of annotation and other pseudo-labels."""
+    scores: Scores = part["scores"]
+    pairs = {name: "I, pairs" if name == "I, FixMatch" else "I" for name in scores if name not in ("I", "I, pairs")}
+    return f"""
+## Boxes, all instances, other pseudo-labels
+
+{made(part)} At {part["budget"]:g} %, {part["seeds"]} of the seeds above, settings as above.
+
+| entry | means |
+|---|---|
+| SB | a box around one instance |
+| AP, AB | a point on, a box around every instance |
+| I+PC | I with `patchml+patchcluster` and `features: image` |
+| I, pairs | I on a cache of weak and strong pairs instead of crops and flips |
+| I, FixMatch | the same with `patchml+fixmatch` |
+
+{compared(scores, "I")}
+
+{chr(10).join(found(name, base, scores) for name, base in pairs.items())}
+"""
+
+
+def deit(part: dict[str, Any]) -> str:
+    """A transformer from random weights."""
+    sizes, rows = part["sizes"], []
+    for name, mine in part["scores"].items():
+        loss = f"{mine['first_loss']:.2f} → {mine['last_loss']:.2f}" if "first_loss" in mine else "–"
+        keys = [f"loc_{truth}_{maps}" for truth in ("boxes", "masks") for maps in ("minmax", "coupled")]
+        places = " | ".join(f"{mine[key]:.2f}" if key in mine else "–" for key in keys)
+        rows.append(f"| {name} | {loss} | {mine['cls']:.2f} | {places} |")
+    return f"""
+## A transformer from random weights
+
+{made(part)} `deit_tiny_patch16_224` on scenes of {part["pixels"]} px, {part["pixels"] // 16}×{part["pixels"] // 16}
+cells, trained as a whole by `tagfill train` on {sizes["train"]} images with labels for {part["percent"]} % of the cost
+of all, {part["epochs"]} epochs of AdamW 5e-4 with a cosine, one seed; scored by `tagfill evaluate --localise` on
+{sizes["test"]} test images. S are class maps (`--maps minmax`), A·S those times the attention of the class token
+(`--maps coupled`). The `linear` head reads the class token and has no maps.
+
+| entry | loss, first and last epoch | mAP-cls | mAP-loc, S | mAP-loc, A·S | masks, S | masks, A·S |
+|---|---:|---:|---:|---:|---:|---:|
+{chr(10).join(rows)}
+
+This shows that the whole way works, not how good a transformer can be: it starts from random weights, sees
+{sizes["train"] * part["epochs"]:,} images in all, and one seed says nothing about small differences.
+"""
+
+
+def costs(part: dict[str, Any]) -> str:
+    """Steps and looks."""
+    names = next(iter(part["classes"].values()))
+    rows = [f"| {name} | {' | '.join(ratio(size[name]) for size in part['classes'].values())} |" for name in names]
+    look = part["looking"]
+    passes, seconds = look["passes_per_second"], look["seconds"]
+    head = " | ".join(f"{classes} classes" for classes in part["classes"])
+    return f"""
+## What it costs
+
+{made(part)} One thread.
+
+A step is {part["batch"]} images of 7×7×1280 features → `cam` head through class maps → loss → backward → Adam. Numbers
+are medians over {part["rounds"]} rounds of the ratio to `bce` with complete labels in the same round, the smallest and
+the largest in brackets, and milliseconds; `bce again` is the control. {part["known"]:.0%} of the labels are known
+unless it says otherwise, each positive one with a point.
+
+| loss | {head} |
+|---|{"---:|" * len(part["classes"])}
+{chr(10).join(rows)}
+
+PatchCluster on a cache of 600 training images (7×7×1280) and 200 validation images, 20 classes, medians over
+{look["looks"]} looks inside a run: prototypes take {seconds["prototypes"]:.2f} s ({passes["prototypes"]:,.0f} images a
+second; {median(look["ratios"]):.2f} times a bare evaluation pass of {passes["bare"]:,.0f} images a second), and all of
+it, prototypes, distances chosen on validation and pseudo-labels, {seconds["whole"]:.2f} s: {passes["whole"]:,.0f}
+images a second in each of its three passes, {look["images_per_second"]:,.0f} training images a second in all.
+"""
+
+
+def ratio(measured: dict[str, Any]) -> str:
+    ratios = measured["ratios"]
+    return f"{median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f}), {measured['ms']:.1f} ms"
+
+
+PARTS: dict[str, Callable[[dict[str, Any]], str]] = {"kinds": kinds, "causes": causes, "deit": deit, "costs": costs}

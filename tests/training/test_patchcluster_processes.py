@@ -1,0 +1,91 @@
+"""PatchCluster in two real processes finds what one finds: prototypes, distances and pseudo-labels."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from tagfill.annotations import Dataset
+from tagfill.memory.prototypes import Prototypes
+from tagfill.training import make_recipe, start
+
+from .conftest import Material
+from .processes import PATIENCE
+from .record_prototypes import recording
+
+SCRIPT = Path(__file__).with_name("record_prototypes.py")
+LISTS = ("keys", "values", "cells")
+
+
+def recipe(material: Material, points: Path, **options: Any) -> dict[str, Any]:
+    """One epoch that learns next to nothing, so that all look with the same network whatever their batches are."""
+    stage = {"input": "cache", "epochs": 1, "optimizer": {"lr": 1e-30}}
+    looked = {"precision": 0.2, "missed": 0.2, "scope": "all_unknown", **options}
+    return {
+        "dataset": str(points),
+        "features": str(material.cache),
+        "batch_size": 12,
+        **material.settings,
+        "method": "patchml+patchcluster",
+        "options": {"patchcluster": looked},
+        "stages": [stage],
+    }
+
+
+def found(folder: Path, rank: int) -> dict[str, np.ndarray]:
+    """Prototypes of a process, and the pseudo-labels that it keeps."""
+    newest = max((folder / "run" / "checkpoints").glob("[0-9]*"))
+    state = load_file(newest / f"rank{rank}.safetensors")
+    kept = {name: state[f"memory.found_labels.{name}"] for name in LISTS}
+    return {**load_file(folder / f"prototypes-{rank}.safetensors"), **kept, "shard": state["shard.index"]}
+
+
+def told(folder: Path) -> list[str]:
+    """What the run says about its search: distances, counts, precision and recall."""
+    lines = (folder / "run" / "log.txt").read_text(encoding="utf-8").splitlines()
+    return [line.partition("patchcluster:")[2] for line in lines if "patchcluster:" in line]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"limit": 8}, id="patch"),
+        pytest.param({"features": "image"}, id="image", marks=pytest.mark.long),
+        pytest.param({"d_positive": 0.02, "d_negative": 0.2}, id="given", marks=pytest.mark.long),
+    ],
+)
+def test_two_processes_find_what_one_finds(
+    material: Material, points: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    made = make_recipe(recipe(material, points, **options))
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder in (one, two):
+        folder.mkdir()
+    (tmp_path / "recipe.yaml").write_text(made.to_yaml(), encoding="utf-8")
+    command = [sys.executable, str(SCRIPT), str(tmp_path / "recipe.yaml"), str(two), "2"]
+    both = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    monkeypatch.setattr(Prototypes, "share", recording(one))
+    start(Dataset.open(points), made, out=one / "run")
+    output, _ = both.communicate(timeout=PATIENCE)
+    assert both.returncode == 0, output.decode()
+
+    whole, parts = found(one, 0), [found(two, rank) for rank in (0, 1)]
+    for part in parts:
+        np.testing.assert_array_equal(part["counts"], whole["counts"])
+        np.testing.assert_allclose(part["sums"], whole["sums"], rtol=1e-12)
+        assert np.isin(part["keys"] // len(Dataset.open(points).classes), part["shard"]).all()
+    np.testing.assert_array_equal(parts[0]["sums"], parts[1]["sums"])
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in LISTS}
+    order = np.argsort(joined["keys"])
+    assert 0 < len(parts[0]["keys"]) < len(whole["keys"])
+    assert set(whole["values"].tolist()) == {0, 1}
+    for name in LISTS:
+        np.testing.assert_array_equal(joined[name][order], whole[name])
+    assert told(two) == told(one)
+    assert len(told(one)) == 1
