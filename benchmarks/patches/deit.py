@@ -3,7 +3,7 @@
 Everything goes through the commands that a user types: `tagfill train` on images, `tagfill evaluate --localise` with
 the class maps S (`--maps minmax`) and with the class token's attention, A·S (`--maps coupled`).
 
-    python benchmarks/patches/deit.py                                eight minutes on two cores, goes on where it stopped
+    python benchmarks/patches/deit.py                                eight minutes on two cores, goes on after a stop
     python benchmarks/patches/deit.py --train-images 40 --epochs 1   a look, printed and not written down
 """
 
