@@ -3,7 +3,7 @@
 Everything goes through the commands that a user types: `tagfill train` on images, `tagfill evaluate --localise` with
 the class maps S (`--maps minmax`) and with the class token's attention, A·S (`--maps coupled`).
 
-    python benchmarks/patches/deit.py                                eight minutes on two cores, goes on after a stop
+    python benchmarks/patches/deit.py                                four minutes on two cores, goes on after a stop
     python benchmarks/patches/deit.py --train-images 40 --epochs 1   a look, printed and not written down
 """
 
@@ -20,8 +20,8 @@ from typing import Any
 from record import record
 from trained import boxed, say
 
-BACKBONE, PIXELS, PERCENT = "deit_tiny_patch16_224", 96, 50
-IMAGES, EPOCHS = 600, 12
+BACKBONE, PIXELS, PERCENT = "deit_tiny_patch16_224", 64, 50
+IMAGES, EPOCHS = 500, 12
 SETTINGS = ["--set", f"image_size={PIXELS}", "--set", "train=all", "--set", "crop_scale=null", "--batch-size", "32",
             "--set", "optimizer.name=adamw", "--lr", "5e-4", "--set", "schedule.name=cosine",
             "--set", "schedule.warmup_epochs=1", "--seed", "0"]  # fmt: skip
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("runs/patches-deit"), help="where data and runs are kept")
     options = parser.parse_args()
-    sizes = {"train": options.train_images, "val": 100, "test": 300}
+    sizes = {"train": options.train_images, "val": 100, "test": 200}
     prepare(options.out, sizes)
     with ThreadPoolExecutor(options.jobs) as pool:  # each waits for a process of its own
         scores = {name: pool.submit(scored, name, options) for name in [*ENTRIES, UNTRAINED]}

@@ -42,7 +42,8 @@ def causes(part: dict[str, Any]) -> str:
     return f"""
 ## Why CSL-P loses
 
-{made(part)} Points at {part["budget"]:g} %, {part["seeds"]} of the seeds above.
+{made(part)} Points at {part["budget"]:g} %, {part["seeds"]} of the seeds above; SP and CSL-P are runs
+of the study, of which one was made again and {agreement(part["again"])}.
 
 With `cells: mean` the loss of a class in an image is divided by the number of its cells that count. A class with a
 point has one such cell, and 24 with CSL-P and k = 25 on 7×7 cells, so that the point itself weighs a 24th. The entries
@@ -62,6 +63,11 @@ take this apart by `patch_weights`, those of marked, absent and unknown cells.
 
 {chr(10).join(found(name, "SP", scores) for name in scores if name != "SP")}
 """
+
+
+def agreement(again: dict[str, list[float]]) -> str:
+    apart = max(abs(before - now) for before, now in again.values())
+    return "gave the same scores" if apart < 0.005 else f"gave scores up to {apart:.2f} apart"
 
 
 def kinds(part: dict[str, Any]) -> str:
