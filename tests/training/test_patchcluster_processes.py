@@ -57,7 +57,6 @@ def told(folder: Path) -> list[str]:
     [
         pytest.param({"limit": 8}, id="patch"),
         pytest.param({"features": "image"}, id="image", marks=pytest.mark.long),
-        pytest.param({"d_positive": 0.02, "d_negative": 0.2}, id="given", marks=pytest.mark.long),
     ],
 )
 def test_two_processes_find_what_one_finds(
