@@ -65,12 +65,12 @@ def test_targets_equal_a_simulation_cell_by_cell():
 def test_cells_outside_the_window_are_untouched_whatever_their_value():
     """Every step from 0 to 255 lies outside the visited corner once, and must survive being read and written."""
     store = heatmaps(labels=LabelMatrix.from_dense(np.full((1, 1), -1, dtype=np.int8)), size=17)
-    ladder = (torch.arange(17 * 17) % 256).to(torch.uint8).reshape(1, 1, 17, 17)
+    ladder = (torch.arange(17 * 17) % 256).to(torch.uint8).reshape(1, 17, 17, 1)
     store.load_state_dict({"values": ladder})
     no = np.array([False])
     corner = Geometry(np.array([[15 / 17, 0, 1, 1 / 17]], np.float32), no, no, ~no)
     store.update(torch.tensor([0]), corner, torch.ones(1, 1, 2, 2))
-    changed = np.argwhere(steps(store, 1)[0, 0] != ladder[0, 0].numpy())
+    changed = np.argwhere(steps(store, 1)[0, 0] != ladder[0, :, :, 0].numpy())
     assert changed.tolist() == [[0, 15], [0, 16]]
 
 
@@ -87,7 +87,8 @@ def test_a_file_holds_what_memory_would(tmp_path):
     for geometry, maps in visits(3):
         in_memory.update(EVERYBODY, geometry, maps)
         on_disk.update(EVERYBODY, geometry, maps)
-    np.testing.assert_array_equal(np.fromfile(on_disk.disk.written(), np.uint8), steps(in_memory).ravel())
+    classes_last = steps(in_memory).transpose(0, 2, 3, 1)
+    np.testing.assert_array_equal(np.fromfile(on_disk.disk.written(), np.uint8), classes_last.ravel())
 
 
 def test_shards_hold_the_rows_of_the_whole():
@@ -99,6 +100,19 @@ def test_shards_hold_the_rows_of_the_whole():
         part.update(mine, geometry.take(mine.numpy()), maps[mine])
     views = crops(2, seed=5)
     assert torch.equal(part.read(mine, views, GRID), every.read(mine, views, GRID))
+
+
+def test_a_batch_that_is_computed_in_pieces_equals_its_images_alone():
+    """Three images of these make more cells than are computed with at a time."""
+    labels, draws = single_positives(5, 300), torch.Generator().manual_seed(0)
+    together, alone = heatmaps(labels=labels, size=20), heatmaps(labels=labels, size=20)
+    maps, views = torch.rand(5, 300, 10, 10, generator=draws), crops(5)
+    together.update(EVERYBODY, views, maps)
+    for n in range(5):
+        alone.update(EVERYBODY[n : n + 1], views.take(np.array([n])), maps[n : n + 1])
+    shown = together.read(EVERYBODY, views, GRID)
+    for n in range(5):
+        assert torch.equal(alone.read(EVERYBODY[n : n + 1], views.take(np.array([n])), GRID)[0], shown[n])
 
 
 def test_saved_heatmaps_come_back():
@@ -153,12 +167,12 @@ def test_the_noise_depends_on_seed_image_and_epoch_alone():
 
 def test_rounding_at_random_leaves_cells_outside_the_window_alone():
     store = heatmaps(labels=LabelMatrix.from_dense(np.full((1, 1), -1, dtype=np.int8)), size=17, rounding="stochastic")
-    ladder = (torch.arange(17 * 17) % 256).to(torch.uint8).reshape(1, 1, 17, 17)
+    ladder = (torch.arange(17 * 17) % 256).to(torch.uint8).reshape(1, 17, 17, 1)
     store.load_state_dict({"values": ladder})
     no = np.array([False])
     corner = Geometry(np.array([[15 / 17, 0, 1, 1 / 17]], np.float32), no, no, ~no)
     store.update(torch.tensor([0]), corner, torch.ones(1, 1, 2, 2))
-    assert np.argwhere(steps(store, 1)[0, 0] != ladder[0, 0].numpy()).tolist() == [[0, 15], [0, 16]]
+    assert np.argwhere(steps(store, 1)[0, 0] != ladder[0, :, :, 0].numpy()).tolist() == [[0, 15], [0, 16]]
 
 
 @pytest.mark.parametrize("on_disk", [False, True])

@@ -7,6 +7,8 @@ an annotated class and 0 for the others. Rounded to the nearest step with μ = 0
 nor rise above 253/255; rounded at random, up with the probability of what is cut off, it is right in the mean and
 reaches both ends. That noise depends on the seed, the image and the epoch alone.
 
+Classes lie innermost, as they do in the class maps that a head makes of cached features.
+
 With many classes an image keeps a few of them: its annotated ones, and those of the highest running scores at the
 moment when `choose` is called. Before that moment there are no heatmaps.
 
@@ -15,7 +17,7 @@ Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers fr
 
 from __future__ import annotations
 
-from collections import deque
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -28,20 +30,22 @@ from torch import Tensor
 from tagfill.contract import POSITIVE, Geometry, LabelMatrix
 from tagfill.draws import generator
 from tagfill.memory.background import BackgroundArray
+from tagfill.memory.coming import Coming
 from tagfill.memory.journal import JournaledArray
 from tagfill.memory.kept_scores import KeptScores, check_room, highest
 from tagfill.memory.resampling import cut, paste
+from tagfill.memory.room import Room
 from tagfill.memory.scores import Scores
 from tagfill.memory.shard import SavedPart, Shard
 
 Rounding = Literal["nearest", "stochastic"]
 
 _BLOCK = 256
-_AHEAD = 2  # batches that are read ahead
+_PIECE = 1 << 18  # cells of heatmaps that are computed with at a time
 
 
 class Heatmaps:
-    """n×k×W×W heatmaps in steps of 1/255, in memory or in a file.
+    """n×W×W×k heatmaps in steps of 1/255, in memory or in a file.
 
     Args:
         labels: of the training images.
@@ -78,10 +82,11 @@ class Heatmaps:
         self.chosen = count is None
         self._labels, self._shard = labels, shard
         self._rounding, self._seed = rounding, seed
-        self._shape = (len(shard), labels.width if count is None else count, size, size)
+        self._shape = (len(shard), size, size, labels.width if count is None else count)
         self._classes = None if count is None else torch.full((len(shard), count), -1, dtype=torch.int32)
         self.disk = None if path is None else BackgroundArray(JournaledArray(path, self._shape, create=not resume))
-        self._coming: deque[NDArray[np.int64]] = deque()
+        self._room = Room()
+        self._coming = Coming(self.disk, shard)
         self._values = torch.zeros(self._shape if path is None else (0,), dtype=torch.uint8)
         if not resume and count is None:
             self._fill()
@@ -107,26 +112,32 @@ class Heatmaps:
         return None if self._classes is None else self._classes[torch.from_numpy(self._shard.rows(index))].long()
 
     def read(self, index: Tensor, geometry: Geometry, grid: tuple[int, int]) -> Tensor:
-        """What these views show of their images' heatmaps, B×k×G×G in [0, 1]."""
+        """What these views show of their images' heatmaps, B×k×G×G in [0, 1], classes last in memory."""
         rows = self._shard.rows(index)
-        self._look_ahead(rows)
-        return cut(torch.from_numpy(self._get(rows)).float() / 255, geometry, grid)
+        self._coming.pass_by(rows)
+        shown = torch.empty(len(rows), *grid, self._shape[3])
+        for few in self._pieces(len(rows)):
+            cut(self._steps(rows[few]), geometry.take(few), grid, out=shown[few[0] : few[-1] + 1], room=self._room)
+        return shown.div_(255).permute(0, 3, 1, 2)
 
     def expect(self, batches: Sequence[NDArray[np.int64]]) -> None:
         """The images of the coming batches, in their order, which are read ahead if they are on disk."""
-        self._coming = deque(batches) if self.disk is not None else deque()
-        for batch in list(self._coming)[:_AHEAD]:
-            self._read_ahead(batch)
+        self._coming.expect(batches)
 
     def update(self, index: Tensor, geometry: Geometry, probabilities: Tensor, epoch: int = 0) -> None:
         """Move the visible part of these images' heatmaps towards new maps, B×k×G×G."""
         rows = self._shard.rows(index)
-        past = torch.from_numpy(self._get(rows))
-        seen, visible = paste(probabilities.float().cpu(), geometry, self.size)
-        steps = self.momentum * past.float() + (1 - self.momentum) * 255 * seen
-        if self._rounding == "stochastic":
-            steps = (steps + self._noise(index, epoch)).floor().clamp(0, 255)
-        self._put(rows, torch.where(visible, steps.round().to(torch.uint8), past).numpy())
+        views = probabilities.permute(0, 2, 3, 1).float().cpu()
+        values = torch.empty(len(rows), *self._shape[1:], dtype=torch.uint8)
+        for few in self._pieces(len(rows)):
+            part = slice(few[0], few[-1] + 1)
+            seen, visible = paste(views[part], geometry.take(few), self.size, room=self._room)
+            weight = torch.where(visible, self.momentum, 1.0)
+            steps = self._steps(rows[few]).mul_(weight).add_(seen.mul_((1 - self.momentum) * 255))
+            if self._rounding == "stochastic":
+                steps.add_(self._noise(index[part], epoch) * visible).floor_().clamp_(0, 255)
+            values[part] = steps.round_()
+        self._put(rows, values)
 
     def reshard(self, parts: Sequence[SavedPart]) -> None:
         """Take over what other processes kept, in memory or in files."""
@@ -144,7 +155,7 @@ class Heatmaps:
             for start in range(0, len(theirs), _BLOCK):
                 chosen = theirs[start : start + _BLOCK]
                 rows = np.searchsorted(self._shard.index, part.shard.index[chosen])
-                self._put(rows, np.asarray(stored[chosen]))
+                self._put(rows, torch.from_numpy(np.asarray(stored[chosen])))
 
     def state_dict(self) -> dict[str, Tensor]:
         """The heatmaps if they are in memory, for those on disk stay there; and which classes are kept."""
@@ -161,46 +172,44 @@ class Heatmaps:
             self._classes.copy_(state["classes"])
             self.chosen = bool(state["chosen"])
 
-    def _look_ahead(self, rows: NDArray[np.int64]) -> None:
-        """A batch is being read: bring in the one that comes a few after it; bad images may have thinned it out."""
-        first = self._shard.index[rows[:1]]
-        for passed in range(min(_AHEAD, len(self._coming)) if len(first) else 0):
-            if first[0] in self._coming[passed]:
-                for _ in range(passed + 1):
-                    self._coming.popleft()
-                if len(self._coming) >= _AHEAD:
-                    self._read_ahead(self._coming[_AHEAD - 1])
-                return
-
-    def _read_ahead(self, batch: NDArray[np.int64]) -> None:
-        assert self.disk is not None
-        self.disk.read_ahead(self._shard.rows(torch.from_numpy(batch)))
-
     def _noise(self, index: Tensor, epoch: int) -> Tensor:
-        """Numbers in [0, 1) for each cell of these images."""
+        """Numbers in [0, 1) for each cell of these images, drawn class by class."""
+        shape = (self._shape[3], self.size, self.size)
         rows = [
-            generator(self._seed, "rounding", epoch, image).random(self._shape[1:], dtype=np.float32)
-            for image in index.tolist()
+            generator(self._seed, "rounding", epoch, image).random(shape, dtype=np.float32) for image in index.tolist()
         ]
-        return torch.from_numpy(np.stack(rows)) if rows else torch.zeros(0, *self._shape[1:])
+        return torch.from_numpy(np.stack(rows) if rows else np.zeros((0, *shape), np.float32)).permute(0, 2, 3, 1)
 
     def _fill(self) -> None:
         for rows in self._blocks():
             observed = torch.from_numpy(self._labels.rows(self._shard.index[rows]) == POSITIVE)
             if self._classes is not None:
                 observed = observed.gather(1, self._classes[torch.from_numpy(rows)].long())
-            steps = 255 * observed.to(torch.uint8)[:, :, None, None].expand(-1, -1, self.size, self.size)
-            self._put(rows, steps.numpy())
+            steps = 255 * observed.to(torch.uint8)[:, None, None, :]
+            self._put(rows, steps.expand(-1, self.size, self.size, -1).contiguous())
 
     def _blocks(self) -> list[NDArray[np.int64]]:
-        starts = range(0, len(self._shard), _BLOCK)
-        return [np.arange(start, min(start + _BLOCK, len(self._shard))) for start in starts]
+        return _ranges(len(self._shard), _BLOCK)
 
-    def _get(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-        return self._values[torch.from_numpy(rows)].numpy() if self.disk is None else self.disk.read(rows)
+    def _pieces(self, count: int) -> list[NDArray[np.int64]]:
+        """A batch in parts whose numbers stay in the cache, and whose room is bounded."""
+        return _ranges(count, max(1, _PIECE // math.prod(self._shape[1:])))
 
-    def _put(self, rows: NDArray[np.int64], steps: NDArray[np.uint8]) -> None:
+    def _steps(self, rows: NDArray[np.int64]) -> Tensor:
+        """Heatmaps as floats from 0 to 255, until they are asked for again."""
+        return self._room.take("steps", (len(rows), *self._shape[1:])).copy_(self._get(rows))
+
+    def _get(self, rows: NDArray[np.int64]) -> Tensor:
+        if self.disk is not None:
+            return torch.from_numpy(self.disk.read(rows))
+        return self._values[torch.from_numpy(rows)]
+
+    def _put(self, rows: NDArray[np.int64], steps: Tensor) -> None:
         if self.disk is None:
-            self._values[torch.from_numpy(rows)] = torch.from_numpy(steps)
+            self._values[torch.from_numpy(rows)] = steps
         else:
-            self.disk.write(rows, steps)
+            self.disk.write(rows, steps.numpy())
+
+
+def _ranges(count: int, size: int) -> list[NDArray[np.int64]]:
+    return [np.arange(start, min(start + size, count)) for start in range(0, count, size)]

@@ -1,7 +1,8 @@
 """Bilinear resizing between a map of the whole image and a view of it, as small matrices.
 
 Resizing is linear and separable, so cutting a window out of a W×W map, mirroring it and resizing it to G×G is
-A H Bᵀ with one G×W matrix for each direction; a whole batch with different windows is then two products.
+A H Bᵀ with one G×W matrix for each direction; a whole batch with different windows is then two products. Classes lie
+innermost, so that both are products of matrices a row of which holds all classes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tagfill.contract import Geometry
+from tagfill.memory.room import Room
 
 
 @lru_cache(maxsize=4096)
@@ -53,15 +55,42 @@ def _matrices(kind: str, geometry: Geometry, size: int, grid: tuple[int, int]) -
     return torch.stack(down), torch.stack(across)
 
 
-def cut(maps: Tensor, geometry: Geometry, grid: tuple[int, int]) -> Tensor:
-    """What each view shows of its image's maps: B×L×W×W to B×L×G×G."""
-    down, across = _matrices("cut", geometry, maps.shape[-1], grid)
-    return down[:, None] @ maps @ across[:, None].transpose(-1, -2)
+def cut(
+    maps: Tensor, geometry: Geometry, grid: tuple[int, int], *, out: Tensor | None = None, room: Room | None = None
+) -> Tensor:
+    """What each view shows of its image's maps: B×W×W×L to B×G×G×L.
+
+    Args:
+        maps: B×W×W×L float32.
+        geometry: of the views.
+        grid: rows and columns of the result.
+        out: where it is written to, if not to new memory.
+        room: for what is computed in between.
+    """
+    down, across = _matrices("cut", geometry, maps.shape[1], grid)
+    return torch.matmul(across[:, None], _rows(down, maps, room or Room()), out=out)
 
 
-def paste(views: Tensor, geometry: Geometry, size: int) -> tuple[Tensor, Tensor]:
-    """The views' maps in the frame of their images: B×L×G×G to B×L×W×W, and a B×1×W×W mask of the part they show."""
-    down, across = _matrices("paste", geometry, size, (views.shape[-2], views.shape[-1]))
-    maps = down[:, None] @ views @ across[:, None].transpose(-1, -2)
-    visible = (down.sum(-1) > 0)[:, None, :, None] & (across.sum(-1) > 0)[:, None, None, :]
+def paste(views: Tensor, geometry: Geometry, size: int, *, room: Room | None = None) -> tuple[Tensor, Tensor]:
+    """The views' maps in the frame of their images, and a B×W×W×1 mask of the part that they show.
+
+    Args:
+        views: B×G×G×L float32.
+        geometry: of the views.
+        size: W.
+        room: for the result, B×W×W×L, which is overwritten when it is used again; zero outside of the window.
+    """
+    room = room or Room()
+    down, across = _matrices("paste", geometry, size, (views.shape[1], views.shape[2]))
+    maps = room.take("pasted", (len(views), size, size, views.shape[3]))
+    torch.matmul(across[:, None], _rows(down, views, room), out=maps)
+    visible = (down.sum(-1) > 0)[:, :, None, None] & (across.sum(-1) > 0)[:, None, :, None]
     return maps, visible
+
+
+def _rows(down: Tensor, maps: Tensor, room: Room) -> Tensor:
+    """Maps with other rows: B×H×W×L to B×H'×W×L."""
+    count, height, width, classes = maps.shape
+    resized = room.take("rows", (count, down.shape[1], width * classes))
+    torch.bmm(down, maps.reshape(count, height, width * classes), out=resized)
+    return resized.view(count, -1, width, classes)

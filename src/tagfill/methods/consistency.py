@@ -175,8 +175,9 @@ class SpatialConsistency(Stateless):
         kept = self._heatmaps.kept(batch.index)
         if kept is None:
             return maps, batch.labels
-        kept = kept.to(maps.device)
-        return maps.gather(1, kept[:, :, None, None].expand(-1, -1, *maps.shape[2:])), batch.labels.gather(1, kept)
+        kept, cells = kept.to(maps.device), maps.permute(0, 2, 3, 1)  # classes last, as heatmaps are
+        chosen = cells.gather(3, kept[:, None, None, :].expand(-1, *cells.shape[1:3], -1))
+        return chosen.permute(0, 3, 1, 2), batch.labels.gather(1, kept)
 
 
 def _check(name: str, distance: str, reduction: str) -> None:
