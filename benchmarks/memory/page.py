@@ -31,6 +31,8 @@ without a model, take turns; class maps are made in both kinds of steps.
 |---|---:|---:|---:|---:|---:|---:|---:|
 {chr(10).join(map(heatmaps, results["heatmaps"]))}
 
+{chr(10).join(map(pace, results["heatmaps"]))}
+
 Anonymous memory is what the process takes beyond the interpreter, its imports and the features, at its peak: at most
 {worst:.0f} MB, {verdict} the limit of {LIMIT_MB} MB. The file itself is in the page cache as far as there is room.
 
@@ -54,6 +56,17 @@ the square of the number of images. "Temperatures" is what a step of 64 images p
 |---|---:|---:|---:|---:|---:|
 {chr(10).join(map(setup, results["setup"]))}
 """
+
+
+def pace(case: dict[str, Any]) -> str:
+    """Whether heatmaps keep up with training, in a sentence."""
+    rate = case["samples_per_second"]
+    longer, served = rate["without"] / rate["with"], rate["alone"] / rate["without"]
+    found = "they keep up with training" if served >= 1 else "they do not keep up with training"
+    return (
+        f"At W={case['size']} a step with heatmaps takes {longer:.2f} times as long as one without. Alone they serve "
+        f"{served:.2f} times the images that training without them goes through: {found}."
+    )
 
 
 def heatmaps(case: dict[str, Any]) -> str:
