@@ -9,6 +9,9 @@ number of present labels an image. The table has its own optimiser, a dense Adam
 rate as published, and is dropped after training. A stage that takes the memory of the one before over begins with its
 probabilities (LinearInit).
 
+With many classes the table may keep k estimates an image (`memory/estimates.py`): the rest, once the image was visited,
+stands at q = 1e-5, in what the classifier is taught and in the count of both halves.
+
 Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021. As in their code the positive term is
 divided by B·L (w = 1); logarithms are exact unless `eps` is set (1e-5 in their code).
 """
@@ -34,6 +37,7 @@ class Role(Stateless):
         optimizer: of the table.
         lr_multiplier: learning rate of the table over that of the classifier.
         positive_term: "mean" over entries (w = 1), or "batchmean", over images alone (w = L).
+        classes_per_image: keep the estimates of so many classes an image, the rest as absent; None keeps all.
         eps: added to probabilities inside logarithms.
     """
 
@@ -47,12 +51,14 @@ class Role(Stateless):
         optimizer: Literal["dense_adam", "sparse_adam", "sgd"] = "dense_adam",
         lr_multiplier: float = 10.0,
         positive_term: Literal["mean", "batchmean"] = "mean",
+        classes_per_image: int | None = None,
         eps: float = 0.0,
     ) -> None:
         self._given = expected
         self._optimizer = optimizer
         self._lr_multiplier = lr_multiplier
         self._positive_term = positive_term
+        self._classes_per_image = classes_per_image
         self._eps = eps
 
     def setup(self, task: Task) -> None:
@@ -63,7 +69,7 @@ class Role(Stateless):
             "positive_weight": len(task.classes) if self._positive_term == "batchmean" else 1.0,
             "eps": self._eps,
         }
-        self._estimates = task.memory.estimates(optimizer=self._optimizer)
+        self._estimates = task.memory.estimates(optimizer=self._optimizer, classes_per_image=self._classes_per_image)
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """Both halves; only the classifier's has a gradient here."""
@@ -79,6 +85,7 @@ class Role(Stateless):
         with torch.enable_grad():
             value = 0.5 * self._half(estimates, prediction.logits, batch.labels)
         (gradient,) = torch.autograd.grad(value, estimates)
+        self._estimates.keep(batch.index, prediction.logits)
         self._estimates.step(batch.index, gradient, self._lr_multiplier * self._task.lr)
 
     def _half(self, student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
