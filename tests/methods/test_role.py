@@ -62,6 +62,30 @@ def test_observing_works_where_gradients_are_off():
     assert not torch.equal(task.memory.estimates().values, before)
 
 
+def test_what_is_observed_counts_and_not_what_the_loss_was_asked_for():
+    """A loss of other predictions in between changes nothing about the table's step."""
+    tables = []
+    for asked in (Prediction(-torch.ones(6, 3)), None):
+        task, method = started()
+        if asked is not None:
+            method.loss(batch_of(EVERYBODY), asked)
+        method.observe(batch_of(EVERYBODY), Prediction(torch.ones(6, 3)))
+        tables.append(task.memory.estimates().values)
+    assert torch.equal(*tables)
+
+
+def test_the_loss_before_it_changes_nothing_about_a_step():
+    tables = []
+    for ask in (True, False):
+        task, method = started()
+        prediction = Prediction(torch.ones(6, 3))
+        if ask:
+            method.loss(batch_of(EVERYBODY), prediction)
+        method.observe(batch_of(EVERYBODY), prediction.detach())
+        tables.append(task.memory.estimates().values)
+    assert torch.equal(*tables)
+
+
 def test_the_expected_number_is_needed():
     with pytest.raises(
         TagfillError, match=r"'role' needs the expected number .*: set expected_positives or options\.role"

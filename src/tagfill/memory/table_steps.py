@@ -22,7 +22,7 @@ TableOptimizer = Literal["dense_adam", "sparse_adam", "sgd"]
 TABLES = {"dense_adam": 3, "sparse_adam": 3, "sgd": 1}  # the table itself, and its moments
 
 _BETA1, _BETA2, _EPS = 0.9, 0.999, 1e-8  # as everywhere in torch
-_BLOCK = 1 << 16  # entries
+_BLOCK = 1 << 15  # entries; four tables of as many fit into the cache of a core
 
 
 class TableSteps(Protocol):
@@ -65,26 +65,26 @@ class DenseAdam:
         self._values = values
         self._first, self._second = torch.zeros_like(values), torch.zeros_like(values)
         self._steps = 0
-        self._room = torch.empty(min(_BLOCK, values.numel()))  # for denominators; a new one each step would cost more
+        room = torch.empty(min(_BLOCK, values.numel()))  # for denominators; new memory each time would cost more
+        tables = (table.view(-1).split(_BLOCK) for table in (values, self._first, self._second))  # type: ignore[no-untyped-call]
+        self._blocks = [(x, m, v, room[: len(x)]) for x, m, v in zip(*tables, strict=True)]
         self._nothing = torch.zeros(())
 
     def step(self, rows: Tensor, gradient: Tensor, lr: float) -> None:
         """Step with a gradient (B×c) for these rows, which are all different, and zero for the others."""
         self._steps += 1
-        tables = (self._values, self._first, self._second)
-        visited, first, second = (table[rows] for table in tables)
-        self._move(visited, first, second, gradient, lr)
-        for block in zip(*(table.view(-1).split(_BLOCK) for table in tables), strict=True):
-            self._move(*block, None, lr)
-        for table, rest in zip(tables, (visited, first, second), strict=True):
-            table[rows] = rest
+        values, first, second = self._values[rows], self._first[rows], self._second[rows]
+        first.lerp_(gradient, 1 - _BETA1)
+        second.mul_(_BETA2).addcmul_(gradient, gradient, value=1 - _BETA2)
+        self._move(values, first, second, torch.empty_like(second), lr)
+        for block, slow, spread, room in self._blocks:
+            slow.lerp_(self._nothing, 1 - _BETA1)
+            spread.mul_(_BETA2)
+            self._move(block, slow, spread, room, lr)
+        self._values[rows], self._first[rows], self._second[rows] = values, first, second
 
-    def _move(self, values: Tensor, first: Tensor, second: Tensor, gradient: Tensor | None, lr: float) -> None:
-        first.lerp_(self._nothing if gradient is None else gradient, 1 - _BETA1)
-        second.mul_(_BETA2)
-        if gradient is not None:
-            second.addcmul_(gradient, gradient, value=1 - _BETA2)
-        room = self._room[: second.numel()].view_as(second) if second.numel() <= len(self._room) else None
+    def _move(self, values: Tensor, first: Tensor, second: Tensor, room: Tensor, lr: float) -> None:
+        """Move values by their moments, in place; room is overwritten."""
         denominator = torch.sqrt(second, out=room).div_((1 - _BETA2**self._steps) ** 0.5).add_(_EPS)
         values.addcdiv_(first, denominator, value=-lr / (1 - _BETA1**self._steps))
 

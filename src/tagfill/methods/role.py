@@ -60,6 +60,7 @@ class Role(Stateless):
         self._positive_term = positive_term
         self._classes_per_image = classes_per_image
         self._eps = eps
+        self._waiting: tuple[Tensor, Tensor, Tensor] | None = None  # logits, estimates, the table's half of the loss
 
     def setup(self, task: Task) -> None:
         """Ask for the table of estimates."""
@@ -72,21 +73,31 @@ class Role(Stateless):
         self._estimates = task.memory.estimates(optimizer=self._optimizer, classes_per_image=self._classes_per_image)
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
-        """Both halves; only the classifier's has a gradient here."""
-        estimates = self._estimates.read(batch.index).to(prediction.logits.device)
+        """Both halves; only the classifier's has a gradient here, and that of the table's waits for `observe`."""
+        logits = prediction.logits.detach()
+        estimates, taught = self._table_half(batch, logits)
+        self._waiting = logits, estimates, taught
         return {
-            "role": 0.5 * self._half(prediction.logits, estimates, batch.labels),
-            "estimates": 0.5 * self._half(estimates, prediction.logits.detach(), batch.labels),
+            "role": 0.5 * self._half(prediction.logits, estimates.detach(), batch.labels),
+            "estimates": taught.detach(),
         }
 
     def observe(self, batch: Batch, prediction: Prediction) -> None:
         """Step the table with the gradient of its half."""
-        estimates = self._estimates.read(batch.index).to(prediction.logits.device).requires_grad_()
-        with torch.enable_grad():
-            value = 0.5 * self._half(estimates, prediction.logits, batch.labels)
-        (gradient,) = torch.autograd.grad(value, estimates)
+        if self._waiting is not None and self._waiting[0].data_ptr() == prediction.logits.data_ptr():
+            _, estimates, taught = self._waiting
+        else:  # nobody asked for the loss of this prediction
+            estimates, taught = self._table_half(batch, prediction.logits)
+        (gradient,) = torch.autograd.grad(taught, estimates)
+        self._waiting = None
         self._estimates.keep(batch.index, prediction.logits)
         self._estimates.step(batch.index, gradient, self._lr_multiplier * self._task.lr)
+
+    def _table_half(self, batch: Batch, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """The estimates of a batch, and ½ L'(q | f) with a gradient to them."""
+        estimates = self._estimates.read(batch.index).to(logits.device).requires_grad_()
+        with torch.enable_grad():
+            return estimates, 0.5 * self._half(estimates, logits, batch.labels)
 
     def _half(self, student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
         return losses.role_half(student, labels, teacher.sigmoid(), **self._options)
