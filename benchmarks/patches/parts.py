@@ -42,7 +42,9 @@ def causes(part: dict[str, Any]) -> str:
     return f"""
 ## Why CSL-P loses
 
-{made(part)} Points at {part["budget"]:g} %, {part["seeds"]} of the seeds above; SP and CSL-P are runs
+{made(part)}
+
+Points at {part["budget"]:g} %, {part["seeds"]} of the seeds above; SP and CSL-P are runs
 of the study, of which one was made again and {agreement(part["again"])}.
 
 With `cells: mean` the loss of a class in an image is divided by the number of its cells that count. A class with a
@@ -77,7 +79,9 @@ def kinds(part: dict[str, Any]) -> str:
     return f"""
 ## Boxes, all instances, other pseudo-labels
 
-{made(part)} At {part["budget"]:g} %, {part["seeds"]} of the seeds above, settings as above.
+{made(part)}
+
+At {part["budget"]:g} %, {part["seeds"]} of the seeds above, settings as above.
 
 | entry | means |
 |---|---|
@@ -104,18 +108,21 @@ def deit(part: dict[str, Any]) -> str:
     return f"""
 ## A transformer from random weights
 
-{made(part)} `deit_tiny_patch16_224` on scenes of {part["pixels"]} px, {part["pixels"] // 16}×{part["pixels"] // 16}
-cells, trained as a whole by `tagfill train` on {sizes["train"]} images with labels for {part["percent"]} % of the cost
-of all, {part["epochs"]} epochs of AdamW 5e-4 with a cosine, one seed; scored by `tagfill evaluate --localise` on
+{made(part)}
+
+`deit_tiny_patch16_224` on scenes of {part["pixels"]} px, {part["pixels"] // 16}×{part["pixels"] // 16} cells,
+trained as a whole by `tagfill train` on {sizes["train"]} images with labels for {part["percent"]} % of the cost of all,
+{part["epochs"]} epochs of AdamW 5e-4 with a cosine, one seed; scored by `tagfill evaluate --localise` on
 {sizes["test"]} test images. S are class maps (`--maps minmax`), A·S those times the attention of the class token
-(`--maps coupled`). The `linear` head reads the class token and has no maps.
+(`--maps coupled`). The `linear` head reads the class token and has no maps. mAP-loc is against boxes, then masks.
 
 | entry | loss, first and last epoch | mAP-cls | mAP-loc, S | mAP-loc, A·S | masks, S | masks, A·S |
 |---|---:|---:|---:|---:|---:|---:|
 {chr(10).join(rows)}
 
-This shows that the whole way works, not how good a transformer can be: it starts from random weights, sees
-{sizes["train"] * part["epochs"]:,} images in all, and one seed says nothing about small differences.
+This shows that the whole way works, not what a transformer can learn: it starts from random weights and sees
+{sizes["train"] * part["epochs"]:,} images in all. Losses fall, but no entry is far above the untrained network, whose
+mAP-cls is what guessing gets, and hardly any map is right. One seed says nothing about differences of this size.
 """
 
 
