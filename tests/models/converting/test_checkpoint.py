@@ -3,6 +3,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -36,6 +37,23 @@ def test_weights_are_found_below_a_key_without_their_prefix(tmp_path, key):
 def test_a_namespace_beside_the_weights_gives_the_settings(tmp_path):
     content = {"state_dict": {"w": torch.ones(2)}, "args": argparse.Namespace(nheads=8, amp=True)}
     assert read_checkpoint(saved(content, tmp_path)).settings == {"nheads": 8, "amp": True}
+
+
+@pytest.mark.parametrize("module", [b"numpy.core", b"numpy._core"], ids=["before NumPy 2", "since NumPy 2"])
+def test_numbers_of_numpy_beside_the_weights_are_passed_over(tmp_path, module):
+    """As training scripts save their best score."""
+    content = {
+        "state_dict": {"w": torch.ones(2)},
+        "best": np.float64(0.8),
+        "args": argparse.Namespace(n=np.int64(3), k=4),
+    }
+    torch.save(content, tmp_path / "w.pth", _use_new_zipfile_serialization=False)
+    written = (tmp_path / "w.pth").read_bytes()
+    assert b"numpy._core.multiarray" in written
+    (tmp_path / "w.pth").write_bytes(written.replace(b"numpy._core", module))
+    checkpoint = read_checkpoint(tmp_path / "w.pth")
+    assert checkpoint.weights["w"].tolist() == [1, 1]
+    assert checkpoint.settings == {"k": 4}
 
 
 def test_nothing_in_a_file_is_executed(tmp_path):
