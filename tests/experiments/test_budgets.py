@@ -14,10 +14,8 @@ import pyarrow.compute as pc
 import pytest
 from PIL import Image
 from safetensors.torch import save_file
-from typer.testing import CliRunner
 
 import tagfill
-from tagfill.cli.app import app
 from tagfill.errors import TagfillError
 from tagfill.experiments import Plan, Study
 from tagfill.experiments.budgets import figure, maps
@@ -121,23 +119,6 @@ def test_a_study_on_cached_features_does_without_images_and_maps(
 
     assert study_of(material, PLAN, out) == study
     assert not (out / "maps.png").exists()
-
-
-@pytest.mark.long
-def test_a_study_on_images_is_the_same_in_two_processes(material: dict[str, Any], tmp_path: Path) -> None:
-    settings = [f"backbone={BACKBONE['backbone']}", "pretrained=false", "image_size=64", "train=all"]
-    flags = ["--budgets", "60", "--kinds", "I,SP", "--seeds", "1", "--epochs", "1", "--quiet", "--json"]
-    flags += [word for setting in settings for word in ("--set", setting)]
-    told = []
-    for jobs in ("1", "2"):
-        out = tmp_path / jobs
-        done = CliRunner().invoke(app, ["budget", str(material["dataset"]), *flags, "--jobs", jobs, "--out", str(out)])
-        assert done.exit_code == 0, done.output
-        told.append(json.loads(done.stdout))
-        assert size_of(out / "maps.png") > (4 * 224, 224)
-
-    assert told[0] == told[1]
-    assert [finding["kind"] for finding in told[0]["findings"]] == ["I", "SP"]
 
 
 @pytest.mark.parametrize(
