@@ -1,4 +1,4 @@
-"""No file tells on which machine it was written."""
+"""No file tells on which machine it was written, or keeps what a merge left in it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ HOSTS = ("pypi.org", "pythonhosted.org", "pypi.python.org", "download.pytorch.or
 # A slash before one of the folders, unless the slash itself belongs to a longer path or an address.
 MACHINE_PATH = re.compile(rf"(?<![\w.\-}}>])/(?:{'|'.join(FOLDERS)})/")
 REGISTRY = re.compile("|".join(map(re.escape, HOSTS)) + r"|--(?:extra-)?index-url|--find-links")
+
+CONFLICT = re.compile(r"^(?:<{7} |>{7} |\|{7} |={7}$)")
 
 
 def files() -> Iterator[Path]:
@@ -60,3 +62,8 @@ def test_no_path_of_a_machine():
 
 def test_no_package_registry():
     assert mentions(REGISTRY) == []
+
+
+def test_no_marker_of_a_merge_conflict():
+    assert [line for line in ("<" * 7 + " HEAD", "=" * 7, ">" * 7 + " main") if not CONFLICT.search(line)] == []
+    assert mentions(CONFLICT) == []
