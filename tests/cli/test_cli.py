@@ -81,6 +81,12 @@ def test_path_from_scenes_to_a_score(scenes: Path, tmp_path: Path, call: Call, m
     assert scored.returncode == 0, scored.stderr
     assert json.loads(scored.stdout)["mAP"] == pytest.approx(result["val_mAP"], abs=0.5)
 
+    shown = call(*("evaluate", "run", "single", "--features", "cache", "--ceiling", "run", "--csv", "out/classes.csv"))
+    assert shown.returncode == 0, shown.stderr
+    for part in ("ceiling AP", "mAP", "(95%: ", "thresholds saved with the model", "P@3", "calibration error"):
+        assert part in shown.stdout
+    assert (tmp_path / "out" / "classes.csv").read_text().startswith("class,AP,ceiling AP,loss,F1,")
+
 
 def test_inputs_need_not_be_square(scenes: Path, tmp_path: Path, call: Call) -> None:
     small = ["--backbone", "test_efficientnet", "--pretrained", "none"]

@@ -2,6 +2,8 @@
 
 Example: `tagfill evaluate runs/en-scl scenes --split test`
 
+Example: `tagfill evaluate runs/en-scl scenes --ceiling runs/full --csv classes.csv`
+
 Example: `tagfill evaluate runs/points scenes --localise --json`
 
 Example: `tagfill evaluate runs/an scenes --boost 5`
@@ -10,12 +12,18 @@ Example: `tagfill evaluate runs/an scenes --boost 5`
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tagfill.cli import options, terminal
 from tagfill.errors import TagfillError
+
+if TYPE_CHECKING:
+    from tagfill.training import Evaluation
+
+AFFORDABLE = 10_000_000
+"""Entries of images and classes up to which the interval of mAP takes less than a minute, and is made unasked."""
 
 
 def evaluate(
@@ -23,6 +31,23 @@ def evaluate(
     dataset: Annotated[Path, typer.Argument(help="A dataset folder with the same classes.")],
     split: Annotated[str, typer.Option(help="The split to score.")] = "test",
     features: Annotated[Path | None, typer.Option(help="Use this feature cache instead of images.")] = None,
+    ceiling: Annotated[
+        Path | None,
+        typer.Option(help="A run to hold this one against, as one of complete labels; sorts classes by their loss."),
+    ] = None,
+    definition: Annotated[
+        str, typer.Option(help="Of average precision: `step` (scikit-learn's), `rank`, `voc12` or `voc07`.")
+    ] = "step",
+    empty: Annotated[
+        str, typer.Option(help="A class without known positives: `skip` it in the mean, or count it `zero`.")
+    ] = "skip",
+    bootstrap: Annotated[
+        int | None,
+        typer.Option(min=0, help="Resamples for the interval of mAP, 0 for none; 1000 unless the split is huge."),
+    ] = None,
+    groups: Annotated[
+        int | None, typer.Option(min=1, help="Also means of so many groups of classes, rarest in training first.")
+    ] = None,
     localise: Annotated[
         bool, typer.Option("--localise", help="Also score class maps against masks and boxes (mAP-loc).")
     ] = False,
@@ -31,43 +56,96 @@ def evaluate(
     ] = "minmax",
     boost: options.Boost = None,
     no_boost: Annotated[bool, typer.Option("--no-boost", help="Evaluate without the boost of the model.")] = False,
+    seed: options.Seed = 0,
     workers: options.Workers = 0,
+    csv: Annotated[Path | None, typer.Option(help="Write the table of classes into this CSV file.")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Evaluate."""
-    import numpy as np
-
     from tagfill import training
     from tagfill.annotations import Dataset
+    from tagfill.files import replacing
 
     if boost and no_boost:
         raise TagfillError("--boost and --no-boost exclude each other; give one of them.")
     boosting = {"boost": 1.0} if no_boost else options.boost(boost) if boost else {}
+    data = Dataset.open(dataset)
+    if bootstrap is None:
+        affordable = len(data.split(split)) * len(data.classes) <= AFFORDABLE
+        bootstrap = 1000 if affordable and (definition, empty) == ("step", "skip") else 0
     result = training.evaluate(
         run,
-        Dataset.open(dataset),
+        data,
         split=split,
         features=features,
         workers=workers,
         localise=maps if localise else None,
+        definition=definition,  # type: ignore[arg-type]  # checked there
+        empty=empty,  # type: ignore[arg-type]
+        ceiling=ceiling,
+        bootstrap=bootstrap,
+        groups=groups,
+        seed=seed,
         **boosting,
     )
+    if csv is not None:
+        csv.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(csv) as file:
+            file.write(result.to_csv().encode())
     if as_json:
         terminal.show_json(result.to_json())
         return
-    order = np.argsort(result.average_precision)
-    rows = [
-        [result.classes[c], f"{100 * result.average_precision[c]:.2f}", f"{result.known[c]:,}"]
-        for c in order
-        if not np.isnan(result.average_precision[c])
+    _show(result)
+
+
+def _show(result: Evaluation) -> None:
+    """Tables of classes and of confusions, and the means."""
+    rows = [[_cell(name, value) for name, value in zip(result.columns(), row, strict=True)] for row in result.rows()]
+    terminal.show_table(f"{result.split}: {result.images:,} images, worst class first", result.columns(), rows)
+    if result.confusions:
+        confused = [
+            [result.classes[one.predicted], result.classes[one.shown], f"{one.together:,}", f"{one.expected:.1f}"]
+            for one in result.confusions
+        ]
+        columns = ["called present", "shown instead", "images", "by chance"]
+        terminal.show_table("Called present where another class is shown", columns, confused)
+    for line in _lines(result):
+        terminal.show(line)
+
+
+def _lines(result: Evaluation) -> list[str]:
+    interval, counts = result.interval, result.counts
+    within = "" if interval is None else f" ({interval.level:.0%}: {_percent(interval.low)}–{_percent(interval.high)})"
+    against = "" if result.ceiling is None else f", ceiling {_percent(result.ceiling_mean)}"
+    best = ", ".join(f"P@{k} {_percent(at.precision)} R@{k} {_percent(at.recall)}" for k, at in result.at_k.items())
+    lines = [
+        f"mAP {_percent(result.mean)}{within}{against}",
+        f"mF1 {_percent(counts.mean_f1)}, CF1 {_percent(counts.class_f1)}, OF1 {_percent(counts.overall_f1)}; "
+        f"thresholds {result.thresholds_from}",
+        f"top-1 {_percent(result.top_1)}, {best}",
+        f"calibration error {_percent(result.calibration_error)}",
+        "mAP by number of labels: "
+        + ", ".join(f"{name} {_percent(value)}" for name, (value, images) in result.by_label_count.items() if images),
     ]
-    columns = ["class", "AP", "known labels"]
+    if result.groups is not None:
+        means = enumerate(result.groups.tolist(), start=1)
+        lines.append("mAP of groups, rarest first: " + ", ".join(f"G{at} {_percent(value)}" for at, value in means))
     if result.localised is not None:
-        columns.insert(2, "AP-loc")
-        placed = dict(zip(result.classes, result.localised.average_precision.mean(1), strict=True))
-        for row in rows:
-            row.insert(2, "–" if np.isnan(placed[row[0]]) else f"{100 * placed[row[0]]:.2f}")
-    terminal.show_table(f"{split}: {result.images:,} images", columns, rows)
-    terminal.show(f"mAP {100 * result.mean:.2f}")
-    if result.localised is not None:
-        terminal.show(f"mAP-loc {100 * result.localised.mean:.2f}")
+        lines.append(f"mAP-loc {_percent(result.localised.mean)}")
+    if empty := int((result.positives == 0).sum()):
+        lines.append(f"{empty:,} classes have no known positive and no AP; their rule is {result.empty}")
+    if result.unknown:
+        lines.append(f"{result.unknown:,} of {result.images * len(result.classes):,} entries are unknown and left out")
+    return lines
+
+
+def _cell(column: str, value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return value
+    return f"{value:.3f}" if column == "threshold" else f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
+
+
+def _percent(value: float) -> str:
+    return "–" if value != value else f"{100 * value:.2f}"

@@ -29,6 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from tagfill.metrics.arrays import NEGATIVE, POSITIVE, UNKNOWN, checked, class_blocks
 
 Definition = Literal["step", "rank", "voc12", "voc07"]
+Empty = Literal["skip", "zero"]
 
 
 def average_precision(scores: ArrayLike, labels: ArrayLike, *, definition: Definition = "step") -> NDArray[np.float64]:
@@ -69,7 +70,7 @@ def mean_average_precision(
     scores: ArrayLike,
     labels: ArrayLike,
     *,
-    empty: Literal["skip", "zero"] = "skip",
+    empty: Empty = "skip",
     definition: Definition = "step",
 ) -> float:
     """Mean of the classes' average precision, as a fraction in 0…1.

@@ -16,6 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from tagfill.metrics.arrays import POSITIVE, UNKNOWN
 
+_ENTRIES_AT_ONCE = 1 << 20
+
 
 @dataclass(frozen=True)
 class Reliability:
@@ -52,16 +54,20 @@ def reliability(probabilities: ArrayLike, labels: ArrayLike, *, bins: int = 15) 
         >>> round(reliability([0.9, 0.8, 0.2], [1, 0, 0], bins=2).error, 4)
         0.3
     """
-    probabilities, labels = np.asarray(probabilities, dtype=np.float64), np.asarray(labels)
+    probabilities, labels = np.asarray(probabilities), np.asarray(labels)
     if probabilities.shape != labels.shape:
         raise ValueError(f"Probabilities {probabilities.shape} and labels {labels.shape} must have one shape.")
     if not ((probabilities >= 0) & (probabilities <= 1)).all():
         raise ValueError("Calibration is about probabilities in [0, 1]; apply the sigmoid to logits first.")
-    known = labels != UNKNOWN
-    values, positive = probabilities[known], labels[known] == POSITIVE
-    place = np.minimum((values * bins).astype(np.int64), bins - 1)
-    count = np.bincount(place, minlength=bins)
-    sums = (np.bincount(place, weights=weights, minlength=bins) for weights in (values, positive))
+    count, sums = np.zeros(bins, np.int64), np.zeros((2, bins))
+    flat, known = probabilities.ravel(), labels.ravel() != UNKNOWN
+    for start in range(0, flat.size, _ENTRIES_AT_ONCE):  # so that scores are not copied whole
+        part = slice(start, start + _ENTRIES_AT_ONCE)
+        values = flat[part][known[part]].astype(np.float64)
+        positive = labels.ravel()[part][known[part]] == POSITIVE
+        place = np.minimum((values * bins).astype(np.int64), bins - 1)
+        count += np.bincount(place, minlength=bins)
+        sums += [np.bincount(place, weights=weights, minlength=bins) for weights in (values, positive)]
     predicted, present = (np.divide(s, count, out=np.full(bins, np.nan), where=count > 0) for s in sums)
     return Reliability(count, predicted, present)
 

@@ -64,6 +64,16 @@ class Counts:
         return _share(2 * self.hits, 2 * self.hits + self.false + self.missed, self.hits + self.missed > 0)
 
     @property
+    def precision(self) -> NDArray[np.float64]:
+        """Precision of each class, NaN where it is not predicted on an image that is known."""
+        return _share(self.hits, self.hits + self.false, self.hits + self.false > 0)
+
+    @property
+    def recall(self) -> NDArray[np.float64]:
+        """Recall of each class, NaN where nothing is known to be present."""
+        return _share(self.hits, self.hits + self.missed, self.hits + self.missed > 0)
+
+    @property
     def mean_f1(self) -> float:
         """Mean F1 over the classes that have one (mF1)."""
         values = self.f1[~np.isnan(self.f1)]

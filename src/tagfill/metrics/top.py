@@ -7,11 +7,15 @@ left out of the image's ranking.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tagfill.metrics.arrays import POSITIVE, UNKNOWN, checked
+from tagfill.metrics.average_precision import Definition, mean_average_precision
+
+_IMAGES_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
@@ -48,10 +52,14 @@ def at_k(scores: ArrayLike, labels: ArrayLike, k: int) -> AtK:
     counted = present.any(axis=1)
     if not counted.any():
         return AtK(float("nan"), float("nan"), 0)
-    known = np.where(labels == UNKNOWN, -np.inf, scores.astype(np.float64))[counted]
-    best = np.argsort(-known, axis=1, kind="stable")[:, :k]
-    hits = np.take_along_axis(present[counted], best, axis=1).sum(axis=1)
-    return AtK(float(np.mean(hits / k)), float(np.mean(hits / present[counted].sum(axis=1))), int(counted.sum()))
+    images = np.flatnonzero(counted)
+    hits = np.empty(len(images), dtype=np.int64)
+    for start in range(0, len(images), _IMAGES_AT_ONCE):  # so that scores are not copied whole
+        rows = images[start : start + _IMAGES_AT_ONCE]
+        known = np.where(labels[rows] == UNKNOWN, -np.inf, scores[rows].astype(np.float64))
+        best = np.argsort(-known, axis=1, kind="stable")[:, :k]
+        hits[start : start + _IMAGES_AT_ONCE] = np.take_along_axis(present[rows], best, axis=1).sum(axis=1)
+    return AtK(float(np.mean(hits / k)), float(np.mean(hits / present[images].sum(axis=1))), len(images))
 
 
 def top_1(scores: ArrayLike, labels: ArrayLike) -> float:
@@ -83,3 +91,22 @@ def by_label_count(labels: ArrayLike, most: int = 4) -> dict[str, NDArray[np.int
     count = (np.asarray(labels) == POSITIVE).sum(axis=1)
     exact = {str(number): np.flatnonzero(count == number) for number in range(1, most)}
     return {**exact, f"≥{most}": np.flatnonzero(count >= most)}
+
+
+def mean_average_precision_by_label_count(
+    scores: ArrayLike, labels: ArrayLike, most: int = 4, *, definition: Definition = "step"
+) -> dict[str, tuple[float, int]]:
+    """MAP over the images with 1, 2, …, `most` or more present labels, and how many images that are.
+
+    A class without a positive among those images is left out of their mean. With the label sets of ReaL this is ReaL
+    mAP by label count.
+
+    Example:
+        >>> scores, labels = [[0.9, 0.1], [0.8, 0.7], [0.3, 0.6]], [[1, 0], [1, 1], [1, 0]]
+        >>> mean_average_precision_by_label_count(scores, labels, most=2)
+        {'1': (1.0, 2), '≥2': (1.0, 1)}
+    """
+    scores, labels = checked(scores, labels)
+    groups = by_label_count(labels, most).items()
+    of = partial(mean_average_precision, definition=definition)
+    return {name: (of(scores[rows], labels[rows]), len(rows)) for name, rows in groups}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import get_args
 
 import numpy as np
 import torch
@@ -13,52 +13,33 @@ from numpy.typing import NDArray
 
 from tagfill.annotations import Dataset
 from tagfill.contract import Batch, Prediction, Ranks
-from tagfill.metrics import Gathered, Localisation, Localised, Predictions, average_precision
+from tagfill.errors import TagfillError, one_of
+from tagfill.metrics import (
+    Definition,
+    Empty,
+    Gathered,
+    Localisation,
+    Predictions,
+    at_k,
+    average_precision,
+    best_thresholds,
+    bootstrap_interval,
+    confusions,
+    count,
+    expected_calibration_error,
+    group_means,
+    mean_average_precision_by_label_count,
+    top_1,
+)
 from tagfill.training import localising
 from tagfill.training.folder import Run
+from tagfill.training.scored import Evaluation
 from tagfill.training.trained import Trained
 
+BEST = (1, 3, 5)
+"""The k of precision and recall of the best k classes."""
 
-@dataclass(frozen=True)
-class Evaluation:
-    """How well a model ranks the images of a split.
-
-    Attributes:
-        split: that was scored.
-        classes: names.
-        average_precision: of each class in 0…1, NaN where no image is known to show it.
-        images: number of images scored.
-        known: number of known labels of each class.
-        localised: how well class maps find the classes, where that was asked for.
-    """
-
-    split: str
-    classes: tuple[str, ...]
-    average_precision: NDArray[np.float64]
-    images: int
-    known: NDArray[np.int64]
-    localised: Localised | None = None
-
-    @property
-    def mean(self) -> float:
-        """Mean average precision over the classes that have one, in 0…1."""
-        return float(np.nanmean(self.average_precision))
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain values, with mAP in percent."""
-        rows = zip(self.classes, self.average_precision.tolist(), self.known.tolist(), strict=True)
-        found: dict[str, Any] = {
-            "split": self.split,
-            "images": self.images,
-            "mAP": 100 * self.mean,
-            "classes": [{"class": c, "AP": None if np.isnan(ap) else 100 * ap, "known": n} for c, ap, n in rows],
-        }
-        if self.localised is not None:
-            found["mAP_loc"] = 100 * self.localised.mean
-            found["mAP_loc_at"] = {str(at): 100 * value for at, value in self.localised.means().items()}
-            for row, value in zip(found["classes"], self.localised.average_precision.mean(1).tolist(), strict=True):
-                row["AP_loc"] = None if np.isnan(value) else 100 * value
-        return found
+DEFAULT_THRESHOLD = 0.5
 
 
 def gather(passes: Iterator[tuple[Batch, Prediction]], ranks: Ranks, width: int) -> Gathered:
@@ -84,14 +65,48 @@ def share(size: int, ranks: Ranks) -> NDArray[np.int64]:
     return np.arange(ranks.rank, size, ranks.world)
 
 
-def summarise(gathered: Gathered, split: str, classes: tuple[str, ...]) -> Evaluation:
-    """Average precision of what was gathered."""
+def probabilities(logits: NDArray[np.floating]) -> NDArray[np.float32]:
+    """What logits say as probabilities, in single precision, as predictions give them.
+
+    >>> probabilities(np.array([[0.0, 100.0]]))
+    array([[0.5, 1. ]], dtype=float32)
+    """
+    return np.asarray(torch.from_numpy(np.asarray(logits, dtype=np.float32)).sigmoid().numpy())
+
+
+def choose_thresholds(gathered: Gathered) -> NDArray[np.float64]:
+    """Of each class the probability with the best F1 on what was gathered; 0.5 for a class that it does not show."""
+    return best_thresholds(probabilities(gathered.scores), gathered.labels, default=DEFAULT_THRESHOLD)
+
+
+def summarise(
+    gathered: Gathered,
+    split: str,
+    classes: tuple[str, ...],
+    thresholds: tuple[NDArray[np.float64], str],
+    definition: Definition,
+    empty: Empty,
+) -> Evaluation:
+    """All that is measured without being asked for."""
+    scores, labels = gathered.scores, gathered.labels
+    shares, (limits, origin) = probabilities(scores), thresholds
     return Evaluation(
         split,
         classes,
-        average_precision(gathered.scores, gathered.labels),
+        average_precision(scores, labels, definition=definition),
         len(gathered.index),
-        (gathered.labels >= 0).sum(0),
+        (labels >= 0).sum(0),
+        (labels == 1).sum(0),
+        limits,
+        origin,
+        count(shares, labels, limits),
+        {k: at_k(scores, labels, k) for k in BEST if k <= len(classes)},
+        top_1(scores, labels),
+        expected_calibration_error(shares, labels),
+        mean_average_precision_by_label_count(scores, labels, definition=definition),
+        definition,
+        empty,
+        confusions(shares >= limits, labels),
     )
 
 
@@ -105,6 +120,12 @@ def evaluate(
     localise: str | None = None,
     boost: float | None = None,
     boost_from: float | None = None,
+    definition: Definition = "step",
+    empty: Empty = "skip",
+    ceiling: Run | str | Path | None = None,
+    bootstrap: int = 0,
+    groups: int | None = None,
+    seed: int = 0,
 ) -> Evaluation:
     """Score a trained model on a split.
 
@@ -117,11 +138,24 @@ def evaluate(
         localise: also score class maps (mAP-loc): scaled by `minmax`, by `sigmoid`, or `coupled` with attention.
         boost: α of BoostLU in place of what the model was trained with; 1 is none.
         boost_from: β likewise.
+        definition: of average precision: `step`, `rank`, `voc12` or `voc07`, see `tagfill.metrics.average_precision`.
+        empty: what a class of which no positive is known counts in the mean: nothing (`skip`) or `zero`.
+        ceiling: a run or model to hold this one against, such as one trained on complete labels.
+        bootstrap: resamples of the images for an interval of mAP, for `step` and `skip` alone; 0 makes none.
+        groups: also the mean of so many groups of classes, by how often each is annotated in training.
+        seed: of the resamples.
 
     Example:
         >>> tagfill.evaluate("runs/photos", data, split="test").mean  # doctest: +SKIP
         0.78
     """
+    width = len(dataset.classes)
+    if groups is not None and not 1 <= groups <= width:
+        raise TagfillError(f"{width} classes do not make {groups} groups; give between 1 and {width}.")
+    one_of("definition", definition, get_args(Definition))
+    one_of("empty", empty, get_args(Empty))
+    if bootstrap and (definition, empty) != ("step", "skip"):
+        raise TagfillError("The interval is that of mAP by step and skip; leave out bootstrap with other definitions.")
     trained = Trained.open(
         run,
         dataset,
@@ -131,11 +165,36 @@ def evaluate(
         boost=boost,
         boost_from=boost_from,
     )
-    width = len(dataset.classes)
-    if localise is None:
-        return summarise(gather(trained.predict(split), Ranks(), width), split, dataset.classes)
-    places, found = localising.places(dataset, split), Localisation(width)
-    passes = trained.predict(split, maps=True, attention=localise == "coupled")
-    watched = localising.watch(passes, places, found, maps=localise)
-    scored = summarise(gather(watched, Ranks(), width), split, dataset.classes)
-    return replace(scored, localised=found.compute())
+    better = None if ceiling is None else Trained.open(ceiling, dataset, features=features, workers=workers)
+    thresholds = _thresholds(trained, changed=boost is not None or boost_from is not None)
+    passes = trained.predict(split, maps=localise is not None, attention=localise == "coupled")
+    found: Localisation | None = None
+    if localise is not None:
+        found = Localisation(width)
+        passes = localising.watch(passes, localising.places(dataset, split), found, maps=localise)
+    gathered = gather(passes, Ranks(), width)
+    scored = summarise(gathered, split, dataset.classes, thresholds, definition, empty)
+    if found is not None:
+        scored = replace(scored, localised=found.compute())
+    if better is not None:
+        best = gather(better.predict(split), Ranks(), width)
+        scored = replace(scored, ceiling=average_precision(best.scores, best.labels, definition=definition))
+    if bootstrap:
+        interval = bootstrap_interval(gathered.scores, gathered.labels, resamples=bootstrap, seed=seed)
+        scored = replace(scored, interval=interval)
+    if groups is not None:
+        annotations = dataset.labels("train").known
+        scored = replace(scored, groups=group_means(scored.average_precision, annotations, groups=groups))
+    return scored
+
+
+def _thresholds(trained: Trained, *, changed: bool) -> tuple[NDArray[np.float64], str]:
+    """Those that were saved with the model, if its scores are still the same; else chosen anew on validation."""
+    if trained.model.thresholds is not None and not changed:
+        return np.array(trained.model.thresholds), "saved with the model, chosen on validation"
+    width = len(trained.dataset.classes)
+    if "val" in trained.dataset.splits:
+        gathered = gather(trained.predict("val"), Ranks(), width)
+        if (gathered.labels == 1).any():
+            return choose_thresholds(gathered), "chosen on val, now"
+    return np.full(width, DEFAULT_THRESHOLD), "0.5, for lack of validation"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 
+from tagfill.metrics import Gathered, mean_average_precision
 from tagfill.progress import Bar, Progress
 from tagfill.training import reporting, saving
 from tagfill.training.checkpoints import Checkpoint, below
-from tagfill.training.evaluation import Evaluation, gather, summarise
+from tagfill.training.evaluation import gather
 from tagfill.training.interruption import Interruption
 from tagfill.training.saving import Saving
 from tagfill.training.setting import Setting
@@ -111,11 +112,12 @@ class Trainer:
         setting.devices.share_buffers(active.module)
         losses = self._totals.means(setting.devices.ranks)
         decisions = add_up(setting.devices.gather_json(self._totals.decisions))
-        validation = self._validate(active)
-        score = validation.mean if validation is not None and setting.recipe.select == "mAP" else float(epoch)
+        gathered = self._validate(active)
+        validation = None if gathered is None else mean_average_precision(gathered.scores, gathered.labels)
+        score = validation if validation is not None and setting.recipe.select == "mAP" else float(epoch)
         better = standing.judge(active.number, epoch, score, stage.stopping)
         if better:
-            active.keep_best(setting)
+            active.keep_best(setting, gathered)
         ended = reporting.Epoch(
             stage=stage.name,
             number=epoch,
@@ -124,7 +126,7 @@ class Trainer:
             lr=active.task.lr,
             losses=losses,
             decisions=decisions,
-            val_map=None if validation is None else 100 * validation.mean,
+            val_map=None if validation is None else 100 * validation,
             best=better,
             seconds=seconds,
             images=visits,
@@ -133,14 +135,14 @@ class Trainer:
             reporting.write_down(setting.run, self._events, ended)
         reporting.show(self._progress, ended, ended=standing.done)
 
-    def _validate(self, active: ActiveStage) -> Evaluation | None:
+    def _validate(self, active: ActiveStage) -> Gathered | None:
         dataset = self._setting.dataset
         if "val" not in dataset.splits:
             return None
         gathered = gather(active.task.predict("val"), self._setting.devices.ranks, len(dataset.classes))
         if self._setting.recipe.val_labels == "observed":
             gathered.labels[:] = observed_labels(dataset, "val")[gathered.index]
-        return summarise(gathered, "val", dataset.classes)
+        return gathered
 
     def _due(self, step: int, *, between_epochs: bool = False) -> bool:
         """Whether to save after a step; between epochs a tenth of the time since the last save will do."""

@@ -15,11 +15,12 @@ from tagfill.contract import Method, Task
 from tagfill.errors import TagfillError
 from tagfill.loading import FeatureCache, Sampler, Source
 from tagfill.memory import Memory
+from tagfill.metrics import Gathered
 from tagfill.models import Classifier, create
 from tagfill.training import checkpoints, inputs, keepsake, optimizers, oracle
 from tagfill.training.averaging import WeightAverage
 from tagfill.training.checkpoints import Checkpoint, below
-from tagfill.training.evaluation import share
+from tagfill.training.evaluation import choose_thresholds, share
 from tagfill.training.passes import predict
 from tagfill.training.recipe import Stage
 from tagfill.training.remembering import keepsake_folder, open_memory
@@ -62,10 +63,17 @@ class ActiveStage:
         """The parts that a batch is worked off in, of nearly the same size."""
         return [batch] if self.stage.accumulate == 1 else np.array_split(batch, min(self.stage.accumulate, len(batch)))
 
-    def keep_best(self, setting: Setting) -> None:
-        """This epoch is the best so far: keep its model, and its memory if the next stage starts from it."""
+    def keep_best(self, setting: Setting, validated: Gathered | None) -> None:
+        """This epoch is the best so far: keep its model, and its memory if the next stage starts from it.
+
+        Args:
+            setting: of the run.
+            validated: what it predicts on validation, which chooses the thresholds that are saved with the model.
+        """
         if setting.devices.main:
-            self.deployed().save(setting.run.model_folder)
+            model = self.deployed()
+            model.thresholds = None if validated is None else tuple(choose_thresholds(validated).tolist())
+            model.save(setting.run.model_folder)
         following = setting.recipe.stages[self.number + 1 : self.number + 2]
         if following and following[0].start.memory == "best":
             keepsake.keep(self.memory, keepsake_folder(setting))

@@ -1,0 +1,171 @@
+"""An evaluation against scikit-learn on the same predictions, and where its parts come from."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sklearn.metrics import average_precision_score, f1_score, precision_score
+
+import tagfill
+from tagfill.contract import Ranks
+from tagfill.errors import TagfillError
+from tagfill.metrics import Gathered, best_thresholds, bootstrap_interval, group_means, mean_average_precision
+from tagfill.models import Classifier
+from tagfill.training import Evaluation, Run, evaluate
+from tagfill.training.evaluation import gather, probabilities
+from tagfill.training.trained import Trained
+
+from .conftest import Material
+
+
+@pytest.fixture(scope="module")
+def runs(material: Material, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    folder = tmp_path_factory.mktemp("runs")
+    common = {"features": material.cache, "epochs": 2, "lr": 1e-2, **material.settings}
+    return {
+        "partial": tagfill.train(material.single, method="an", out=folder / "partial", **common),
+        "full": tagfill.train(material.full, method="bce", out=folder / "full", **common),
+    }
+
+
+@pytest.fixture(scope="module")
+def dataset(material: Material) -> tagfill.Dataset:
+    return tagfill.Dataset.open(material.single)
+
+
+@pytest.fixture(scope="module")
+def found(material: Material, runs: dict[str, Run], dataset: tagfill.Dataset) -> Evaluation:
+    return evaluate(
+        runs["partial"], dataset, features=material.cache, ceiling=runs["full"], bootstrap=40, groups=3, seed=7
+    )
+
+
+def predictions(run: Run, dataset: tagfill.Dataset, material: Material, split: str) -> Gathered:
+    trained = Trained.open(run, dataset, features=material.cache)
+    return gather(trained.predict(split), Ranks(), len(dataset.classes))
+
+
+def test_thresholds_are_chosen_on_validation_and_saved_with_the_model(material, runs, dataset, found):
+    seen = predictions(runs["partial"], dataset, material, "val")
+    expected = best_thresholds(probabilities(seen.scores), seen.labels, default=0.5)
+
+    assert Classifier.load(runs["partial"].model_folder).thresholds == tuple(expected.tolist())
+    np.testing.assert_array_equal(found.thresholds, expected)
+    assert found.thresholds_from.startswith("saved with the model")
+
+
+def test_numbers_agree_with_scikit_learn(material, runs, dataset, found):
+    seen = predictions(runs["partial"], dataset, material, "test")
+    called = probabilities(seen.scores) >= found.thresholds
+    shown = [c for c in range(len(dataset.classes)) if (seen.labels[:, c] == 1).any()]
+    pairs = [(seen.labels[:, c], called[:, c]) for c in shown]
+
+    expected = [average_precision_score(seen.labels[:, c], seen.scores[:, c]) for c in shown]
+    np.testing.assert_allclose(found.average_precision[shown], expected, rtol=0, atol=1e-12)
+    assert found.mean == pytest.approx(np.mean(expected), abs=1e-12)
+    assert found.counts.mean_f1 == pytest.approx(np.mean([f1_score(z, p) for z, p in pairs]), abs=1e-12)
+    assert found.counts.overall_f1 == pytest.approx(f1_score(seen.labels.ravel(), called.ravel()), abs=1e-12)
+    precision = [precision_score(z, p, zero_division=np.nan) for z, p in pairs]
+    np.testing.assert_allclose(found.counts.precision[shown], precision, rtol=0, atol=1e-12)
+
+
+def test_what_was_asked_for_is_there(material, runs, dataset, found):
+    seen, best = (predictions(runs[name], dataset, material, "test") for name in ("partial", "full"))
+
+    assert found.interval == bootstrap_interval(seen.scores, seen.labels, resamples=40, seed=7)
+    alone = evaluate(runs["full"], dataset, features=material.cache)
+    np.testing.assert_array_equal(found.ceiling, alone.average_precision)
+    assert len(best.scores) == found.images
+    np.testing.assert_array_equal(
+        found.groups, group_means(found.average_precision, dataset.labels("train").known, groups=3)
+    )
+    assert (alone.interval, alone.ceiling, alone.groups) == (None, None, None)
+
+
+def test_classes_are_sorted_by_loss_against_the_ceiling_or_by_precision(material, runs, dataset, found):
+    loss = [row[found.columns().index("loss")] for row in found.rows()]
+    known = [value for value in loss if value is not None]
+    assert known == sorted(known, reverse=True)
+    assert loss[: len(known)] == known  # classes without a value come last
+    alone = evaluate(runs["partial"], dataset, features=material.cache)
+    precision = [row[1] for row in alone.rows() if row[1] is not None]
+    assert precision == sorted(precision)
+
+
+def test_json_and_csv_hold_the_same_rows(found):
+    told = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    rows = list(csv.reader(found.to_csv().splitlines()))
+
+    assert rows[0] == found.columns()
+    assert [row[0] for row in rows[1:]] == [row["class"] for row in told["classes"]]
+    assert [float(row[1]) for row in rows[1:] if row[1]] == [r["AP"] for r in told["classes"] if r["AP"] is not None]
+    assert told["mAP_interval"]["low"] <= told["mAP"] <= told["mAP_interval"]["high"]
+    assert set(told["precision_at"]) == {"1", "3", "5"}
+
+
+def test_a_boost_changes_scores_so_thresholds_are_chosen_anew(material, runs, dataset):
+    boosted = evaluate(runs["partial"], dataset, features=material.cache, boost=5.0)
+    trained = Trained.open(runs["partial"], dataset, features=material.cache, boost=5.0)
+    seen = gather(trained.predict("val"), Ranks(), len(dataset.classes))
+
+    expected = best_thresholds(probabilities(seen.scores), seen.labels, default=0.5)
+
+    np.testing.assert_array_equal(boosted.thresholds, expected)
+    assert boosted.thresholds_from == "chosen on val, now"
+
+
+def test_unknown_entries_are_counted_and_left_out(material, runs, dataset):
+    """The training split knows one label an image."""
+    found = evaluate(runs["partial"], dataset, split="train", features=material.cache)
+
+    assert found.known.sum() == found.images
+    assert found.unknown == found.images * (len(dataset.classes) - 1)
+    assert found.mean == 1.0  # all that is known is positive
+
+
+def test_more_groups_than_classes_are_refused(runs, dataset):
+    with pytest.raises(TagfillError, match="do not make 99 groups"):
+        evaluate(runs["partial"], dataset, groups=99)
+
+
+def test_a_run_without_validation_has_no_thresholds(material: Material, tmp_path: Path):
+    data = tagfill.Dataset.open(material.single)
+    spare = ["spare" if name == "val" else name for name in data.images["split"].to_pylist()]
+    images = data.images.set_column(data.images.schema.get_field_index("split"), "split", pa.array(spare))
+    part = data.replace(images=images, folder=None)
+    run = tagfill.train(part, method="an", epochs=1, features=material.cache, out=tmp_path / "run", **material.settings)
+    assert Classifier.load(run.model_folder).thresholds is None
+    found = evaluate(run, part, features=material.cache)
+    assert (found.thresholds == 0.5).all()
+    assert "for lack of validation" in found.thresholds_from
+
+
+def test_other_definitions_and_rules_are_those_of_the_metrics(material, runs, dataset):
+    found = evaluate(runs["partial"], dataset, features=material.cache, definition="voc12", empty="zero")
+    seen = predictions(runs["partial"], dataset, material, "test")
+
+    assert found.mean == mean_average_precision(seen.scores, seen.labels, empty="zero", definition="voc12")
+    assert (found.to_json()["definition"], found.to_json()["empty"]) == ("voc12", "zero")
+    without = replace(
+        found, average_precision=np.where(np.arange(len(found.known)) == 0, np.nan, found.average_precision)
+    )
+    assert without.mean == pytest.approx(np.nan_to_num(without.average_precision).mean(), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"definition": "voc10"}, "definition is 'voc10'; give one of step, rank, voc12, voc07"),
+        ({"empty": "one"}, "empty is 'one'; give one of skip, zero"),
+        ({"bootstrap": 10, "definition": "rank"}, "leave out bootstrap"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(runs, dataset, options, sentence):
+    with pytest.raises(TagfillError, match=sentence):
+        evaluate(runs["partial"], dataset, **options)
