@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from safetensors.torch import save_file
@@ -15,7 +17,9 @@ from tagfill.errors import TagfillError
 from tagfill.experiments import Leaderboard, entries, grid
 from tagfill.experiments.completing import complete
 from tagfill.experiments.leaderboard import Score
+from tagfill.experiments.outcomes import Outcome
 from tagfill.models import create_backbone
+from tagfill.training.trained import Trained
 
 BACKBONE = {"backbone": "test_efficientnet", "image_size": 128}
 
@@ -59,6 +63,55 @@ def test_gap_is_measured_from_floor_to_ceiling_and_the_best_comes_first() -> Non
     assert [score.name for score in board.scores] == ["full", "role", "an", "epr"]
     assert [score.gap_closed for score in board.scores[:3]] == [1.0, 0.5, 0.0]
     assert board.to_json()["scores"][3]["test_mAP"] is None
+
+
+def test_labels_that_were_not_given_are_looked_for(material: dict[str, Any], made: tuple[Path, Leaderboard]) -> None:
+    """Counted again from the model that the run left, at the thresholds that it saved."""
+    out, board = made
+    run = tagfill.Run.open(out / "runs" / "role-lr=0.01-s0")
+    part = tagfill.Dataset.open(material["dataset"])
+    assert part.truth is not None
+    truth = tagfill.Dataset.open(part.truth).labels("train").dense()
+    trained = Trained.open(run, part, features=material["features"])
+    called = np.concatenate([p.logits.sigmoid().numpy() for _, p in trained.predict("train")])
+    called = called >= np.array(trained.model.thresholds)
+    unknown = part.labels("train").dense() == -1
+    expected = {
+        "called": int((called & unknown).sum()),
+        "right": int((called & unknown & (truth == 1)).sum()),
+        "missing": int((unknown & (truth == 1)).sum()),
+    }
+
+    assert json.loads((run.folder / "outcome.json").read_text())["recovered"] == expected
+    assert expected["missing"] > 0
+    scores = {score.name: score for score in board.scores}
+    assert 0 <= scores["role"].recovered_recall <= 1
+    assert board.rows()[[s.name for s in board.scores].index("full")][4:6] == ["–", "–"]  # it was given all of them
+
+
+def test_recovered_labels_are_means_over_the_seeds() -> None:
+    outcomes = [
+        Outcome(60.0, recovered={"called": 4, "right": 1, "missing": 10}),
+        Outcome(62.0, recovered={"called": 4, "right": 3, "missing": 10}),
+        Outcome(62.0, recovered={"called": 0, "right": 0, "missing": 10}),
+    ]
+    score = Score.of("an", outcomes, ())
+    assert (score.recovered_precision, score.recovered_recall) == (0.5, pytest.approx(4 / 30))
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_anew(material: dict[str, Any], tmp_path: Path) -> None:
+    board_of(material, tmp_path / "whole", "an", seeds=1)
+    folder = tmp_path / "broken" / "runs" / "an-s0"
+    shutil.copytree(tmp_path / "whole" / "runs" / "an-s0", folder)
+    for leftover in ("checkpoints", "best"):
+        shutil.rmtree(folder / leftover)
+    (folder / "outcome.json").unlink()
+
+    board = board_of(material, tmp_path / "broken", "an", seeds=1)
+
+    scores = {score.name: score for score in board.scores}
+    assert scores["an"].error is None
+    assert (folder / "checkpoints").is_dir()
 
 
 def test_grid_is_tried_on_the_first_seed_and_chosen_on_validation(made: tuple[Path, Leaderboard]) -> None:

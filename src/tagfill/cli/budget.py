@@ -41,7 +41,9 @@ def budget(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting of a recipe, for all runs.")
     ] = None,
     split: Annotated[str, typer.Option(help="The split that gives the scores.")] = "test",
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes at once; one a core by default.")] = None,
+    jobs: options.Jobs = None,
+    engine: options.Engine = "joblib",
+    ray_address: options.RayAddress = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
@@ -63,6 +65,8 @@ def budget(
         fixed=single(setting or []),
         split=split,
         jobs=jobs,
+        engine=engine,
+        ray_address=ray_address,
         progress=terminal.progress(quiet),
     )
     if as_json:

@@ -3,6 +3,8 @@
 Example: `tagfill compare scenes-sp --methods ll-r,en+scl,role,se --features scenes-features --seeds 3 --out comparison`
 
 Example: `tagfill compare scenes-sp --methods en+scl,ll-r:boost=5 --grid optimizer.lr=1e-3,1e-4 --out comparison`
+
+Example: `tagfill compare scenes-sp --methods role,se --engine ray --ray-address auto --out comparison`
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ def compare(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting of a recipe, for all runs.")
     ] = None,
     split: Annotated[str, typer.Option(help="The split that gives the scores.")] = "test",
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes at once; one a core by default.")] = None,
+    jobs: options.Jobs = None,
+    engine: options.Engine = "joblib",
+    ray_address: options.RayAddress = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
@@ -51,11 +55,12 @@ def compare(
         fixed=single(setting or []),
         split=split,
         jobs=jobs,
+        engine=engine,
+        ray_address=ray_address,
         progress=terminal.progress(quiet),
     )
     if as_json:
         terminal.show_json(board.to_json())
         return
-    columns = ["method", f"{split} mAP", "±", "gap closed", "seconds", "settings"]
-    terminal.show_table(f"{board.dataset}, {seeds} seeds", columns, board.rows())
+    terminal.show_table(f"{board.dataset}, {seeds} seeds", board.columns(), board.rows())
     terminal.show(f"Runs and leaderboard: {out.absolute()}")

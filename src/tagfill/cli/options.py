@@ -14,6 +14,12 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Force = Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Another seed draws everything anew.")]
 Workers = Annotated[int, typer.Option("--workers", min=0, help="Processes that decode images; the result is the same.")]
+Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Processes at once; one a core by default.")]
+Engine = Annotated[str, typer.Option("--engine", help="What runs them: `joblib` here, or `ray`, also over a cluster.")]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="A Ray cluster that runs already; without it Ray stays on this machine."),
+]
 Backbone = Annotated[str, typer.Option("--backbone", help="timm's name of the backbone.")]
 Pretrained = Annotated[
     str,

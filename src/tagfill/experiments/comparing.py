@@ -1,7 +1,7 @@
 """Comparing methods on one dataset: same data, same epochs, several seeds, one leaderboard.
 
-Runs are independent and go one process a core, one thread each. A grid of settings is tried on the first seed and
-chosen by validation mAP; the test split chooses nothing.
+Runs are independent and go one process a core, one thread each, or over a Ray cluster. A grid of settings is tried on
+the first seed and chosen by validation mAP; the test split chooses nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tagfill.annotations import Dataset
+from tagfill.engines import create_engine
 from tagfill.errors import TagfillError
 from tagfill.experiments import entries, grid
 from tagfill.experiments.completing import complete
@@ -47,6 +48,8 @@ def compare(
     fixed: grid.Choice = (),
     split: str = "test",
     jobs: int | None = None,
+    engine: str = "joblib",
+    ray_address: str | None = None,
     progress: Progress = SILENT,
     **settings: Any,
 ) -> Leaderboard:
@@ -64,6 +67,8 @@ def compare(
         fixed: settings of all runs by their paths, as in `(("optimizer.lr", 1e-4),)`.
         split: that gives the scores.
         jobs: processes at once; one a core by default.
+        engine: that runs them, see `tagfill.engines`.
+        ray_address: of a Ray cluster, whose machines all find the folders; by default Ray stays on this machine.
         progress: told about each run.
         **settings: any other field of a recipe.
 
@@ -77,11 +82,12 @@ def compare(
         raise TagfillError(
             "A comparison runs in several processes, which open the dataset by its folder; save it first."
         )
+    runner = create_engine(engine, workers=jobs, address=ray_address)
     combinations = grid.parse(choices)
     if len(combinations) > 1 and "val" not in data.splits:
         raise TagfillError(f"A grid is chosen on validation, but {data.name} has no split 'val'.")
     chosen = with_yardsticks(entries.parse(wanted) if isinstance(wanted, str) else list(wanted), data)
-    ceiling = None if data.truth is None else complete(data, Path(out) / "complete")
+    ceiling = None if data.truth is None else complete(data, Path(out).absolute() / "complete")
     stage: dict[str, Any] = {"input": "images" if features is None else "cache", "epochs": epochs}
     settings, stage = grid.apply(fixed, settings, stage)
 
@@ -101,11 +107,12 @@ def compare(
             },
             f"the settings of {entry.name}",
         )
-        folder = Path(out) / "runs" / _folder(entry, seed, choice)
-        return Trial(entry, choice, Job(f"{entry.name}, seed {seed}{_shown(choice)}", recipe, folder, split))
+        folder = Path(out).absolute() / "runs" / _folder(entry, seed, choice)
+        title = f"{entry.name}, seed {seed}{_shown(choice)}"
+        return Trial(entry, choice, Job(title, recipe, folder, split, recover=True))
 
     def outcomes(trials: Sequence[Trial]) -> list[tuple[Trial, Outcome]]:
-        return list(zip(trials, run_all([trial.job for trial in trials], jobs, progress), strict=True))
+        return list(zip(trials, run_all([trial.job for trial in trials], runner, progress), strict=True))
 
     first = [trial(entry, 0, choice) for entry in chosen for choice in grid.fitting(combinations, entry.method)]
     for one in first:

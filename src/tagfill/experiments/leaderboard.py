@@ -10,7 +10,7 @@ from typing import Any
 
 from tagfill.experiments.entries import FLOOR, FULL
 from tagfill.experiments.outcomes import Outcome
-from tagfill.metrics import gap_closed
+from tagfill.metrics import Recovered, gap_closed
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Score:
         choice: the settings that validation chose from the grid.
         error: why it has no score.
         gap_closed: share of the gap between `an` and complete labels, NaN where there is none.
+        recovered: of each seed, what became of training labels that were not given; empty where nobody knows.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Score:
     choice: tuple[tuple[str, Any], ...] = ()
     error: str | None = None
     gap_closed: float = float("nan")
+    recovered: tuple[Recovered, ...] = ()
 
     @classmethod
     def of(cls, name: str, outcomes: Sequence[Outcome], choice: tuple[tuple[str, Any], ...]) -> Score:
@@ -46,12 +48,23 @@ class Score:
             tuple(outcome.seconds for outcome in outcomes),
             choice,
             error,
+            recovered=tuple(Recovered(**outcome.recovered) for outcome in outcomes if outcome.recovered),
         )
 
     @property
     def mean(self) -> float:
         """Over the seeds; NaN without a score."""
         return float("nan") if self.error else fmean(self.values)
+
+    @property
+    def recovered_precision(self) -> float:
+        """Share of the labels called present that are, over the seeds that call any; NaN if none does."""
+        return _mean([found.precision for found in self.recovered])
+
+    @property
+    def recovered_recall(self) -> float:
+        """Share of the missing labels that are called present, over the seeds; NaN where nobody knows."""
+        return _mean([found.recall for found in self.recovered])
 
     @property
     def deviation(self) -> float:
@@ -75,14 +88,20 @@ class Leaderboard:
         measured = [Score(**{**vars(score), "gap_closed": gap_closed(score.mean, floor, ceiling)}) for score in scores]
         return cls(dataset, split, tuple(sorted(measured, key=lambda s: (math.isnan(s.mean), -s.mean))))
 
+    def columns(self) -> list[str]:
+        """Names of the columns of `rows`."""
+        return ["method", f"{self.split} mAP", "±", "gap closed", "recovered P", "recovered R", "seconds", "settings"]
+
     def rows(self) -> list[list[str]]:
-        """Method, mean, deviation, gap closed, seconds and settings, as a table shows them."""
+        """As a table shows them, under `columns`."""
         return [
             [
                 score.name,
                 "–" if score.error else f"{score.mean:.2f}",
                 "–" if score.error else f"{score.deviation:.2f}",
-                "–" if math.isnan(score.gap_closed) else f"{score.gap_closed:.0%}",
+                _share(score.gap_closed),
+                _share(score.recovered_precision),
+                _share(score.recovered_recall),
                 f"{fmean(score.seconds):.0f}",
                 score.error or ", ".join(f"{path}={value}" for path, value in score.choice) or "defaults",
             ]
@@ -100,6 +119,8 @@ class Leaderboard:
                     f"{self.split}_mAP": _plain(score.mean),
                     "deviation": _plain(score.deviation),
                     "gap_closed": _plain(score.gap_closed),
+                    "recovered_precision": _plain(score.recovered_precision),
+                    "recovered_recall": _plain(score.recovered_recall),
                     "seeds": [_plain(value) for value in score.values],
                     "val_mAP": list(score.validation),
                     "seconds": list(score.seconds),
@@ -112,9 +133,26 @@ class Leaderboard:
 
     def to_markdown(self) -> str:
         """The table as a page."""
-        head = f"| method | {self.split} mAP | ± over seeds | gap closed | seconds a run | settings |"
+        head = f"| {' | '.join(self.columns())} |"
         lines = [f"| {' | '.join(row)} |" for row in self.rows()]
-        return "\n".join([f"# {self.dataset}", "", head, "|---|---:|---:|---:|---:|---|", *lines, ""])
+        rule = f"|---|{'---:|' * (len(self.columns()) - 2)}---|"
+        return "\n".join([f"# {self.dataset}", "", head, rule, *lines, "", _LEGEND, ""])
+
+
+_LEGEND = (
+    "± is the deviation over seeds, seconds are those of a run. The gap closed is that between `an` and complete "
+    "labels. Recovered P and R are precision and recall of what is called present among training labels that were not "
+    "given."
+)
+
+
+def _share(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.0%}"
+
+
+def _mean(values: Sequence[float]) -> float:
+    counted = [value for value in values if not math.isnan(value)]
+    return fmean(counted) if counted else float("nan")
 
 
 def _plain(value: float) -> float | None:

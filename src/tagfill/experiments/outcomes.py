@@ -7,8 +7,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tagfill.annotations import Dataset
+from tagfill.metrics import Recovered, recovered
 from tagfill.training import Recipe, Run, evaluate, resume, start
+from tagfill.training.evaluation import DEFAULT_THRESHOLD
+from tagfill.training.oracle import true_labels
+from tagfill.training.trained import Trained
 
 
 @dataclass(frozen=True)
@@ -23,6 +29,8 @@ class Outcome:
         error: the sentence with which the method refused.
         localisation: mAP-loc on the same split, in percent, where class maps were scored.
         split: that gave the scores.
+        recovered: of the unknown training labels, how many it calls present, how many of those are, and how many are
+            present in all (`tagfill.metrics.Recovered`); None where the truth is unknown or nothing is missing.
     """
 
     score: float
@@ -32,6 +40,7 @@ class Outcome:
     error: str | None = None
     localisation: float | None = None
     split: str = "test"
+    recovered: dict[str, int] | None = None
 
     @classmethod
     def refused(cls, sentence: str) -> Outcome:
@@ -52,24 +61,60 @@ class Outcome:
         return asdict(self)
 
 
-def train_and_score(recipe: Recipe, folder: Path, *, split: str, localise: str | None = None) -> Outcome:
+def train_and_score(
+    recipe: Recipe, folder: Path, *, split: str, localise: str | None = None, recover: bool = False
+) -> Outcome:
     """Train a run, or continue one that was begun, and score it.
 
     Args:
         recipe: all settings.
-        folder: of the run; what a start that was killed left in it is cleared.
+        folder: of the run; what a start that was killed before its first checkpoint left in it is cleared.
         split: to score.
         localise: also score class maps, see `tagfill.evaluate`.
+        recover: also look for training labels that were not given, see `recovered_labels`.
     """
     dataset = Dataset.open(recipe.dataset)
-    begun = (folder / "run.json").exists()
+    begun = (folder / "run.json").exists() and any((folder / "checkpoints").glob("[0-9]*"))
     run = resume(folder) if begun else start(dataset, recipe, out=folder, force=True)
     result = evaluate(run, dataset, split=split, features=recipe.features, localise=localise)
     best, localised = run.best, result.localised
     place = None if localised is None else 100 * localised.mean
+    found = recovered_labels(run, dataset, features=recipe.features) if recover else None
     return Outcome(
-        100 * result.mean, best.get("val_mAP"), best["epoch"], _seconds(run), localisation=place, split=split
+        100 * result.mean,
+        best.get("val_mAP"),
+        best["epoch"],
+        _seconds(run),
+        localisation=place,
+        split=split,
+        recovered=None if found is None else asdict(found),
     )
+
+
+def recovered_labels(run: Run, dataset: Dataset, *, features: str | None) -> Recovered | None:
+    """What a run says about training labels that it was not given, held against the truth of simulated data.
+
+    A label is called present where its probability reaches the class's threshold, as validation chose it.
+
+    Args:
+        run: a finished one.
+        dataset: that it was trained on.
+        features: a cache of the dataset's features to use instead of its images.
+
+    Returns:
+        None if the truth is unknown, or if no present label is missing.
+    """
+    if dataset.truth is None:
+        return None
+    truth = true_labels(dataset, "train")
+    trained = Trained.open(run, dataset, features=features)
+    thresholds = trained.model.thresholds or (DEFAULT_THRESHOLD,) * len(dataset.classes)
+    called = right = missing = 0
+    for batch, prediction in trained.predict("train"):
+        present = prediction.logits.sigmoid().numpy() >= np.array(thresholds)
+        found = recovered(present, batch.labels.numpy(), truth.rows(batch.index.numpy()))
+        called, right, missing = called + found.called, right + found.right, missing + found.missing
+    return Recovered(called, right, missing) if missing else None
 
 
 def _seconds(run: Run) -> float:

@@ -1,18 +1,18 @@
-"""Making the runs of an experiment: one process a core, each run only once.
+"""Making the runs of an experiment, wherever an engine puts them: each run only once.
 
 Each run leaves its outcome in its folder, so an experiment that was stopped goes on where it stopped, and one that is
-asked for again only reads.
+asked for again only reads. A run whose process died is begun again by the engine and resumes from its checkpoint.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tagfill import methods
+from tagfill.engines import Engine
 from tagfill.errors import TagfillError
 from tagfill.experiments.outcomes import Outcome, train_and_score
 from tagfill.files import write_json
@@ -32,6 +32,7 @@ class Job:
         folder: of the run.
         split: that gives the scores.
         localise: how class maps are scored, see `tagfill.evaluate`; None if they are not.
+        recover: look for training labels that were not given, and hold them against the truth where it is known.
     """
 
     title: str
@@ -39,6 +40,7 @@ class Job:
     folder: Path
     split: str
     localise: str | None = None
+    recover: bool = False
 
 
 def check(job: Job) -> None:
@@ -51,14 +53,10 @@ def check(job: Job) -> None:
             raise TagfillError(f"{job.folder} holds a run with other settings; choose another --out.")
 
 
-def run_all(jobs: Sequence[Job], processes: int | None, progress: Progress) -> Iterator[Outcome]:
-    """Outcomes in the order of the jobs, made by as many processes as there are cores unless a number is given."""
-    from joblib import Parallel, delayed
-
-    workers = min(processes or os.cpu_count() or 1, max(len(jobs), 1))
+def run_all(jobs: Sequence[Job], engine: Engine, progress: Progress) -> Iterator[Outcome]:
+    """Outcomes in the order of the jobs, made by an engine."""
     with progress.bar("runs", len(jobs), "runs") as bar:
-        made = Parallel(n_jobs=workers, return_as="generator")(delayed(make)(job) for job in jobs)
-        for job, outcome in zip(jobs, made, strict=True):
+        for job, outcome in zip(jobs, engine.map(make, jobs), strict=True):
             bar.advance()
             progress.say(f"{job.title}: {outcome.told(job.split)}")
             yield outcome
@@ -72,7 +70,7 @@ def make(job: Job) -> Outcome:
         if known.split == job.split and (job.localise is None or known.localisation is not None):
             return known
     try:
-        outcome = train_and_score(job.recipe, job.folder, split=job.split, localise=job.localise)
+        outcome = train_and_score(job.recipe, job.folder, split=job.split, localise=job.localise, recover=job.recover)
     except TagfillError as error:
         return Outcome.refused(str(error))
     write_json(record, outcome.to_json())

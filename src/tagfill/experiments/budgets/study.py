@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tagfill.annotations import Dataset
+from tagfill.engines import create_engine
 from tagfill.errors import ImageError, TagfillError
 from tagfill.experiments import grid
 from tagfill.experiments.budgets import figure, maps
@@ -41,6 +42,8 @@ def budget(
     fixed: grid.Choice = (),
     split: str = "test",
     jobs: int | None = None,
+    engine: str = "joblib",
+    ray_address: str | None = None,
     progress: Progress = SILENT,
     **settings: Any,
 ) -> Study:
@@ -57,6 +60,8 @@ def budget(
         fixed: settings of all runs by their paths, as in `(("optimizer.lr", 1e-4),)`.
         split: that gives the scores.
         jobs: processes at once; one a core by default.
+        engine: that runs them, see `tagfill.engines`.
+        ray_address: of a Ray cluster, whose machines all find the folders; by default Ray stays on this machine.
         progress: told about each run.
         **settings: any other field of a recipe.
 
@@ -71,6 +76,7 @@ def budget(
         raise TagfillError("A study runs in several processes, which open datasets by their folders; save it first.")
     if plan.seeds < 1:
         raise TagfillError(f"The number of seeds is {plan.seeds}; give 1 or more.")
+    runner = create_engine(engine, workers=jobs, address=ray_address)
     scored = localise if has_extents(data, split) else None
     folder = Path(out).absolute()
     stage: dict[str, Any] = {"input": "images" if features is None else "cache", "epochs": epochs}
@@ -95,7 +101,7 @@ def budget(
         ]
         for (percent, kind), jobs_of_cell in runs.items()
     }
-    ended = run_all([job for jobs_of_cell in runs.values() for job in jobs_of_cell], jobs, progress)
+    ended = run_all([job for jobs_of_cell in runs.values() for job in jobs_of_cell], runner, progress)
     findings = [Finding.of(*cell, kept[cell], [next(ended) for _ in runs[cell]]) for cell in plan.cells()]
     study = Study(data.name, split, method, plan, tuple(findings))
     shown = {
