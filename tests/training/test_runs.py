@@ -281,6 +281,24 @@ def test_damaged_checkpoint_falls_back_to_the_one_before(
     assert outcome(tagfill.resume(run).folder) == outcome(tagfill.resume(unbroken).folder)
 
 
+@pytest.mark.parametrize("left", [["model.safetensors"], ["model.safetensors", "state.json"]])
+def test_an_old_checkpoint_that_is_half_gone_is_in_nobodys_way(
+    material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: list[str]
+) -> None:
+    run = tmp_path / "run"
+    half_way(material, run, monkeypatch)
+    unbroken = tmp_path / "unbroken"
+    shutil.copytree(run, unbroken)
+    oldest = min((run / "checkpoints").glob("[0-9]*"))
+    for path in oldest.iterdir():
+        if path.name not in left:
+            path.unlink()  # as if the run had been killed while it removed the checkpoint
+        elif path.suffix == ".json":
+            path.write_bytes(path.read_bytes()[:20])
+
+    assert outcome(tagfill.resume(run).folder) == outcome(tagfill.resume(unbroken).folder)
+
+
 def test_newest_checkpoint_cut_anywhere_gives_way_to_the_one_before(
     material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -144,13 +144,12 @@ def prune(folder: Path) -> dict[str, Any]:
     """
     for leftover in folder.glob(".*.tmp"):
         shutil.rmtree(leftover)
-    numbers = _numbers(folder)
-    states = {number: _state(folder / f"{number:08d}") for number in numbers}
-    between = [number for number in numbers if states[number].step == 0][-1:]
-    kept = sorted({*between, *numbers[-KEPT:]})
-    for number in numbers:
+    states = {number: state for number in _numbers(folder) if (state := _state_if_whole(folder / f"{number:08d}"))}
+    between = [number for number, state in states.items() if state.step == 0][-1:]
+    kept = sorted({*between, *list(states)[-KEPT:]})
+    for number in _numbers(folder):
         if number not in kept:
-            shutil.rmtree(folder / f"{number:08d}")
+            _remove(folder / f"{number:08d}")
     return {"number": kept[0], "memories": sorted({states[number].memory for number in kept})}
 
 
@@ -179,7 +178,7 @@ def discard_after(folder: Path, number: int) -> None:
     """Remove checkpoints that are newer than the one resumed from: damaged ones, or those within an epoch."""
     for newer in _numbers(folder):
         if newer > number:
-            shutil.rmtree(folder / f"{newer:08d}")
+            _remove(folder / f"{newer:08d}")
 
 
 def _numbers(folder: Path) -> list[int]:
@@ -189,6 +188,22 @@ def _numbers(folder: Path) -> list[int]:
 def _write(path: Path, tensors: dict[str, Tensor]) -> None:
     with replacing(path) as file:
         file.write(save({name: value.detach().cpu().contiguous() for name, value in tensors.items()}))
+
+
+def _remove(path: Path) -> None:
+    """Remove a checkpoint; one that is half removed must not pass for one, so its name goes first."""
+    doomed = path.with_name(f".{path.name}.tmp")
+    shutil.rmtree(doomed, ignore_errors=True)
+    path.rename(doomed)
+    shutil.rmtree(doomed)
+
+
+def _state_if_whole(path: Path) -> State | None:
+    """The state of a checkpoint; None of one that was damaged since, and is of no use."""
+    try:
+        return _state(path)
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 def _state(path: Path) -> State:
