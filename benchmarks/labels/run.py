@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -20,11 +18,11 @@ from typing import Any
 
 from generate import generate
 
-ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "benchmarks" / "results" / "labels.json"
-PAGE = ROOT / "docs" / "benchmarks" / "labels.md"
-COMMAND = "python benchmarks/labels/run.py"
-OWN = ("--", "src/tagfill/annotations", "benchmarks/labels")  # what the numbers depend on
+sys.path.append(str(Path(__file__).parents[1]))
+
+from bookkeeping import Record, say
+
+RECORD = Record("labels", ("annotations",))
 CLASSES = 9_600
 LIMIT_MB, LIMIT_MS = 600, 10
 
@@ -39,19 +37,13 @@ def main() -> None:
     if quick:
         print(json.dumps(results, indent=2))
         return
-    for path, text in ((RESULTS, json.dumps(results, indent=2) + "\n"), (PAGE, page(results))):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        print(path.relative_to(ROOT))
+    RECORD.write(results, page(results))
 
 
 def run(folder: Path, images: int) -> dict[str, Any]:
     rows = 6 * images
     results: dict[str, Any] = {
-        "command": COMMAND,
-        "commit": git("rev-parse", "--short=12", "HEAD")
-        + (" with changes" if git("status", "--porcelain", *OWN) else ""),
-        "machine": {"cores": os.cpu_count(), "system": platform.system(), "python": platform.python_version()},
+        **RECORD.begin(),
         "load": [],
     }
     for count, shuffled in ((rows // 10, False), (rows, False), (rows // 10, True), (rows, True)):
@@ -73,14 +65,6 @@ def measured(what: str, folder: Path) -> dict[str, Any]:
     return {
         name: round(value, 3) if isinstance(value, float) else value for name, value in json.loads(done.stdout).items()
     }
-
-
-def git(*words: str) -> str:
-    return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def page(results: dict[str, Any]) -> str:

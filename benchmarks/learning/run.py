@@ -13,8 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
-import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -22,12 +20,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "benchmarks" / "results" / "learning.json"
-PAGE = ROOT / "docs" / "benchmarks" / "learning.md"
-COMMAND = "python benchmarks/learning/run.py"
-PACKAGES = ("training", "loading", "models", "memory", "methods", "losses", "scenes", "protocols")
-OWN = ("--", "benchmarks/learning", *(f"src/tagfill/{name}" for name in PACKAGES))  # what the numbers depend on
+sys.path.append(str(Path(__file__).parents[1]))
+
+from bookkeeping import Record, say
+
+RECORD = Record("learning", ("training", "loading", "models", "memory", "methods", "losses", "scenes", "protocols"))
 SIZES = {"train": 600, "val": 200, "test": 400}
 CEILING, FLOOR = "full labels", "an"
 
@@ -69,10 +66,7 @@ def main() -> None:
     chosen = known if options.methods is None else {name: known[name] for name in options.methods.split(",")}
     scores, failures = measure(chosen, options)
     results = {
-        "command": COMMAND,
-        "commit": git("rev-parse", "--short=12", "HEAD")
-        + (" with changes" if git("status", "--porcelain", *OWN) else ""),
-        "machine": {"cores": os.cpu_count(), "system": platform.system(), "python": platform.python_version()},
+        **RECORD.begin(),
         "sizes": SIZES,
         "epochs": options.epochs,
         "seeds": options.seeds,
@@ -84,10 +78,7 @@ def main() -> None:
         return
     from page import page
 
-    for path, text in ((RESULTS, json.dumps(results, indent=2) + "\n"), (PAGE, page(results))):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        print(path.relative_to(ROOT))
+    RECORD.write(results, page(results))
 
 
 def measure(chosen: dict[str, Entry], options: argparse.Namespace) -> tuple[dict[str, list[float]], dict[str, str]]:
@@ -141,14 +132,6 @@ def train(arguments: tuple[Entry, int, int, str]) -> float | str:
     except TagfillError as error:
         return str(error)
     return 100 * tagfill.evaluate(run, data, split="test", features=cache.folder).mean
-
-
-def git(*words: str) -> str:
-    return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import random
-import subprocess
 import sys
 from pathlib import Path
 from statistics import median
@@ -27,18 +24,11 @@ from page import page
 
 from tagfill.methods import METHODS, TERMS
 
-ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "benchmarks" / "results" / "losses.json"
-PAGE = ROOT / "docs" / "benchmarks" / "losses.md"
-COMMAND = "python benchmarks/losses/run.py"
-OWN = (
-    "--",
-    "src/tagfill/losses",
-    "src/tagfill/methods",
-    "src/tagfill/memory",
-    "src/tagfill/models",
-    "benchmarks/losses",
-)
+sys.path.append(str(Path(__file__).parents[1]))
+
+from bookkeeping import Record, say
+
+RECORD = Record("losses", ("losses", "methods", "memory", "models"), libraries=("torch",))
 BASE, CONTROL, BASE_OF_MAPS = "bce", "bce again", "bce through maps"
 SIZES = {20: 4096, 80: 4096, 5000: 512}  # images for each number of classes; heatmaps of 5,000 take a megabyte each
 
@@ -49,15 +39,7 @@ def main() -> None:
     quick = parser.parse_args().quick
     torch.set_num_threads(1)
     results: dict[str, Any] = {
-        "command": COMMAND,
-        "commit": git("rev-parse", "--short=12", "HEAD")
-        + (" with changes" if git("status", "--porcelain", *OWN) else ""),
-        "machine": {
-            "cores": os.cpu_count(),
-            "system": platform.system(),
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-        },
+        **RECORD.begin(),
         "batch": BATCH,
         "classes": {},
     }
@@ -69,10 +51,7 @@ def main() -> None:
     if quick:
         print(json.dumps(results, indent=2))
         return
-    for path, text in ((RESULTS, json.dumps(results, indent=2) + "\n"), (PAGE, page(results))):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        print(path.relative_to(ROOT))
+    RECORD.write(results, page(results))
 
 
 def names() -> dict[str, tuple[str, float | None]]:
@@ -112,14 +91,6 @@ def measure(classes: int, *, rounds: int, steps: int) -> dict[str, Any]:
             for label, taken in times.items()
         },
     }
-
-
-def git(*words: str) -> str:
-    return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -29,15 +26,12 @@ from sklearn.metrics import average_precision_score
 import tagfill.torchvision_remedy  # noqa: F401  (before torchmetrics, which imports torchvision)
 from tagfill.metrics import average_precision
 
-sys.path.append(str(Path(__file__).parents[1] / "models"))
+sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "models")]
 
+from bookkeeping import Record, say
 from contest import ExtraMemory
 
-ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "benchmarks" / "results" / "metrics.json"
-PAGE = ROOT / "docs" / "benchmarks" / "metrics.md"
-COMMAND = "python benchmarks/metrics/run.py"
-OWN = ("--", "src/tagfill/metrics", "benchmarks/metrics")  # what the numbers depend on
+RECORD = Record("metrics", ("metrics",))
 TARGET = 10  # times as fast as scikit-learn
 SHOWN_TO_TORCHMETRICS = 100
 PREVALENCE = 0.01
@@ -49,11 +43,8 @@ def main() -> None:
     quick = parser.parse_args().quick
     torch.set_num_threads(1)
     images, classes, block = (20_000, 200, 100) if quick else (125_000, 5_000, 500)
-    changed = git("status", "--porcelain", *OWN)
     results: dict[str, Any] = {
-        "command": COMMAND,
-        "commit": git("rev-parse", "--short=12", "HEAD") + (" with changes" if changed else ""),
-        "machine": {"cores": os.cpu_count(), "system": platform.system(), "python": platform.python_version()},
+        **RECORD.begin(),
         "images": images,
         "classes": classes,
         **measure(images, classes, block),
@@ -61,10 +52,7 @@ def main() -> None:
     if quick:
         print(json.dumps(results, indent=2))
         return
-    for path, text in ((RESULTS, json.dumps(results, indent=2) + "\n"), (PAGE, page(results))):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        print(path.relative_to(ROOT))
+    RECORD.write(results, page(results))
 
 
 def measure(images: int, classes: int, block: int) -> dict[str, Any]:
@@ -154,14 +142,6 @@ Tagfill is {median(times):.1f} times as fast as scikit-learn ({min(times):.1f}â€
 All classes in one call take {results["whole"]:.1f} seconds. Classes are read in blocks: that call takes at most
 {results["tagfill_beyond_the_arrays_mb"]:,.0f} MB beyond the {results["arrays_mb"]:,.0f} MB of scores and labels.
 """
-
-
-def git(*words: str) -> str:
-    return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

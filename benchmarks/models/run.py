@@ -11,17 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-import torch
 from contest import BACKBONE, HERE, SIZE
 from data import features, photos
 from page import page
@@ -30,12 +26,11 @@ from scripted import SPEED_UPS
 
 from tagfill.models import HEADS
 
-ROOT = HERE.parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "models.json"
-PAGE = ROOT / "docs" / "benchmarks" / "models.md"
-COMMAND = "python benchmarks/models/run.py"
-PACKAGES = ("loading", "models", "images", "training", "methods", "losses")
-OWN = ("--", "benchmarks/models", *(f"src/tagfill/{name}" for name in PACKAGES))  # what the numbers depend on
+sys.path.append(str(Path(__file__).parents[1]))
+
+from bookkeeping import Record, say
+
+RECORD = Record("models", ("loading", "models", "images", "training", "methods", "losses"), libraries=("torch",))
 BATCH, CLASSES = 16, 20
 CASES: dict[str, dict[str, Any]] = {
     "linear": {"head": "linear"},
@@ -62,23 +57,12 @@ def main() -> None:
     if options.quick:
         print(json.dumps(results, indent=2))
         return
-    for path, text in ((RESULTS, json.dumps(results, indent=2) + "\n"), (PAGE, page(results))):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        print(path.relative_to(ROOT))
+    RECORD.write(results, page(results))
 
 
 def run(folder: Path, quick: bool, images: Path | None) -> dict[str, Any]:
-    changed = git("status", "--porcelain", *OWN)
     results: dict[str, Any] = {
-        "command": COMMAND + (f" --images {images.name}" if images else ""),
-        "commit": git("rev-parse", "--short=12", "HEAD") + (" with changes" if changed else ""),
-        "machine": {
-            "cores": os.cpu_count(),
-            "system": platform.system(),
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-        },
+        **RECORD.begin(f" --images {images.name}" if images else ""),
         "backbone": BACKBONE,
         "side": SIZE,
         "batch": BATCH,
@@ -169,14 +153,6 @@ def rounded(value: Any) -> Any:
     if isinstance(value, list):
         return [rounded(part) for part in value]
     return float(f"{value:.4g}") if isinstance(value, float) else value
-
-
-def git(*words: str) -> str:
-    return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
-
-
-def say(text: str) -> None:
-    print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

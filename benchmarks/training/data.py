@@ -10,7 +10,7 @@ from PIL import Image
 
 from tagfill.annotations import IMAGES_SCHEMA, Dataset, from_records
 from tagfill.images import Geometry
-from tagfill.loading.cache import pack_geometry, shard_name
+from tagfill.loading.cached_view import pack_geometry, shard_name
 from tagfill.loading.extract import SHARD_ROWS
 from tagfill.loading.manifest import Manifest, ViewRecord
 from tagfill.models import create_backbone

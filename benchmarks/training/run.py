@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -20,18 +18,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
 from data import features, photos, single_positive
 from ordinary import SPEED_UPS
 from page import page
 from rounds import HERE, compare, race
 
-ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "benchmarks" / "results" / "training.json"
-PAGE = ROOT / "docs" / "benchmarks" / "training.md"
-COMMAND = "python benchmarks/training/run.py"
-PACKAGES = ("training", "loading", "models", "images", "memory", "methods", "losses")
-OWN = ("--", "benchmarks/training", *(f"src/tagfill/{name}" for name in PACKAGES))  # what the numbers depend on
+sys.path.append(str(Path(__file__).parents[1]))
+
+from bookkeeping import Record, say
+
+RECORD = Record(
+    "training", ("training", "loading", "models", "images", "memory", "methods", "losses"), libraries=("torch",)
+)
 BATCH = 16
 
 
@@ -48,23 +46,12 @@ def main() -> None:
     if options.quick:
         print(json.dumps(results, indent=2))
         return
-    for path, text in ((RESULTS, json.dumps(results, indent=2) + "\n"), (PAGE, page(results))):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        print(path.relative_to(ROOT))
+    RECORD.write(results, page(results))
 
 
 def run(folder: Path, quick: bool, images: Path | None) -> dict[str, Any]:
-    changed = git("status", "--porcelain", *OWN)
     results: dict[str, Any] = {
-        "command": COMMAND + (f" --images {images.name}" if images else ""),
-        "commit": git("rev-parse", "--short=12", "HEAD") + (" with changes" if changed else ""),
-        "machine": {
-            "cores": os.cpu_count(),
-            "system": platform.system(),
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-        },
+        **RECORD.begin(f" --images {images.name}" if images else ""),
         "batch": BATCH,
     }
     count = BATCH if quick else 2 * BATCH
@@ -160,14 +147,6 @@ def rounded(value: Any) -> Any:
     if isinstance(value, list):
         return [rounded(part) for part in value]
     return float(f"{value:.4g}") if isinstance(value, float) else value
-
-
-def git(*words: str) -> str:
-    return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
-
-
-def say(text: str) -> None:
-    print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,61 @@
+"""What every benchmark writes down about itself, and where: results as JSON, and the page made of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Record:
+    """A benchmark's place in the tree.
+
+    Attributes:
+        name: of its folder below `benchmarks/`, of its results and of its page.
+        packages: of Tagfill that the numbers depend on.
+        libraries: whose versions they depend on.
+    """
+
+    name: str
+    packages: tuple[str, ...]
+    libraries: tuple[str, ...] = ()
+
+    def begin(self, arguments: str = "") -> dict[str, Any]:
+        """The command, the commit and the machine, with which results begin."""
+        own = (f"benchmarks/{self.name}", *(f"src/tagfill/{package}" for package in self.packages))
+        changed = _git("status", "--porcelain", "--", *own)
+        machine = {"cores": os.cpu_count(), "system": platform.system(), "python": platform.python_version()}
+        return {
+            "command": f"python benchmarks/{self.name}/run.py{arguments}",
+            "commit": _git("rev-parse", "--short=12", "HEAD") + (" with changes" if changed else ""),
+            "machine": machine | {library: version(library) for library in self.libraries},
+        }
+
+    def write(self, results: dict[str, Any], page: str) -> None:
+        """Results and page, at their places."""
+        for path, text in (
+            (ROOT / "benchmarks" / "results" / f"{self.name}.json", json.dumps(results, indent=2) + "\n"),
+            (ROOT / "docs" / "benchmarks" / f"{self.name}.md", page),
+        ):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            print(path.relative_to(ROOT))
+
+
+def say(text: str) -> None:
+    """A line with the time of day, for whoever waits."""
+    print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
