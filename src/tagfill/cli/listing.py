@@ -1,6 +1,8 @@
-"""List what can be named: methods, heads, protocols, formats.
+"""List what can be named: methods, recipes, heads, protocols, formats.
 
 Example: `tagfill list methods`
+
+Example: `tagfill list recipes spml-voc12`
 """
 
 from __future__ import annotations
@@ -11,22 +13,38 @@ from typing import Annotated, Any
 import typer
 
 from tagfill.cli import keywords, options, terminal
-from tagfill.errors import unknown_name
+from tagfill.errors import TagfillError, unknown_name
 
 
 def list_(
-    what: Annotated[str, typer.Argument(help="`methods`, `heads`, `protocols` or `formats`.")],
+    what: Annotated[str, typer.Argument(help="`methods`, `recipes`, `heads`, `protocols` or `formats`.")],
+    name: Annotated[str | None, typer.Argument(help="Of a recipe, to list its rows and its commands.")] = None,
     as_json: options.Json = False,
 ) -> None:
     """List."""
-    tables = {"methods": _methods, "heads": _heads, "protocols": _protocols, "formats": _formats}
+    tables = {
+        "methods": _methods,
+        "recipes": _recipes,
+        "heads": _heads,
+        "protocols": _protocols,
+        "formats": _formats,
+    }
     if what not in tables:
         raise unknown_name("list", what, tables)
+    if name is not None:
+        if what != "recipes":
+            raise TagfillError(f"Only recipes are listed one by one; 'tagfill list {what}' lists all {what}.")
+        _show_recipe(name, as_json)
+        return
     rows = tables[what]()
     if as_json:
         terminal.show_json(rows)
         return
-    columns = [column for column in ("name", "about", "paper", "needs", "options") if column in rows[0]]
+    columns = [
+        column
+        for column in ("name", "about", "paper", "table", "best", "hardware", "needs", "options")
+        if column in rows[0]
+    ]
     terminal.show_table(what, columns, [[_cell(row[column]) for column in columns] for row in rows])
 
 
@@ -47,6 +65,53 @@ def _describe_method(name: str, make: Any) -> dict[str, Any]:
     method, row = make(), _describe(name, make)
     options = row.pop("options")
     return {**row, "paper": method.paper, "needs": sorted(method.needs), "options": options}
+
+
+def _recipes() -> list[dict[str, Any]]:
+    from tagfill.experiments import recipes
+
+    return [_describe_recipe(name) for name in recipes.names()]
+
+
+def _describe_recipe(name: str) -> dict[str, Any]:
+    """What a recipe says about a paper's table, and the best of its numbers."""
+    from tagfill.experiments import recipes
+
+    file = recipes.open_recipe(name)
+    if file.published is None:
+        raise TagfillError(f"The recipe {name} says nothing of a published table; its settings are all there is.")
+    best = file.published.best()
+    return {
+        "name": name,
+        **file.published.model_dump(),
+        "paper": file.published.paper or "–",
+        "table": file.published.table or "–",
+        "best": f"{best[0]}: {best[1]:g}" if best else "–",
+        "file": str(file.path),
+    }
+
+
+def _show_recipe(name: str, as_json: bool) -> None:
+    """The rows of one recipe, and the commands from the released data to a score."""
+    found = _describe_recipe(name)
+    if as_json:
+        terminal.show_json(found)
+        return
+    rows = [
+        [row, _numbers(content["reported"]), _numbers(content["measured"]), _cell(content["set"])]
+        for row, content in found["rows"].items()
+    ]
+    paper = " – ".join(text for text in (found["paper"], found["table"]) if text != "–")
+    terminal.show(f"{found['about']}\n{paper}\n{found['hardware']}; settings and departures: {found['file']}")
+    terminal.show_table(name, ["row", "reported", "measured", "settings"], rows)
+    train = f"tagfill train --recipe {name} --row {rows[-1][0]} --out RUN"
+    terminal.show("\n".join([*found["data"], train, *found["evaluate"]]))
+
+
+def _numbers(reported: float | dict[str, float] | None) -> str:
+    if isinstance(reported, dict):
+        return ", ".join(f"{name} {number:g}" for name, number in reported.items())
+    return "" if reported is None else f"{reported:g}"
 
 
 def _heads() -> list[dict[str, Any]]:

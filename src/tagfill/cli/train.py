@@ -2,16 +2,17 @@
 
 Example: `tagfill train scenes-sp --method en+scl --features scenes-features --epochs 15 --out runs/en-scl`
 
+Example: `tagfill train --recipe spml-voc12 --row ll-r+boost --device cuda --out runs/ll-r-boost`
+
 Example: `tagfill train --resume runs/en-scl`
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-import yaml
 
 from tagfill.cli import options, terminal
 from tagfill.errors import TagfillError
@@ -19,7 +20,11 @@ from tagfill.errors import TagfillError
 
 def train(
     dataset: Annotated[Path | None, typer.Argument(help="A dataset folder.")] = None,
-    recipe: Annotated[Path | None, typer.Option(help="A recipe file; flags that are given override it.")] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(help="A recipe file, or a name of `tagfill list recipes`; flags that are given override it."),
+    ] = None,
+    row: Annotated[str | None, typer.Option(help="The row of a recipe that holds several.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue this run.")] = None,
     method: Annotated[str | None, typer.Option(help="See `tagfill list methods`; `+` adds methods up.")] = None,
     backbone: Annotated[str | None, typer.Option(help="timm's name of the backbone.")] = None,
@@ -59,8 +64,9 @@ def train(
     as_json: options.Json = False,
 ) -> None:
     """Train."""
-    from tagfill import training
+    from tagfill import experiments, training
     from tagfill.annotations import Dataset
+    from tagfill.experiments.grid import single
 
     saving = training.Saving(every_steps=save_steps, every_minutes=save_minutes)
     progress = terminal.progress(quiet)
@@ -77,7 +83,9 @@ def train(
             progress=progress,
         )
     else:
-        content: dict[str, Any] = training.read_recipe(recipe).model_dump(mode="json") if recipe else {}
+        if row is not None and recipe is None:
+            raise TagfillError("--row is a row of a --recipe; give that too.")
+        content = experiments.recipes.settings(recipe, row) if recipe else {}
         given = {
             "dataset": None if dataset is None else str(dataset.absolute()),
             "method": method,
@@ -102,8 +110,8 @@ def train(
             stage.setdefault("optimizer", {})
             stage["optimizer"] |= {"lr": lr} if lr is not None else {}
         budget = [] if memory_budget is None else [f"memory.budget_gb={memory_budget}"]
-        for text in [*budget, *(setting or [])]:
-            _override(content, text)
+        for path, value in single([*budget, *(setting or [])]):
+            training.override(content, path, value)
         made = training.make_recipe(content, "the settings")
         run = training.start(
             Dataset.open(made.dataset),
@@ -122,22 +130,3 @@ def train(
         best = run.best
         score = f", val mAP {best['val_mAP']:.2f}" if "val_mAP" in best else ""
         terminal.show(f"{run.folder}: best epoch {best['epoch']}{score}")
-
-
-def _override(content: dict[str, Any], text: str) -> None:
-    """Set one value of a recipe by its path; a setting of stages goes to all of them."""
-    from tagfill.training.recipe import Recipe, Stage
-
-    path, equals, value = text.partition("=")
-    if not equals:
-        raise TagfillError(f"--set {text} has no value; write it as in --set memory.storage=disk.")
-    keys = path.split(".")
-    targets: list[dict[str, Any]] = [content]
-    if keys[0] not in Recipe.model_fields and keys[0] in Stage.model_fields:
-        targets = content["stages"]
-    for target in targets:
-        for key in keys[:-1]:
-            target = target.setdefault(key, {})
-            if not isinstance(target, dict):
-                raise TagfillError(f"--set {text}: '{key}' holds a single value and has no parts.")
-        target[keys[-1]] = yaml.safe_load(value)

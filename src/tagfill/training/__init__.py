@@ -2,6 +2,7 @@
 
 from tagfill.training.evaluation import evaluate
 from tagfill.training.folder import Run
+from tagfill.training.overriding import override
 from tagfill.training.recipe import Recipe, make_recipe, read_recipe
 from tagfill.training.resuming import resume
 from tagfill.training.saving import Saving
@@ -15,6 +16,7 @@ __all__ = [
     "Saving",
     "evaluate",
     "make_recipe",
+    "override",
     "read_recipe",
     "resume",
     "start",

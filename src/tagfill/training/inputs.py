@@ -57,6 +57,8 @@ def make_source(
 ) -> Source:
     """Batches of images or of cached features, with the views and the marks that the method needs."""
     dataset, seed, pairs = setting.dataset, setting.recipe.seed, "weak+strong" in needs
+    if pairs and stage.strong:
+        raise TagfillError(f"The method of stage '{stage.name}' makes strong views itself; leave out strong: true.")
     source: Source
     if cache is not None:
         source = FeatureSource(
@@ -73,13 +75,27 @@ def make_source(
         source = PixelSource(
             dataset,
             full.backbone.preprocessing.size,
-            View(scale=stage.crop_scale, flip="random"),
+            view_of(stage),
             seed=seed,
             workers=setting.workers,
             pairs=pairs,
             on_bad=setting.on_bad_image,
         )
     return MarkedSource(source, Locations.read(dataset, "train")) if "marks" in needs else source
+
+
+def view_of(stage: Stage) -> View:
+    """How a stage looks at its training images.
+
+    >>> view_of(Stage(crop_scale=None, vertical_flip=True)).flip_y
+    'random'
+    """
+    return View(
+        scale=stage.crop_scale,
+        flip="random" if stage.flip else "never",
+        flip_y="random" if stage.vertical_flip else "never",
+        strong=stage.strong,
+    )
 
 
 def frozen_features(setting: Setting, cache: FeatureCache | None, source: Source) -> NDArray[np.float32]:

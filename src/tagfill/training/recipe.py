@@ -61,6 +61,9 @@ class Stage(_Part):
     labelled_share: float | None = Field(None, gt=0, lt=1)  # of each batch, from images with any label
     stopping: Stopping = Stopping()
     crop_scale: tuple[float, float] | None = (0.25, 1.0)
+    flip: bool = True  # half of the views mirrored
+    vertical_flip: bool = False  # half of the views upside down
+    strong: bool = False  # Cutout and RandAugment after crop and flips
     start: Start = Start()
 
 
@@ -112,6 +115,10 @@ class Recipe(_Part):
         for number, stage in enumerate(stages):
             if stage.input == "cache" and stage.train == "all":
                 raise ValueError(f"stage '{stage.name}' cannot train a backbone on cached features; set input: images")
+            if stage.input == "cache" and (stage.strong or stage.vertical_flip):
+                raise ValueError(
+                    f"stage '{stage.name}' cannot augment cached features; cache such views, or set input: images"
+                )
             if stage.freeze and stage.train == "head":
                 raise ValueError(f"stage '{stage.name}' trains nothing of the backbone that freeze could exclude")
             if number == 0 and stage.start != Start():
@@ -140,8 +147,8 @@ def make_recipe(content: dict[str, Any], where: str = "the recipe") -> Recipe:
         ) from None
 
 
-def read_recipe(path: Path) -> Recipe:
-    """A recipe from a YAML file."""
+def read_content(path: Path) -> dict[str, Any]:
+    """The plain values of a YAML file."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -150,4 +157,9 @@ def read_recipe(path: Path) -> Recipe:
         raise TagfillError(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(content, dict):
         raise TagfillError(f"{path} holds no settings; a recipe is a list of 'name: value' lines.")
-    return make_recipe(content, str(path))
+    return content
+
+
+def read_recipe(path: Path) -> Recipe:
+    """A recipe from a YAML file."""
+    return make_recipe(read_content(path), str(path))
