@@ -48,6 +48,9 @@ def labelled(data: Dataset, *, boxes: bool = True, known: float = 1.0, single: b
                 row |= {"kind": "box", "x": x, "y": y, "w": 0.3, "h": 0.4}
             if label in shown or rng.uniform() < known:
                 rows.append(row)
+        for parent in sorted({above for _, above in data.hierarchy}):
+            if not any((child, parent) in data.hierarchy for child in shown):
+                rows.append({"image": image, "label": parent, "present": False, "source": "miniature"})
     return Dataset(data.name, data.root, data.classes, data.images, from_records(rows), data.hierarchy)
 
 

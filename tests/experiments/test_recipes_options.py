@@ -15,9 +15,9 @@ PUBLISHED = [name for name in recipes.names() if not name.startswith("cpu/")]
 
 def rows(name: str) -> dict[str, Recipe]:
     """All rows of a recipe, resolved."""
-    published = recipes.open_recipe(name).published
-    assert published is not None
-    return {row: make_recipe(recipes.settings(name, row)) for row in published.rows}
+    file = recipes.open_recipe(name)
+    assert file.published is not None
+    return {row: make_recipe(file.settings(row)) for row in file.published.rows}
 
 
 @pytest.mark.parametrize("dataset", SPLITS)

@@ -19,6 +19,8 @@ from tagfill.images import input_size
 from tagfill.training.optimizers import Optimizer
 from tagfill.training.schedule import Schedule
 
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster where libyaml is there
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -150,7 +152,7 @@ def make_recipe(content: dict[str, Any], where: str = "the recipe") -> Recipe:
 def read_content(path: Path) -> dict[str, Any]:
     """The plain values of a YAML file."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
     except FileNotFoundError:
         raise TagfillError(f"There is no recipe {path}.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
