@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 import tomllib
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from tagfill.cli.app import app
@@ -130,3 +132,26 @@ def test_grid_holds_settings_that_exist(name):
 
 def methods_of(file: recipes.RecipeFile, row: str) -> list[str]:
     return str(file.settings(row)["method"]).split("+")
+
+
+def test_page_shows_every_recipe_with_its_rows_and_its_best_number():
+    page = (ROOT / "docs" / "reproducing.md").read_text(encoding="utf-8")
+    for name in recipes.names():
+        published = recipes.open_recipe(name).published
+        assert published is not None
+        line = next(line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
+        if published.paper is not None:
+            best = published.best()
+            number = f"`{best[0]}` {best[1]:g}" if best else "–"
+            assert line.endswith(f"| {len(published.rows)} | {number} | {published.hardware} |"), line
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_commands_exist_with_their_options(name):
+    published = recipes.open_recipe(name).published
+    assert published is not None
+    group = typer.main.get_command(app)
+    for command in [*published.data, *published.evaluate]:
+        program, verb, *words = shlex.split(command)
+        assert program == "tagfill"
+        group.commands[verb].make_context(verb, words)  # type: ignore[attr-defined]
