@@ -72,3 +72,7 @@ def test_tables_are_scored_and_simulated_as_published(name):
     commands = " \n".join([*published.data, ""])
     assert [part for part in protocol.data if part not in commands] == []
     assert all(f"--split {metric.split}" in command for command in published.evaluate)
+    words = {"average_precision": "--definition", "empty": "--empty"}
+    for setting, flag in words.items():
+        value, default = getattr(metric, setting), recipes.Metric.model_fields[setting].default
+        assert all((f"{flag} {value}" in command) == (value != default) for command in published.evaluate), setting

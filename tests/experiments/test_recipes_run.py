@@ -123,11 +123,7 @@ def reduced(settings: dict[str, Any], workshop: Workshop) -> Recipe:
 def shape_of(settings: dict[str, Any]) -> str:
     """What of a row is particular to it once its network is small and its data a dozen pictures, numbers left out."""
     options, head_options = settings.get("options", {}), settings.get("head_options", {})
-    words = [
-        name if isinstance(value, (int, float)) else (name, value)
-        for own in options.values()
-        for name, value in own.items()
-    ]
+    words = [value for own in options.values() for value in own.values() if isinstance(value, str)]
     stages = [(stage.get("input"), stage.get("train"), stage.get("method")) for stage in settings["stages"]]
     return json.dumps([settings["method"], words, settings["head"], sorted(head_options), stages], default=str)
 
