@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from tagfill.experiments import budget as budget
     from tagfill.experiments import compare as compare
     from tagfill.experiments import features as features
+    from tagfill.inference import export as export
+    from tagfill.inference import predict as predict
+    from tagfill.inference import predict_to_file as predict_to_file
     from tagfill.loading import FeatureCache as FeatureCache
     from tagfill.training import Run as Run
     from tagfill.training import evaluate as evaluate
@@ -44,6 +47,9 @@ _NAMES = {
     "budget": "experiments",
     "compare": "experiments",
     "features": "experiments",
+    "export": "inference",
+    "predict": "inference",
+    "predict_to_file": "inference",
     "Run": "training",
     "evaluate": "training",
     "resume": "training",

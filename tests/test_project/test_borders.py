@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "metrics": set(),
     "training": _TRAINING,
     "experiments": _EXPERIMENTS,
-    "inference": {"models", "loading"},
+    "inference": {"models", "images", "annotations"},
     "curation": {"inference", "training", "experiments"},
 }
 MAY_IMPORT["cli"] = {*MAY_IMPORT, "tagfill"}

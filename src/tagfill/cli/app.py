@@ -10,10 +10,12 @@ from tagfill.cli import (
     convert,
     demo,
     evaluate,
+    export,
     features,
     importing,
     inspecting,
     listing,
+    predict,
     simulate,
     train,
 )
@@ -32,6 +34,8 @@ app.command("simulate", help=simulate.__doc__)(simulate.simulate)
 app.command("features", help=features.__doc__)(features.features)
 app.command("train", help=train.__doc__)(train.train)
 app.command("evaluate", help=evaluate.__doc__)(evaluate.evaluate)
+app.command("predict", help=predict.__doc__)(predict.predict)
+app.command("export", help=export.__doc__)(export.export)
 app.command("convert", help=convert.__doc__)(convert.convert)
 app.command("compare", help=compare.__doc__)(compare.compare)
 app.command("budget", help=budget.__doc__)(budget.budget)

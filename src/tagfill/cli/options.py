@@ -20,6 +20,10 @@ RayAddress = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="A Ray cluster that runs already; without it Ray stays on this machine."),
 ]
+Spread = Annotated[
+    str | None,
+    typer.Option("--engine", help="Share the work among processes: `joblib` here, or `ray`, also over a cluster."),
+]
 Backbone = Annotated[str, typer.Option("--backbone", help="timm's name of the backbone.")]
 Pretrained = Annotated[
     str,

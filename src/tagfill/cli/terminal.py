@@ -60,6 +60,14 @@ def show(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 
+def warn(text: str) -> None:
+    """A line on standard error that is worth knowing however quiet all else is."""
+    if not main_process():
+        return
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
 class _Drawn:
     """Bars that vanish when their job is done."""
 

@@ -1,8 +1,4 @@
-"""Pictures of class maps: laid over their image, and side by side with the image and the truth.
-
-A map is upsampled bilinearly to its image and coloured by a perceptually even colour map (viridis); the more it says,
-the less of the image shines through.
-"""
+"""Pictures of class maps: laid over their image, and side by side with the image and the truth."""
 
 from __future__ import annotations
 
@@ -15,43 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from tagfill.errors import TagfillError, one_of
+from tagfill.errors import TagfillError
+from tagfill.images.overlay import overlay as overlay
 from tagfill.scenes.glyphs import font_path
 
-SCALINGS = ("minmax", "sigmoid")
-_OPACITY = (0.25, 0.8)  # of the colour where the map says nothing, and where it says most
 _TRUTH, _INK, _GREY, _PAPER = (255, 64, 64), (26, 26, 26), (110, 110, 110), (255, 255, 255)
 _GAP, _MARGIN = 8, 14
-
-
-def overlay(image: Image.Image, values: NDArray[np.floating], *, scaling: str = "minmax") -> Image.Image:
-    """A class map over its image.
-
-    Args:
-        image: the view that the map is of.
-        values: H×W, one class.
-        scaling: `minmax` stretches the map from its lowest to its highest value; `sigmoid` shows probabilities.
-
-    Returns:
-        RGB, as large as the image.
-
-    Example:
-        >>> overlay(Image.new("RGB", (64, 48)), np.eye(7)).size
-        (64, 48)
-    """
-    import matplotlib
-
-    one_of("scaling", scaling, SCALINGS)
-    values = np.asarray(values, dtype=np.float64)
-    if values.ndim != 2:
-        raise TagfillError(f"A class map has height and width, but this one has the shape {values.shape}.")
-    # As the metric has it: upsampled first, scaled afterwards.
-    large = np.asarray(Image.fromarray(values.astype(np.float32)).resize(image.size, Image.Resampling.BILINEAR))
-    shown = _scaled(large.astype(np.float64), scaling)
-    colours = matplotlib.colormaps["viridis"](shown)[..., :3] * 255
-    opacity = (_OPACITY[0] + (_OPACITY[1] - _OPACITY[0]) * shown)[..., None]
-    mixed = opacity * colours + (1 - opacity) * np.asarray(image.convert("RGB"), dtype=np.float64)
-    return Image.fromarray(np.round(mixed).astype(np.uint8))
 
 
 def outlined(image: Image.Image, boxes: NDArray[np.floating]) -> Image.Image:
@@ -137,13 +102,6 @@ def png(picture: Image.Image) -> bytes:
     buffer = io.BytesIO()
     picture.save(buffer, format="PNG", optimize=True)
     return buffer.getvalue()
-
-
-def _scaled(values: NDArray[np.float64], scaling: str) -> NDArray[np.float64]:
-    if scaling == "sigmoid":
-        return 1 / (1 + np.exp(-np.clip(values, -50, 50)))
-    low, high = values.min(), values.max()
-    return (values - low) / (high - low) if high > low else np.zeros_like(values)
 
 
 def _fitted(picture: Image.Image, side: int) -> Image.Image:

@@ -4,6 +4,7 @@ from tagfill.images.check import check
 from tagfill.images.decode import decode
 from tagfill.images.geometry import Geometry
 from tagfill.images.look import look, look_twice
+from tagfill.images.overlay import overlay
 from tagfill.images.roots import Root, open_root
 from tagfill.images.sizes import input_size
 from tagfill.images.views import CROP, EVAL, FLIP, STRONG, View, render
@@ -22,5 +23,6 @@ __all__ = [
     "look",
     "look_twice",
     "open_root",
+    "overlay",
     "render",
 ]

@@ -45,7 +45,7 @@ class Layout:
         if self.order == "NHWC":
             return features.permute(0, 3, 1, 2)
         if self.order == "tokens":
-            return features[:, self.prefix :].transpose(1, 2).reshape(len(features), -1, *self.grid)
+            return features[:, self.prefix :].transpose(1, 2).reshape(features.shape[0], -1, *self.grid)
         return features
 
 

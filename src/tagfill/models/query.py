@@ -112,12 +112,13 @@ class QueryHead(Head):
             cells = layer(cells, positions)
         placed, looks = cells + positions, None
         # Before the first layer all images have the same targets; dropout among queries is all that could part them.
-        images = len(cells) if self.keep_first_self_attention else 1
+        images = cells.shape[0] if self.keep_first_self_attention else 1
         targets = torch.zeros_like(self.queries).expand(images, -1, -1)
         for number, layer in enumerate(self.decoder, start=1):
             assert isinstance(layer, DecoderLayer)
             if attention and number == len(self.decoder):
-                looks = layer.looks(targets, self.queries, placed).reshape(len(cells), self.heads, -1, height, width)
+                weights = layer.looks(targets, self.queries, placed)
+                looks = weights.reshape(*weights.shape[:3], height, width)
             targets = layer(targets, self.queries, placed, cells)
         logits = (self.norm(targets).float() * self.weight.float()).sum(-1) + self.bias.float()
         return Prediction(logits, None, features, looks)

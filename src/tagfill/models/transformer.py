@@ -45,7 +45,7 @@ class Attention(nn.Module):
         """
         q, k, v = self._heads(query, key, value)
         dropout = self.dropout if self.training else 0.0
-        gathered = F.scaled_dot_product_attention(q.expand(len(k), -1, -1, -1), k, v, dropout_p=dropout)
+        gathered = F.scaled_dot_product_attention(q.expand(k.shape[0], -1, -1, -1), k, v, dropout_p=dropout)
         return self._join(gathered)
 
     def weights(self, query: Tensor, key: Tensor) -> Tensor:

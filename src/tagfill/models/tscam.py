@@ -70,7 +70,7 @@ def summed_attention(rows: Tensor, features: Tensor) -> Tensor:
         rows: B×blocks×H·W, the class token's attention in each block, averaged over heads.
         features: B×D×H×W, of the same images.
     """
-    return rows.float().sum(1).reshape(len(features), *features.shape[2:])
+    return rows.float().sum(1).reshape(features.shape[0], *features.shape[2:])
 
 
 def coupled(prediction: Prediction) -> Tensor:

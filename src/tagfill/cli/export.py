@@ -1,0 +1,54 @@
+"""Write a model as an ONNX file, checked against torch, with a JSON sidecar of all that goes with it.
+
+Example: `tagfill export runs/en-scl --onnx photos.onnx --maps`
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tagfill.cli import options, terminal
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="A run or model folder.")],
+    onnx: Annotated[Path, typer.Option(help="The file to write; ends in .onnx.")],
+    maps: Annotated[bool, typer.Option("--maps", help="Give class maps too, as a second output.")] = False,
+    images: Annotated[
+        str | None,
+        typer.Option(help="Real images to compare with torch on; by default those of the dataset of the run."),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Export; a file whose outputs differ from torch's by more than 1e-4 is not written."""
+    from tagfill import inference
+
+    exported = inference.export(run, onnx, maps=maps, images=images or _dataset_of(run))
+    differences = exported.differences
+    if as_json:
+        terminal.show_json(
+            {
+                "onnx": str(exported.onnx),
+                "sidecar": str(exported.sidecar),
+                "outputs": list(exported.outputs),
+                "largest_difference": differences,
+                "real_images": exported.real_images,
+            }
+        )
+        return
+    terminal.show(f"{exported.onnx}: {' and '.join(exported.outputs)}; beside it {exported.sidecar.name}")
+    seen = [f"{value:.1e} on {kind} images" for kind, value in differences.items()]
+    terminal.show(f"largest difference to torch: {', '.join(seen)}")
+
+
+def _dataset_of(run: Path) -> str | None:
+    """The dataset that a run was trained on, where both are still there."""
+    from tagfill.training import Run
+
+    if not (run / "run.json").is_file():
+        return None
+    dataset = Path(Run.open(run).recipe.dataset)
+    return str(dataset) if (dataset / "dataset.yaml").is_file() else None

@@ -1,0 +1,105 @@
+"""Whatever turns pixels into logits: a model of torch, or an ONNX file without torch."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tagfill.errors import TagfillError
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a model says about B images.
+
+    Attributes:
+        logits: B×L float32.
+        maps: B×L×H×W float32 class maps, where they were asked for.
+    """
+
+    logits: NDArray[np.float32]
+    maps: NDArray[np.float32] | None = None
+
+
+class Predictor(Protocol):
+    """A model, whatever it is made of."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names, in the order of the logits."""
+        ...
+
+    @property
+    def thresholds(self) -> tuple[float, ...] | None:
+        """Of each class, if somebody chose them."""
+        ...
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the images that it looks at."""
+        ...
+
+    @property
+    def identity(self) -> str:
+        """A hash of everything that its outputs depend on."""
+        ...
+
+    def check_maps(self) -> None:
+        """Refuse class maps where it has none."""
+
+    def __call__(self, pixels: NDArray[np.uint8], *, maps: bool = False) -> Outputs:
+        """Look at images, B×H×W×3."""
+        ...
+
+
+class RunFolder(Protocol):
+    """A run, as `tagfill.train` returns it."""
+
+    @property
+    def folder(self) -> Path:
+        """Where it lies."""
+        ...
+
+
+ModelPath = str | os.PathLike[str] | RunFolder
+
+
+def model_path(run: ModelPath) -> Path:
+    """The model folder of a run, a model folder itself, or an ONNX file."""
+    path = Path(run) if isinstance(run, (str, os.PathLike)) else run.folder
+    if path.suffix == ".onnx":
+        if not path.is_file():
+            raise TagfillError(f"There is no file {path}.")
+        return path
+    return path / "best" if (path / "best").is_dir() else path
+
+
+def open_predictor(run: ModelPath, *, device: str = "cpu", threads: int | None = None) -> Predictor:
+    """Open a model to predict with.
+
+    Args:
+        run: a run or its folder, a model folder, or an ONNX file that `tagfill export` wrote.
+        device: `cpu`, `cuda`, `mps` or `auto`.
+        threads: of the network; by default one a core.
+
+    Example:
+        `open_predictor("photos.onnx").classes` is `("anchor", "bell", …)`
+    """
+    path = model_path(run)
+    if path.suffix == ".onnx":
+        from tagfill.inference.onnx_predictor import OnnxPredictor
+
+        return OnnxPredictor.open(path, device=device, threads=threads)
+    try:
+        from tagfill.inference.torch_predictor import TorchPredictor
+    except ModuleNotFoundError as error:
+        raise TagfillError(
+            f"The model in {path} needs the package {error.name}, which is not installed; install it, or predict with "
+            "an ONNX file that 'tagfill export' wrote."
+        ) from None
+    return TorchPredictor.open(path, device=device, threads=threads)

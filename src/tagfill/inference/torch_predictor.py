@@ -1,0 +1,71 @@
+"""A model folder, run by torch."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tagfill.errors import TagfillError
+from tagfill.files import sha256
+from tagfill.inference.predictor import Outputs
+from tagfill.models import Classifier
+from tagfill.models.heap import keep_freed_memory
+
+
+class TorchPredictor:
+    """A classifier in evaluation mode.
+
+    Args:
+        model: with a backbone.
+        identity: of its folder.
+        device: where it is to work.
+    """
+
+    def __init__(self, model: Classifier, identity: str, device: torch.device) -> None:
+        assert model.backbone is not None
+        self.model, self.identity, self._device = model.to(device).eval(), identity, device
+        self.classes, self.thresholds = model.classes, model.thresholds
+        self.size = model.backbone.preprocessing.size
+
+    @classmethod
+    def open(cls, folder: Path, *, device: str = "cpu", threads: int | None = None) -> TorchPredictor:
+        """Load a model folder."""
+        if threads is not None:
+            torch.set_num_threads(threads)
+        keep_freed_memory()  # the network takes and frees the same blocks with every batch
+        return cls(Classifier.load(folder), folder_identity(folder), _device(device))
+
+    def check_maps(self) -> None:
+        """Refuse class maps where the head has none."""
+        self.model.check_use(maps=True)
+
+    @torch.inference_mode()
+    def __call__(self, pixels: NDArray[np.uint8], *, maps: bool = False) -> Outputs:
+        """Look at images, B×H×W×3."""
+        inputs = torch.from_numpy(pixels).permute(0, 3, 1, 2).to(self._device)
+        prediction = self.model(inputs, maps=maps)
+        found = None if prediction.maps is None else prediction.maps.cpu().numpy()
+        return Outputs(prediction.logits.cpu().numpy(), found)
+
+
+def folder_identity(folder: Path) -> str:
+    """A hash of the files of a model folder."""
+    digest = hashlib.sha256()
+    for name in ("model.json", "model.safetensors"):
+        digest.update(sha256(folder / name).encode())
+    return digest.hexdigest()
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (AssertionError, NotImplementedError, RuntimeError):
+        raise TagfillError(f"There is no device '{name}' here; give cpu, cuda, mps or auto.") from None
+    return device

@@ -1,0 +1,115 @@
+"""`tagfill predict` and `tagfill export` as a user meets them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import tagfill
+from inference.colours import write_images, write_model
+from tagfill.cli import main
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
+    """The command line inside this process and a folder of its own; code, standard output and error."""
+    monkeypatch.chdir(tmp_path)
+
+    def calling(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["tagfill", *arguments])
+        with pytest.raises(SystemExit) as ending:
+            main()
+        written = capsys.readouterr()
+        return int(ending.value.code or 0), written.out, written.err
+
+    return calling
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    write_model(tmp_path / "colours.onnx")
+    write_images(tmp_path / "photos", 18)
+    (tmp_path / "photos" / "bad.png").write_bytes(b"bad")
+    return tmp_path / "photos"
+
+
+def test_without_a_file_lines_of_json_go_to_a_pipe(call: Call, photos: Path) -> None:
+    code, out, err = call("predict", "colours.onnx", "photos", "--top-k", "1", "--quiet")
+
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert (lines[0]["image"], lines[0]["present"], list(lines[0]["scores"])) == ("photos/000.png", ["blue"], ["blue"])
+    assert (len(lines), lines[17]["present"]) == (18, ["red"])
+    assert "left out: photos/bad.png: this is not an image" in err
+    assert "1 images could not be decoded" in err
+
+
+def test_one_document_holds_predictions_and_bad_images(call: Call, photos: Path) -> None:
+    code, out, _ = call(
+        "predict", "colours.onnx", "photos", "--threshold", "red=0.1", "--threshold", "blue=1", "--json"
+    )
+
+    document = json.loads(out)
+    assert code == 0
+    assert [each["present"] for each in document["predictions"]] == [[]] * 12 + [["red"]] * 6
+    assert document["bad"][0][0] == "photos/bad.png"
+
+
+def test_a_file_is_written_once_and_a_rerun_says_the_same(call: Call, photos: Path) -> None:
+    arguments = ("predict", "colours.onnx", "photos/*.png", "--out", "out.parquet", "--json")
+
+    first, second = (json.loads(call(*arguments)[1]) for _ in range(2))
+
+    assert (first["made"], first["predicted"], first["bad"], first["bad_list"]) == (19, 18, 1, "out.parquet.bad.tsv")
+    assert second == {**first, "made": 0}
+    assert pq.read_table("out.parquet").num_rows == 18 * 3
+
+
+def test_from_a_run_to_an_exported_model_that_says_the_same(call: Call, tmp_path: Path) -> None:
+    tagfill.scenes.make(tmp_path / "scenes", train=12, val=4, test=6, size=64)
+    small = ["--backbone", "test_efficientnet", "--pretrained", "none", "--set", "image_size=64", "--head", "cam"]
+    assert call("train", "scenes", *small, "--epochs", "1", "--out", "run")[0] == 0
+
+    code, out, err = call("export", "run", "--onnx", "scenes.onnx", "--maps", "--json")
+    assert code == 0, err
+    assert json.loads(out)["real_images"] == 8  # of the dataset that the run was trained on
+
+    for model, name in (("run", "torch"), ("scenes.onnx", "onnx")):
+        arguments = ["predict", model, "scenes", "--split", "test", "--heatmaps", f"maps-{name}", "--classes", "anchor"]
+        code, out, err = call(*arguments, "--out", f"{name}.parquet", "--json")
+        assert code == 0, err
+        assert json.loads(out)["predicted"] == 6
+        assert len(list(Path(f"maps-{name}").rglob("anchor.jpg"))) == 6
+    ours, theirs = (pq.read_table(f"{name}.parquet") for name in ("torch", "onnx"))
+    assert ours["image"].to_pylist() == theirs["image"].to_pylist()
+    assert theirs["score"].to_pylist() == pytest.approx(ours["score"].to_pylist(), abs=1e-4)
+    data = tagfill.Dataset.open("scenes")
+    assert ours["image"].unique().to_pylist() == data.names(data.split("test"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["predict", "colours.onnx", "nowhere"], "There is no nowhere"),
+        (["predict", "nowhere", "photos"], "nowhere is not a model folder"),
+        (["predict", "colours.onnx", "photos", "--heatmaps", "maps"], "give --out too"),
+        (["predict", "colours.onnx", "photos", "--threshold", "high"], "--threshold high is not a number"),
+        (["predict", "colours.onnx", "photos", "--threshold", "rot=0.5"], "There is no class 'rot'"),
+        (["predict", "colours.onnx", "photos", "--split", "test"], "Only a dataset has a split"),
+        (["predict", "colours.onnx", "photos", "--out", "out.xlsx"], "ends in none of .parquet"),
+        (["export", "colours.onnx", "--onnx", "other.onnx"], "A run or model folder is exported"),
+    ],
+)
+def test_mistakes_get_one_sentence_and_code_2(call: Call, photos: Path, arguments: list[str], sentence: str) -> None:
+    code, out, err = call(*arguments)
+
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert "Traceback" not in err

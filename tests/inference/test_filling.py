@@ -1,0 +1,300 @@
+"""A file of predictions: what is in it, what a rerun does, and what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from inference.colours import CLASSES, probability, write_image, write_images, write_model
+from tagfill.errors import ImageError, TagfillError
+from tagfill.inference import plan as plans
+from tagfill.inference import predict, predict_to_file
+from tagfill.inference.parts import Parts
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return write_model(tmp_path / "colours.onnx")
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    return write_images(tmp_path / "photos", 25)
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of ten images."""
+    monkeypatch.setattr(plans, "_PART_IMAGES", 10)
+
+
+def rows_of(path: Path) -> list[tuple[str, str, float, bool]]:
+    if path.suffix == ".csv":
+        with path.open(encoding="utf-8", newline="") as file:
+            return [
+                (row["image"], row["label"], float(row["score"]), row["present"] == "true")
+                for row in csv.DictReader(file)
+            ]
+    return [tuple(row.values()) for row in pq.read_table(path).to_pylist()]
+
+
+def test_rows_are_what_the_model_says(model: Path, photos: Path, tmp_path: Path) -> None:
+    filled = predict_to_file(model, photos, tmp_path / "out.parquet", batch_size=4)
+
+    rows = rows_of(filled.out)
+    assert (filled.images, filled.predicted, filled.bad, filled.made, filled.finished) == (25, 25, 0, 25, True)
+    assert [row[:2] for row in rows[:4]] == [
+        *((f"{photos}/000.png", label) for label in CLASSES),
+        (f"{photos}/001.png", "red"),
+    ]
+    assert len(rows) == 25 * 3
+    assert [row[2] for row in rows[::3]] == pytest.approx([probability(8 * n) for n in range(25)], abs=1e-6)
+    assert [row[3] for row in rows[::3]] == [8 * n >= 128 for n in range(25)]
+
+
+def test_csv_and_json_lines_say_the_same_as_parquet(model: Path, photos: Path, tmp_path: Path) -> None:
+    write_image(photos / 'a "comma", and ü.png', (255, 255, 0))
+    files = [tmp_path / f"out.{ending}" for ending in ("parquet", "csv", "jsonl")]
+    for file in files:
+        predict_to_file(model, photos, file, top_k=2)
+
+    rows = rows_of(files[0])
+    lines = [json.loads(line) for line in files[2].read_text(encoding="utf-8").splitlines()]
+
+    assert rows_of(files[1]) == [(*row[:2], pytest.approx(row[2], rel=1e-6), row[3]) for row in rows]
+    assert [(line["image"], label, score) for line in lines for label, score in line["scores"].items()] == [
+        row[:3] for row in rows
+    ]
+    assert [line["present"] for line in lines] == [
+        [row[1] for row in pair if row[3]] for pair in zip(rows[::2], rows[1::2], strict=True)
+    ]
+    assert lines[-1]["present"] == ["red", "green"]
+
+
+def test_in_memory_predictions_are_those_of_the_file(model: Path, photos: Path, tmp_path: Path) -> None:
+    predict_to_file(model, photos, tmp_path / "out.jsonl", top_k=2, threshold={"blue": 0.51})
+
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    found = list(predict(model, photos, top_k=2, threshold={"blue": 0.51}))
+
+    assert [(each.image, list(each.present), each.scores) for each in found] == [
+        (line["image"], line["present"], line["scores"]) for line in lines
+    ]
+
+
+def test_thresholds_of_the_model_decide_unless_others_are_given(tmp_path: Path, photos: Path) -> None:
+    chosen = write_model(tmp_path / "chosen.onnx", thresholds=(0.0, 0.9, 0.9))
+
+    def present(**options: float) -> set[str]:
+        return {label for found in predict(chosen, photos / "000.png", **options) for label in found.present}
+
+    assert present() == {"red"}
+    assert present(threshold=0.5) == {"blue"}
+
+
+def test_bad_images_are_listed_and_left_out(model: Path, photos: Path, tmp_path: Path) -> None:
+    (photos / "003.png").write_bytes(b"")
+    (photos / "021.png").write_bytes(b"\x89PNG\r\n\x1a\n, and then nothing")
+
+    filled = predict_to_file(model, photos, tmp_path / "out.csv", workers=2)
+
+    listed = filled.bad_list.read_text().splitlines()
+    assert (filled.predicted, filled.bad) == (23, 2)
+    assert [line.partition("\t")[0] for line in listed] == [f"{photos}/003.png", f"{photos}/021.png"]
+    assert "the file is empty" in listed[0]
+    assert {row[0] for row in rows_of(filled.out)}.isdisjoint({f"{photos}/003.png", f"{photos}/021.png"})
+    with pytest.raises(ImageError, match=r"003\.png: the file is empty"):
+        list(predict(model, photos))
+
+
+def test_a_part_of_which_no_image_decodes_is_no_obstacle(model: Path, photos: Path, tmp_path: Path) -> None:
+    for number in range(10, 20):
+        (photos / f"{number:03d}.png").write_bytes(b"bad")
+
+    filled = predict_to_file(model, photos, tmp_path / "out.parquet")
+
+    assert (filled.predicted, filled.bad) == (15, 10)
+    assert len(rows_of(filled.out)) == 15 * 3
+
+
+def test_after_an_interruption_only_what_is_missing_is_made(
+    model: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = predict_to_file(model, photos, tmp_path / "whole.parquet")
+    out, write, count = tmp_path / "out.parquet", Parts.write, 0
+
+    def failing(parts: Parts, *arguments: object) -> None:
+        nonlocal count
+        count += 1
+        if count == 2:
+            raise KeyboardInterrupt
+        write(parts, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Parts, "write", failing)
+    with pytest.raises(KeyboardInterrupt):
+        predict_to_file(model, photos, out)
+    assert not out.exists()
+
+    filled = predict_to_file(model, photos, out)
+
+    assert filled.made == 15
+    assert out.read_bytes() == whole.out.read_bytes()
+    assert not (tmp_path / "out.parquet.parts").exists()
+
+
+def test_a_file_that_is_complete_is_left_alone(model: Path, photos: Path, tmp_path: Path) -> None:
+    first = predict_to_file(model, photos, tmp_path / "out.csv")
+    before = first.out.stat().st_mtime_ns
+
+    again = predict_to_file(model, photos, tmp_path / "out.csv")
+
+    assert (again.made, again.predicted, again.finished) == (0, 25, True)
+    assert first.out.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("model", "another model"),
+        ("images", "another list of images"),
+        ("threshold", "other thresholds"),
+        ("top_k", "another --top-k"),
+    ],
+)
+@pytest.mark.parametrize("begun", [False, True], ids=["finished", "begun"])
+def test_other_models_images_and_settings_are_refused(
+    model: Path, photos: Path, tmp_path: Path, change: str, words: str, begun: bool
+) -> None:
+    out = tmp_path / "out.csv"
+    predict_to_file(model, photos, out)
+    if begun:
+        out.unlink()
+        (tmp_path / "out.csv.parts").mkdir()
+        (tmp_path / "out.csv.json").rename(tmp_path / "out.csv.parts" / "plan.json")
+    options: dict[str, object] = {}
+    if change == "model":
+        write_model(model, maps=False)
+    elif change == "images":
+        write_image(photos / "new.png", (0, 0, 0))
+    else:
+        options = {"threshold": 0.4} if change == "threshold" else {"top_k": 1}
+
+    with pytest.raises(TagfillError, match=f"made with {words}"):
+        predict_to_file(model, photos, out, **options)  # type: ignore[arg-type]
+
+    assert predict_to_file(model, photos, out, force=True, **options).made == len(list(photos.iterdir()))  # type: ignore[arg-type]
+
+
+def test_a_file_of_somebody_else_is_not_overwritten(model: Path, photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "out.csv").write_text("precious")
+
+    with pytest.raises(TagfillError, match="is there already"):
+        predict_to_file(model, photos, tmp_path / "out.csv")
+
+    assert (tmp_path / "out.csv").read_text() == "precious"
+
+
+def test_processes_make_parts_of_their_own_and_the_last_one_joins(
+    model: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = predict_to_file(model, photos, tmp_path / "alone.parquet")
+    out = tmp_path / "out.parquet"
+    monkeypatch.setenv("WORLD_SIZE", "2")
+
+    monkeypatch.setenv("RANK", "1")
+    first = predict_to_file(model, photos, out)
+    assert (first.made, first.predicted, first.finished, out.exists()) == (10, 10, False, False)
+
+    monkeypatch.setenv("RANK", "0")
+    last = predict_to_file(model, photos, out)
+    assert (last.made, last.predicted, last.finished) == (15, 25, True)
+    assert out.read_bytes() == alone.out.read_bytes()
+    with pytest.raises(TagfillError, match="Of several processes none can begin anew"):
+        predict_to_file(model, photos, out, force=True)
+
+
+def test_processes_that_work_at_the_same_time_end_with_one_file(model: Path, photos: Path, tmp_path: Path) -> None:
+    alone = predict_to_file(model, photos, tmp_path / "alone.parquet")
+    code = (
+        "import sys; from tagfill.inference import plan, predict_to_file; plan._PART_IMAGES = 10; "
+        "predict_to_file(*sys.argv[1:4])"
+    )
+    command = [sys.executable, "-c", code, str(model), str(photos), str(tmp_path / "out.parquet")]
+    ranks = [subprocess.Popen(command, env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "3"}) for rank in range(3)]
+
+    assert [process.wait(timeout=60) for process in ranks] == [0, 0, 0]
+    assert (tmp_path / "out.parquet").read_bytes() == alone.out.read_bytes()
+    assert sorted(path.name for path in tmp_path.glob("out.*")) == ["out.parquet", "out.parquet.json"]
+
+
+def test_engines_make_the_same_file(model: Path, photos: Path, tmp_path: Path) -> None:
+    (photos / "012.png").write_bytes(b"bad")
+    alone = predict_to_file(model, photos, tmp_path / "alone.parquet")
+
+    shared = predict_to_file(model, photos, tmp_path / "out.parquet", engine="joblib", jobs=1)
+
+    assert (shared.made, shared.bad, shared.finished) == (25, 1, True)
+    assert shared.out.read_bytes() == alone.out.read_bytes()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ["joblib", "ray"])
+def test_two_processes_of_an_engine_make_the_same_file(model: Path, photos: Path, tmp_path: Path, engine: str) -> None:
+    alone = predict_to_file(model, photos, tmp_path / "alone.parquet")
+
+    shared = predict_to_file(model, photos, tmp_path / "out.parquet", engine=engine, jobs=2)
+
+    assert shared.finished
+    assert shared.out.read_bytes() == alone.out.read_bytes()
+
+
+def test_memory_does_not_grow_with_the_number_of_images(model: Path, tmp_path: Path) -> None:
+    """Rows are written away part by part: what is alive at once does not depend on how many parts there are."""
+    import tracemalloc
+
+    def peak(count: int) -> int:
+        folder = tmp_path / f"photos{count}"
+        folder.mkdir()
+        source = write_image(tmp_path / "one.png", (200, 0, 0), size=(4, 4))
+        for number in range(count):
+            (folder / f"{number:05d}.png").hardlink_to(source)
+        predict_to_file(model, folder, tmp_path / f"warm{count}.csv")
+        tracemalloc.start()
+        predict_to_file(model, folder, tmp_path / f"out{count}.csv")
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    few, many = peak(40), peak(400)
+
+    assert many - few < 360 * 1000  # a name, a path and a place in lists for each image, and no results
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"out": "out.txt"}, "ends in none of .parquet, .csv, .jsonl"),
+        ({"top_k": 0}, "would keep no label"),
+        ({"engine": "rai"}, "There is no engine 'rai'"),
+        ({"classes": ["red"]}, "give a folder for --heatmaps"),
+        ({"heatmaps": "maps", "classes": ["rot"]}, "There is no class 'rot'"),
+        ({"device": "abacus"}, "no device 'abacus'"),
+    ],
+)
+def test_mistakes_are_named_before_anything_is_written(
+    model: Path, photos: Path, tmp_path: Path, options: dict[str, object], sentence: str
+) -> None:
+    out = tmp_path / str(options.pop("out", "out.csv"))
+
+    with pytest.raises(TagfillError) as raised:
+        predict_to_file(model, photos, out, **options)  # type: ignore[arg-type]
+
+    assert sentence in str(raised.value)
+    assert not list(tmp_path.glob("out*"))
