@@ -27,6 +27,7 @@ from loading.cases import (
     small_shards,
     tiny,
 )
+from tagfill.engines import create_engine
 from tagfill.errors import TagfillError
 from tagfill.files import alone_in
 from tagfill.images import EVAL
@@ -141,6 +142,41 @@ def test_the_number_of_workers_changes_nothing(tmp_path, whole):
     assert {name: content for name, content in files(tmp_path).items() if "views" in name} == {
         name: content for name, content in files(whole).items() if "eval" in name or "crop0" in name
     }
+
+
+def test_an_engine_makes_the_same_bytes(tmp_path, whole):
+    engine = create_engine("joblib", workers=1)
+    extract(scenes(), tiny(), tmp_path, views=VIEWS, dtype="float32", seed=3, engine=engine)
+    assert files(tmp_path) == files(whole)
+
+
+def test_an_engine_makes_only_what_is_missing_and_leaves_nothing_behind(tmp_path):
+    extract(scenes(), bounded(), tmp_path / "unbroken", views="eval,pairs:1")
+    with pytest.raises(InterruptionError):
+        extract(scenes(), bounded(), tmp_path / "broken", views="eval,pairs:1", progress=Stopping(5))
+    seen = Counting()
+    extract(scenes(), bounded(), tmp_path / "broken", views="eval,pairs:1", engine=seen)
+    assert files(tmp_path / "broken") == files(tmp_path / "unbroken")
+    assert seen.items == 2 + 3 + 3  # the rest of eval, and both views of the training images
+
+
+class Counting:
+    """An engine that counts what it is given."""
+
+    def __init__(self) -> None:
+        self.items = 0
+
+    def map(self, task, items):
+        self.items += len(items)
+        return map(task, items)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["joblib", "ray"])
+def test_several_processes_make_the_same_bytes(tmp_path, whole, name):
+    engine = create_engine(name, workers=2)
+    extract(scenes(), tiny(), tmp_path, views=VIEWS, dtype="float32", seed=3, engine=engine)
+    assert files(tmp_path) == files(whole)
 
 
 def test_another_seed_gives_other_crops(tmp_path, whole):

@@ -1,6 +1,8 @@
 """Run a frozen backbone once over several views of every image and keep the features.
 
 Example: `tagfill features scenes --views eval,flip,crops:2 --out scenes-features`
+
+Example: `tagfill features photos --engine ray --ray-address auto --out photos-features`
 """
 
 from __future__ import annotations
@@ -31,6 +33,9 @@ def features(
         int | None, typer.Option(min=1, help="Of the network; by default one a core. Fewer where others work.")
     ] = None,
     max_bad_images: Annotated[float, typer.Option(min=0, max=1, help="Share of images that may not decode.")] = 0.01,
+    engine: options.Spread = None,
+    jobs: options.Jobs = None,
+    ray_address: options.RayAddress = None,
     verify: Annotated[bool, typer.Option("--verify", help="Read every file again and compare its hash.")] = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -54,6 +59,9 @@ def features(
         seed=seed,
         workers=workers,
         max_bad_images=max_bad_images,
+        engine=engine,
+        jobs=jobs,
+        ray_address=ray_address,
         progress=progress,
     )
     if verify:

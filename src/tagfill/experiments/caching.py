@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tagfill.annotations import Dataset
+from tagfill.engines import create_engine
 from tagfill.files import cache_folder
 from tagfill.images import input_size
 from tagfill.loading import FeatureCache, extract
@@ -24,6 +25,9 @@ def features(
     seed: int = 0,
     workers: int = 0,
     max_bad_images: float = 0.01,
+    engine: str | None = None,
+    jobs: int | None = None,
+    ray_address: str | None = None,
     progress: Progress = SILENT,
 ) -> FeatureCache:
     """Run a frozen backbone once over several views of every image, and keep what it says.
@@ -39,6 +43,10 @@ def features(
         seed: of the crops, and of random weights.
         workers: processes that decode images.
         max_bad_images: share of the images that may fail to decode; they are listed and left out.
+        engine: `joblib` for several processes of this machine, `ray` for those of a cluster, which must all see the
+            same folders; without it this process does everything.
+        jobs: processes of the engine at once on this machine; one a core by default.
+        ray_address: of a Ray cluster that runs already.
         progress: told about each batch.
 
     Returns:
@@ -63,5 +71,6 @@ def features(
         seed=seed,
         workers=workers,
         max_bad_images=max_bad_images,
+        engine=None if engine is None else create_engine(engine, workers=jobs, address=ray_address),
         progress=progress,
     )

@@ -10,23 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from tagfill.annotations import Dataset
+from tagfill.annotations import SCHEMA, Dataset
+from tagfill.engines import Engine
 from tagfill.errors import ImageError, TagfillError
-from tagfill.files import alone_in, replacing
+from tagfill.files import alone_in
 from tagfill.images import EVAL
 from tagfill.loading import encoding
 from tagfill.loading.cache import FeatureCache
-from tagfill.loading.cached_view import pack_geometry, shard_name
+from tagfill.loading.cached_view import shard_name
 from tagfill.loading.continuing import take_over
 from tagfill.loading.manifest import FileRecord, Manifest, MissingImage, ViewRecord
-from tagfill.loading.pixels import Item, Loaded, load
+from tagfill.loading.pixels import Item, load
 from tagfill.loading.planned import PlannedView, parse_views
+from tagfill.loading.shard import BackboneFile, Shard, ShardElsewhere, ShardJob, features_of, make_elsewhere, make_shard
 from tagfill.loading.view_arrays import ViewArrays
 from tagfill.models import Backbone
 from tagfill.models.heap import keep_freed_memory
@@ -48,6 +48,7 @@ def extract(
     seed: int = 0,
     workers: int = 0,
     max_bad_images: float = 0.01,
+    engine: Engine | None = None,
     progress: Progress = SILENT,
 ) -> FeatureCache:
     """Make a feature cache, complete one, or add views to one; views that it has already are kept.
@@ -62,6 +63,7 @@ def extract(
         seed: of the crops.
         workers: processes that decode.
         max_bad_images: share of the images that may fail to decode; they are listed and left out of every use.
+        engine: makes the shards, each in one of its processes; without it this process does.
         progress: told about each batch.
 
     Raises:
@@ -91,7 +93,8 @@ def extract(
                 take_over(folder, manifest, covered)  # nobody works on it any more
                 if manifest.dtype == "auto" or not (folder / "manifest.json").exists():
                     manifest.dtype = _choose_dtype(dataset, backbone, dtype, progress)
-                work = _Work(dataset, backbone, folder, manifest, workers, int(max_bad_images * len(dataset)), progress)
+                limit = int(max_bad_images * len(dataset))
+                work = _Work(dataset, backbone, folder.absolute(), manifest, workers, limit, engine, progress)
                 work.run(planned, covered)
         finally:
             backbone.train(training)
@@ -106,6 +109,7 @@ class _Work:
     manifest: Manifest
     workers: int
     bad_images_allowed: int
+    engine: Engine | None
     progress: Progress
 
     def run(self, planned: list[PlannedView], covered: dict[str, NDArray[np.int64]]) -> None:
@@ -123,55 +127,58 @@ class _Work:
     def _make(self, view: PlannedView, rows: NDArray[np.int64], bar: Bar) -> None:
         """The shards of a view that are not there yet."""
         record, size = self.manifest.views[view.name], self.manifest.shard_rows
-        shards = [slice(start, min(start + size, len(rows))) for start in range(record.done, len(rows), size)]
-        batches = [rows[part][at : at + _BATCH] for part in shards for at in range(0, part.stop - part.start, _BATCH)]
-        items = [[Item(int(row), int(row), view=view.number) for row in batch] for batch in batches]
-        pixels = self.backbone.preprocessing.size
-        loaded = load(self.dataset, items, view.view, pixels, seed=self.manifest.seed, workers=self.workers)
+        parts = [slice(start, min(start + size, len(rows))) for start in range(record.done, len(rows), size)]
         with ViewArrays(self.folder / "views" / view.name, rows, self.manifest, done=record.done) as arrays:
-            for part in shards:
-                path = arrays.folder / shard_name(part.start // size)
-                maps = self._look(loaded, rows[part], part.start, arrays, bar)
-                if self.manifest.dtype == "uint8":
-                    maps, arrays.scales[part.start // size] = encoding.to_bytes(maps)
-                with replacing(path) as file:
-                    np.save(file, maps, allow_pickle=False)
+            jobs = [self._job(arrays.folder / shard_name(part.start // size), view, rows[part]) for part in parts]
+            for part, job, shard in zip(parts, jobs, self._made(view, jobs, bar), strict=True):
+                self._leave_out(shard.missing)
+                arrays.pooled[part.start + shard.kept] = shard.pooled
+                if shard.token is not None:
+                    arrays.token[part.start + shard.kept] = shard.token
+                arrays.geometry[part.start + shard.kept] = shard.geometry
+                if shard.scales is not None:
+                    arrays.scales[part.start // size] = shard.scales
                 arrays.sync()
-                record.files[path.name] = FileRecord.of(path)
+                record.files[job.path.name] = shard.record
                 record.done = part.stop
                 self.manifest.save(self.folder)
         record.files |= {path.name: FileRecord.of(path) for path in arrays.paths}
         record.files = dict(sorted(record.files.items()))
         self.manifest.save(self.folder)
 
-    def _look(
-        self, loaded: Iterator[Loaded], rows: NDArray[np.int64], start: int, arrays: ViewArrays, bar: Bar
-    ) -> NDArray[Any]:
-        """Spatial features of one shard; pooled ones, class tokens and geometry go into their arrays."""
-        dtype = "float32" if self.manifest.dtype == "uint8" else self.manifest.dtype
-        maps = np.zeros((len(rows), *self.manifest.cells_of_row), dtype=dtype)
-        for at in range(0, len(rows), _BATCH):
-            views = next(loaded)
-            batch = rows[at : at + _BATCH]
-            self._leave_out(np.delete(batch, views.kept), views.bad)
-            if len(views.kept):
-                cells, token = _features(self.backbone, views.pixels, token=self.manifest.tokens)
-                maps[at + views.kept] = cells
-                if token is not None:
-                    arrays.token[start + at + views.kept] = token
-                arrays.pooled[start + at + views.kept] = cells.mean((1, 2))
-                arrays.geometry[start + at + views.kept] = pack_geometry(views.geometry)
-            bar.advance(len(batch))
-        return maps
+    def _job(self, path: Path, view: PlannedView, rows: NDArray[np.int64]) -> ShardJob:
+        told = self.manifest
+        return ShardJob(path, rows, view, told.cells_of_row, told.dtype, told.tokens, _BATCH, told.seed)
 
-    def _leave_out(self, rows: NDArray[np.int64], bad: list[ImageError]) -> None:
+    def _made(self, view: PlannedView, jobs: list[ShardJob], bar: Bar) -> Iterator[Shard]:
+        """The shards, in order, made here or by the engine."""
+        if self.engine is None:
+            items = [
+                [Item(int(row), int(row), view=view.number) for row in batch] for job in jobs for batch in job.batches
+            ]
+            size = self.backbone.preprocessing.size
+            loaded = load(self.dataset, items, view.view, size, seed=self.manifest.seed, workers=self.workers)
+            yield from (make_shard(self.backbone, job, loaded, bar) for job in jobs)
+            return
+        file = BackboneFile.write(self.backbone, self.folder / ".backbone.safetensors")
+        images = self.dataset.images.select(["image", "split"])
+        bare = self.dataset.replace(annotations=SCHEMA.empty_table(), truth=None, protocol=None, folder=None)
+        sent = [ShardElsewhere(job, bare.replace(images=images.take(job.rows)), file, self.workers) for job in jobs]
+        try:
+            for job, shard in zip(jobs, self.engine.map(make_elsewhere, sent), strict=True):
+                bar.advance(len(job.rows))
+                yield shard
+        finally:
+            file.path.unlink()
+
+    def _leave_out(self, missing: list[MissingImage]) -> None:
         """Note images that could not be decoded, each once; too many are refused."""
         known = {image.row for image in self.manifest.missing}
-        for row, error in zip(rows.tolist(), bad, strict=True):
-            if row in known:
+        for image in missing:
+            if image.row in known:
                 continue
-            self.manifest.missing.append(MissingImage(row, error.image, error.problem))
-            self.progress.say(f"left out: {error}")
+            self.manifest.missing.append(image)
+            self.progress.say(f"left out: {ImageError(image.image, image.problem)}")
             if len(self.manifest.missing) > self.bad_images_allowed:
                 raise TagfillError(
                     f"{len(self.manifest.missing)} images cannot be decoded, more than the {self.bad_images_allowed} "
@@ -192,20 +199,12 @@ def _choose_dtype(dataset: Dataset, backbone: Backbone, dtype: str, progress: Pr
     rows = np.unique(np.linspace(0, len(dataset) - 1, min(_LOOKED_AT, len(dataset))).astype(np.int64))
     items = [[Item(int(row), int(row)) for row in rows]]
     (views,) = load(dataset, items, EVAL, backbone.preprocessing.size, seed=0, workers=0)
-    problem = encoding.why_not_bytes(_features(backbone, views.pixels)[0], backbone.bound) if len(views.kept) else None
+    problem = (
+        encoding.why_not_bytes(features_of(backbone, views.pixels)[0], backbone.bound) if len(views.kept) else None
+    )
     if problem is None:
         return "uint8"
     if dtype == "uint8":
         raise TagfillError(f"The features of {backbone.name} do not fit into bytes: {problem}; choose float16.")
     progress.say(f"features are stored as float16: {problem}")
     return "float16"
-
-
-@torch.inference_mode()
-def _features(
-    backbone: Backbone, pixels: torch.Tensor, *, token: bool = False
-) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
-    """Cells-last features of a batch of pixels, and the class tokens if they are asked for."""
-    seen = backbone.look(pixels, token=token)
-    cells = seen.grid.permute(0, 2, 3, 1).float().contiguous().numpy()
-    return cells, None if seen.token is None else seen.token.float().numpy()
