@@ -32,6 +32,43 @@ def test_a_dataset_without_test_images_is_divided():
     assert part.protocol["images"] == {"train": 40, "val": 10, "test": 20}
 
 
+def test_points_locate_the_positives_that_are_kept_and_cost_more():
+    data = made()
+    plain, points = k_positives(data, num_neg=1), k_positives(data, num_neg=1, kind="SP")
+
+    mine = [row for row in points.rows().to_pylist() if row["source"] == "k-positives"]
+    assert kept(points) == kept(plain)
+    assert {(row["kind"], row["present"], round(row["seconds"], 4)) for row in mine} == {
+        ("point", True, 2.4),
+        ("image", False, 1.0),
+    }
+    located = sum(row["kind"] == "point" for row in mine)
+    assert points.protocol["kept"]["locations"] == located
+    assert points.protocol["kept"]["seconds"] == pytest.approx(2.4 * located + len(mine) - located)
+
+
+def test_all_instances_are_located_and_charged_for():
+    part = k_positives(made(), num_pos=-1, kind="AB")
+
+    boxes = [row for row in part.rows().to_pylist() if row["source"] == "k-positives"]
+    pairs = {(row["image"], row["label"]) for row in boxes}
+    assert len(boxes) > len(pairs)
+    assert part.protocol["kept"]["seconds"] == pytest.approx(len(pairs) + 6 * len(boxes))
+
+
+def test_points_of_a_divided_dataset_are_on_its_training_images():
+    part = k_positives(made(sizes={"train": 50, "val": 20}), kind="SP")
+
+    located = {row["image"] for row in part.rows().to_pylist() if row["kind"] == "point"}
+    assert located
+    assert located <= set(part.names(part.split("train")))
+
+
+def test_an_unknown_kind_is_refused():
+    with pytest.raises(TagfillError, match="kind"):
+        k_positives(DATA, kind="XP")
+
+
 @pytest.mark.parametrize("option", ["num_pos", "num_neg"])
 def test_a_negative_number_other_than_minus_one_is_refused(option):
     with pytest.raises(TagfillError, match=f"{option} is -2; give a number of labels an image, or -1 for all"):

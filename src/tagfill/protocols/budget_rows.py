@@ -22,7 +22,13 @@ _INSTANCE_STEP, _POINT_STEP = 1, 2  # which of a pair's numbers choose its insta
 
 
 def rows(
-    data: Dataset, bought: Pairs, numbers: PairNumbers, seconds: NDArray[np.float64], kind: str, point: str
+    data: Dataset,
+    bought: Pairs,
+    numbers: PairNumbers,
+    seconds: NDArray[np.float64],
+    kind: str,
+    point: str,
+    source: str = SOURCE,
 ) -> tuple[Iterator[pa.RecordBatch], int]:
     """Rows of the training images, and how many of them are locations.
 
@@ -33,6 +39,7 @@ def rows(
         seconds: what each pair is charged; several locations of a pair share it evenly.
         kind: I, SP, SB, AP or AB.
         point: how points are placed.
+        source: who says so.
     """
     training = data.split("train")
     keys = bought.image * len(data.classes) + bought.label
@@ -44,9 +51,9 @@ def rows(
         pair, things = _chosen(data, bought, keys, numbers, kind, masks=point in ("auto", "mask"))
         plain[pair] = False
         count = len(pair)
-        located.append(_located(data, bought.take(pair), pair, seconds, things, numbers, kind, point))
+        located.append(_located(data, bought.take(pair), pair, seconds, things, numbers, kind, point, source))
     image_level = Pairs(training[bought.image], bought.label, bought.value).take(plain)
-    return _batches(data, image_level, seconds[plain], located), count
+    return _batches(data, image_level, seconds[plain], located, source), count
 
 
 def _chosen(
@@ -78,6 +85,7 @@ def _located(
     numbers: PairNumbers,
     kind: str,
     point: str,
+    source: str,
 ) -> pa.RecordBatch:
     """A point or a box for each instance."""
     size = len(pair)
@@ -85,7 +93,7 @@ def _located(
     columns = {
         **names_of(data, Pairs(data.split("train")[pairs.image], pairs.label, pairs.value)),
         "present": pa.array(np.ones(size, dtype=bool)),
-        "source": constant(SOURCE, size),
+        "source": constant(source, size),
         "seconds": pa.array(shared.astype(np.float32)),
     }
     if kind[-1] == "B":
@@ -99,9 +107,9 @@ def _located(
 
 
 def _batches(
-    data: Dataset, pairs: Pairs, seconds: NDArray[np.float64], located: list[pa.RecordBatch]
+    data: Dataset, pairs: Pairs, seconds: NDArray[np.float64], located: list[pa.RecordBatch], source: str
 ) -> Iterator[pa.RecordBatch]:
     yield from located
     for start in range(0, len(pairs), _BLOCK_ROWS):
         part = slice(start, start + _BLOCK_ROWS)
-        yield rows_of(data, pairs.take(part), SOURCE, seconds[part])
+        yield rows_of(data, pairs.take(part), source, seconds[part])

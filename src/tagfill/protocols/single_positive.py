@@ -18,9 +18,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from tagfill.annotations import NEGATIVE, POSITIVE, Dataset, LabelMatrix
+from tagfill.protocols import budget_rows, instances
+from tagfill.protocols.costs import Costs, all_instances
+from tagfill.protocols.pair_numbers import PairNumbers
 from tagfill.protocols.pairs import Pairs, joined
 from tagfill.protocols.simulating import assemble, check_seed, complete_labels, drawn_splits, spread
 
@@ -47,9 +51,9 @@ def single_positive(data: Dataset, *, seed: int = 1200) -> Dataset:
 
 
 def observe(
-    data: Dataset, name: str, *, num_pos: int, num_neg: int, seed: int, parameters: Mapping[str, Any]
+    data: Dataset, name: str, *, num_pos: int, num_neg: int, seed: int, parameters: Mapping[str, Any], kind: str = "I"
 ) -> Dataset:
-    """Simulate the published draw of so many positives and negatives an image."""
+    """Simulate the published draw of so many positives and negatives an image, and locate the positives if asked to."""
     check_seed(seed, MOST)
     divided = "test" not in data.splits
     drawn = {}
@@ -61,7 +65,28 @@ def observe(
         _, val = divide(len(data.split("train")), seed)
         splits[splits == "val"] = "test"
         splits[data.split("train")[val]] = "val"
-    return assemble(data, name, spread(data, drawn), seed=seed, parameters=parameters, splits=splits)
+    kept = spread(data, drawn)
+    located = {} if kind == "I" else _located(data, name, kept, splits, kind, seed)
+    return assemble(data, name, kept, seed=seed, parameters=parameters, splits=splits, **located)
+
+
+def _located(
+    data: Dataset, name: str, kept: LabelMatrix, splits: NDArray[np.object_], kind: str, seed: int
+) -> dict[str, Any]:
+    """Rows of the training images with points or boxes on their positives, and what they cost."""
+    column = data.images.schema.get_field_index("split")
+    source = data.replace(images=data.images.set_column(column, "split", pa.array(splits.tolist(), pa.string())))
+    labels = kept.take(source.split("train"))
+    pairs = Pairs(labels.images(), labels.classes.astype(np.int64), labels.values)
+    numbers = PairNumbers.of(source.names(source.split("train")), source.classes, seed)
+    found = np.ones(len(pairs), dtype=np.int64)
+    if all_instances(kind):
+        keys = pairs.image * labels.width + pairs.label
+        places = instances.find(source, source.split("train"), boxes=kind == "AB", wanted=np.sort(keys))
+        found = np.maximum(places.counts(keys), 1)
+    seconds = Costs().exact(kind, pairs.value, found)
+    rows, count = budget_rows.rows(source, pairs, numbers, seconds, kind, "auto", name)
+    return {"rows": rows, "seconds": float(seconds.sum()), "details": {"locations": count}}
 
 
 def draw(labels: LabelMatrix, seed: int) -> NDArray[np.int64]:
