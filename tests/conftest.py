@@ -2,13 +2,19 @@
 
 `tests/skips.txt` lists them, one `nodeid-pattern: reason` a line, where `*` stands for any characters. A run
 in which another test was skipped fails, and names it.
+
+Pages are looked at in Chromium. Tests that ask for `browser` are in files named `test_…_browser.py`; they are skipped
+on a machine without it, but not where `.ci/run` has installed it.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -19,6 +25,31 @@ hypothesis.settings.load_profile("tagfill")
 pytest_plugins = ["pytester"]
 
 SKIPS = Path(__file__).with_name("skips.txt")
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM_FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A real browser, of which each test opens pages of its own: `browser.new_page(viewport=…, color_scheme=…)`."""
+    program = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if program is None and os.environ.get("CI"):
+        pytest.fail("Chromium is not installed, and .ci/run should have done so.")
+    if program is None:
+        pytest.skip("Chromium is not installed.")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=program, args=list(CHROMIUM_FLAGS))
+        yield running
+        running.close()
 
 
 class SkipGuard:
