@@ -208,7 +208,8 @@ def test_heads_are_listed_with_their_options(call: Call) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["demo", "import", "inspect", "simulate", "features", "train", "evaluate", "compare", "budget", "list"]
+    "command",
+    ["demo", "import", "inspect", "simulate", "features", "train", "evaluate", "compare", "report", "budget", "list"],
 )
 def test_help_has_an_example(call: Call, command: str) -> None:
     shown = call(command, "--help")

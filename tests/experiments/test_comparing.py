@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from safetensors.torch import save_file
 
 import tagfill
 from tagfill.errors import TagfillError
@@ -18,27 +17,12 @@ from tagfill.experiments import Leaderboard, entries, grid
 from tagfill.experiments.completing import complete
 from tagfill.experiments.leaderboard import Score
 from tagfill.experiments.outcomes import Outcome
-from tagfill.models import create_backbone
 from tagfill.training.trained import Trained
-
-BACKBONE = {"backbone": "test_efficientnet", "image_size": 128}
-
-
-@pytest.fixture(scope="module")
-def material(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("material")
-    full = tagfill.scenes.make(folder / "full", train=32, val=12, test=12, size=64)
-    single = tagfill.protocols.single_positive(full, seed=1200).save(folder / "single")
-    weights = create_backbone(BACKBONE["backbone"], image_size=128, seed=5).model.state_dict()
-    save_file({name: value.contiguous() for name, value in weights.items()}, folder / "weights.safetensors")
-    settings = {**BACKBONE, "pretrained": str(folder / "weights.safetensors")}
-    cache = tagfill.features(single, out=folder / "cache", views="eval,flip", **settings)
-    return {"dataset": single.folder, "features": cache.folder, **settings}
 
 
 def board_of(material: dict[str, Any], out: Path, methods: str, **more: Any) -> Leaderboard:
     dataset, settings = material["dataset"], {k: v for k, v in material.items() if k != "dataset"}
-    return tagfill.compare(dataset, methods, out=out, epochs=2, **{"jobs": 1, **settings, **more})
+    return tagfill.compare(dataset, methods, out=out, epochs=2, **{"jobs": 1, "report": False, **settings, **more})
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from tagfill.cli import (
     inspecting,
     listing,
     predict,
+    report,
     simulate,
     train,
 )
@@ -38,5 +39,6 @@ app.command("predict", help=predict.__doc__)(predict.predict)
 app.command("export", help=export.__doc__)(export.export)
 app.command("convert", help=convert.__doc__)(convert.convert)
 app.command("compare", help=compare.__doc__)(compare.compare)
+app.command("report", help=report.__doc__)(report.report)
 app.command("budget", help=budget.__doc__)(budget.budget)
 app.command("list", help=listing.__doc__)(listing.list_)

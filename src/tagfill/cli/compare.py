@@ -37,6 +37,7 @@ def compare(
     jobs: options.Jobs = None,
     engine: options.Engine = "joblib",
     ray_address: options.RayAddress = None,
+    report: Annotated[bool, typer.Option("--report/--no-report", help="Also write report.html and report.md.")] = True,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
@@ -57,10 +58,13 @@ def compare(
         jobs=jobs,
         engine=engine,
         ray_address=ray_address,
+        report=report,
         progress=terminal.progress(quiet),
     )
     if as_json:
         terminal.show_json(board.to_json())
         return
-    terminal.show_table(f"{board.dataset}, {seeds} seeds", board.columns(), board.rows())
+    terminal.show_board(board, f"{board.dataset}, {seeds} seeds")
     terminal.show(f"Runs and leaderboard: {out.absolute()}")
+    if report:
+        terminal.show(f"Report: {(out / 'report.html').absolute()}")

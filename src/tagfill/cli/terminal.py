@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
@@ -15,6 +15,9 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table
 
 from tagfill.progress import SILENT, Bar, Progress
+
+if TYPE_CHECKING:
+    from tagfill.experiments.leaderboard import Leaderboard
 
 _PLAIN_SECONDS = 10.0
 
@@ -51,6 +54,15 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
     for row in rows:
         table.add_row(*row)
     Console().print(table)
+
+
+def show_board(board: Leaderboard, title: str) -> None:
+    """A leaderboard on standard output; what is the same for all of its lines is left out."""
+    columns, rows = board.columns(), board.rows()
+    told = {column: any(row[at] != "–" for row in rows) for at, column in enumerate(columns)}
+    told["±"] = any(len(score.values) > 1 for score in board.scores)
+    shown = [column for column in columns if told[column]]
+    show_table(title, shown, [[row[columns.index(name)] for name in shown] for row in rows])
 
 
 def show(text: str) -> None:
@@ -100,7 +112,7 @@ class _DrawnBar:
     def advance(self, steps: int = 1) -> None:
         self._progress.advance(self._task, steps)
         speed = self._progress.tasks[0].speed
-        if speed is not None and self._unit:
+        if speed is not None and speed >= 1 and self._unit:
             self._progress.update(self._task, rate=f"{speed:,.0f} {self._unit}/s")
 
     def note(self, text: str) -> None:
@@ -152,7 +164,8 @@ class _PlainBar:
             of = "" if self._total is None else f"/{self._total}"
             rate = self._done / (now - self._begin)
             left = "" if self._total is None else f" {_duration((self._total - self._done) / rate)} left"
-            line = f"{self._title} {self._done}{of} {rate:,.0f} {self._unit}/s{left} {self._note}"
+            speed = f" {rate:,.0f} {self._unit}/s" if rate >= 1 else ""
+            line = f"{self._title} {self._done}{of}{speed}{left} {self._note}"
             sys.stderr.write(line.rstrip() + "\n")
             sys.stderr.flush()
 

@@ -19,12 +19,13 @@ from tagfill.experiments.completing import complete
 from tagfill.experiments.entries import FLOOR, FULL, Entry
 from tagfill.experiments.leaderboard import Leaderboard, Score
 from tagfill.experiments.outcomes import Outcome
+from tagfill.experiments.report.contents import Entrant, Material, write_report
 from tagfill.experiments.running import Job, check, run_all
 from tagfill.files import replacing, write_json
 from tagfill.progress import SILENT, Progress
-from tagfill.training import make_recipe
+from tagfill.training import Run, make_recipe
 
-BOARD, TABLE = "leaderboard.json", "leaderboard.md"
+BOARD, TABLE, REPORT = "leaderboard.json", "leaderboard.md", "report.html"
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ def compare(
     jobs: int | None = None,
     engine: str = "joblib",
     ray_address: str | None = None,
+    report: bool = True,
+    title: str | None = None,
     progress: Progress = SILENT,
     **settings: Any,
 ) -> Leaderboard:
@@ -69,6 +72,8 @@ def compare(
         jobs: processes at once; one a core by default.
         engine: that runs them, see `tagfill.engines`.
         ray_address: of a Ray cluster, whose machines all find the folders; by default Ray stays on this machine.
+        report: also write `report.html` and `report.md`, which takes another look at the training and scored images.
+        title: of the report.
         progress: told about each run.
         **settings: any other field of a recipe.
 
@@ -92,7 +97,7 @@ def compare(
     settings, stage = grid.apply(fixed, settings, stage)
 
     def trial(entry: Entry, seed: int, choice: grid.Choice) -> Trial:
-        place = ceiling if entry.complete else data.folder
+        place = ceiling if entry.complete else entry.dataset or data.folder
         assert place is not None
         chosen_settings, chosen_stage = grid.apply(choice, _settings(entry, settings), stage)
         recipe = make_recipe(
@@ -125,15 +130,34 @@ def compare(
             entry.name,
             [best[entry.name][1], *(outcome for one, outcome in later if one.entry == entry)],
             best[entry.name][0].choice,
+            annotation_seconds(data, entry),
+            entry.note,
         )
         for entry in chosen
     ]
-    board = Leaderboard.rank(data.name, split, scores)
+    made = {entry.name: [best[entry.name][0], *(one for one, _ in later if one.entry == entry)] for entry in chosen}
+    entrants = [
+        Entrant(entry.name, tuple(Run(one.job.folder) for one in made[entry.name]), score, entry.complete)
+        for entry, score in zip(chosen, scores, strict=True)
+    ]
+    material = Material.of(data, None if ceiling is None else Dataset.open(ceiling), split, entrants)
     Path(out).mkdir(parents=True, exist_ok=True)
-    write_json(Path(out) / BOARD, board.to_json())
+    write_json(Path(out) / BOARD, material.board.to_json())
     with replacing(Path(out) / TABLE) as file:
-        file.write(board.to_markdown().encode())
-    return board
+        file.write(material.board.to_markdown().encode())
+    if report:
+        write_report(material, Path(out) / REPORT, title=title, progress=progress)
+    return material.board
+
+
+def annotation_seconds(data: Dataset, entry: Entry) -> float | None:
+    """What an entry's training labels cost annotators; None unless a protocol simulated them."""
+    part = data if entry.dataset is None else Dataset.open(entry.dataset)
+    if part.protocol is None or "kept" not in part.protocol:
+        return None
+    if entry.complete:
+        return float(len(data.split("train")) * len(data.classes))  # every label at image level, one second each
+    return float(part.protocol["kept"]["seconds"])
 
 
 def with_yardsticks(wanted: list[Entry], data: Dataset) -> list[Entry]:
@@ -149,7 +173,7 @@ def with_yardsticks(wanted: list[Entry], data: Dataset) -> list[Entry]:
 def _settings(entry: Entry, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that concern an entry: options of other methods are left out."""
     options = {name: given for name, given in settings.get("options", {}).items() if name in entry.method.split("+")}
-    return {**settings, "options": options}
+    return {**settings, "options": {**options, **entry.options}}
 
 
 def _best(tried: Sequence[tuple[Trial, Outcome]]) -> tuple[Trial, Outcome]:

@@ -21,8 +21,13 @@ def complete(part: Dataset, folder: Path) -> Path:
     Returns:
         The folder.
     """
-    if (folder / "dataset.yaml").exists():
-        return folder
+    if not (folder / "dataset.yaml").exists():
+        completed(part).save(folder)
+    return folder
+
+
+def completed(part: Dataset) -> Dataset:
+    """A simulated dataset with the labels that it was simulated from: the same images in the same splits."""
     assert part.truth is not None
     whole = Dataset.open(part.truth)
     if whole.classes != part.classes:
@@ -32,5 +37,4 @@ def complete(part: Dataset, folder: Path) -> Path:
         [batch.filter(pc.is_in(batch["image"], value_set=names)) for batch in whole.rows().to_batches()],
         schema=whole.rows().schema,
     )
-    part.replace(name=f"{part.name}-complete", annotations=rows, folder=None, truth=None, protocol=None).save(folder)
-    return folder
+    return part.replace(name=f"{part.name}-complete", annotations=rows, folder=None, truth=None, protocol=None)

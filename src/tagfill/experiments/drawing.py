@@ -40,6 +40,15 @@ def colour(position: int) -> str:
     return COLOURS[position % len(COLOURS)]
 
 
+def words(text: str) -> str:
+    r"""A name that matplotlib writes as it is, whatever is in it.
+
+    >>> words("a$b$")
+    'a\\$b\\$'
+    """
+    return text.replace("$", r"\$")
+
+
 def new_figure(width: float, height: float, *, rows: int = 1, columns: int = 1) -> tuple[Any, Any]:
     """A figure of our style, without a window system behind it."""
     import matplotlib

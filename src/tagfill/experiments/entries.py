@@ -9,6 +9,7 @@ full                 complete labels, the ceiling; needs a dataset that was simu
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -28,12 +29,18 @@ class Entry:
         method: what trains.
         head_options: of its head.
         complete: train on complete labels.
+        options: of its method, by the method's name, in place of those of all.
+        dataset: a folder with other labels of the same images that it is given instead, such as points.
+        note: what is particular about that, for the leaderboard.
     """
 
     name: str
     method: str
     head_options: dict[str, Any] = field(default_factory=dict)
     complete: bool = False
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    dataset: Path | None = None
+    note: str = ""
 
 
 def parse(text: str) -> list[Entry]:

@@ -26,6 +26,8 @@ class Score:
         error: why it has no score.
         gap_closed: share of the gap between `an` and complete labels, NaN where there is none.
         recovered: of each seed, what became of training labels that were not given; empty where nobody knows.
+        annotation: seconds that annotators spent on the training labels, where a protocol says so.
+        note: what is particular about its labels or settings.
     """
 
     name: str
@@ -36,9 +38,18 @@ class Score:
     error: str | None = None
     gap_closed: float = float("nan")
     recovered: tuple[Recovered, ...] = ()
+    annotation: float | None = None
+    note: str = ""
 
     @classmethod
-    def of(cls, name: str, outcomes: Sequence[Outcome], choice: tuple[tuple[str, Any], ...]) -> Score:
+    def of(
+        cls,
+        name: str,
+        outcomes: Sequence[Outcome],
+        choice: tuple[tuple[str, Any], ...],
+        annotation: float | None = None,
+        note: str = "",
+    ) -> Score:
         """From the outcomes of all seeds; one that refused speaks for all."""
         error = next((outcome.error for outcome in outcomes if outcome.error), None)
         return cls(
@@ -49,6 +60,8 @@ class Score:
             choice,
             error,
             recovered=tuple(Recovered(**outcome.recovered) for outcome in outcomes if outcome.recovered),
+            annotation=annotation,
+            note=note,
         )
 
     @property
@@ -71,6 +84,11 @@ class Score:
         """Over the seeds; 0 for a single one."""
         return 0.0 if self.error or len(self.values) < 2 else stdev(self.values)
 
+    def remark(self) -> str:
+        """Why it has no score, or what is particular about it and which settings were chosen."""
+        chosen = ", ".join(f"{path}={value}" for path, value in self.choice)
+        return self.error or "; ".join(filter(None, [self.note, chosen])) or "defaults"
+
 
 @dataclass(frozen=True)
 class Leaderboard:
@@ -90,7 +108,8 @@ class Leaderboard:
 
     def columns(self) -> list[str]:
         """Names of the columns of `rows`."""
-        return ["method", f"{self.split} mAP", "±", "gap closed", "recovered P", "recovered R", "seconds", "settings"]
+        scores = [f"{self.split} mAP", "±", "gap closed", "annotation", "recovered P", "recovered R", "seconds"]
+        return ["method", *scores, "settings"]
 
     def rows(self) -> list[list[str]]:
         """As a table shows them, under `columns`."""
@@ -100,10 +119,11 @@ class Leaderboard:
                 "–" if score.error else f"{score.mean:.2f}",
                 "–" if score.error else f"{score.deviation:.2f}",
                 _share(score.gap_closed),
+                "–" if score.annotation is None else duration(score.annotation),
                 _share(score.recovered_precision),
                 _share(score.recovered_recall),
                 f"{fmean(score.seconds):.0f}",
-                score.error or ", ".join(f"{path}={value}" for path, value in score.choice) or "defaults",
+                score.remark(),
             ]
             for score in self.scores
         ]
@@ -123,8 +143,10 @@ class Leaderboard:
                     "recovered_recall": _plain(score.recovered_recall),
                     "seeds": [_plain(value) for value in score.values],
                     "val_mAP": list(score.validation),
+                    "annotation_seconds": score.annotation,
                     "seconds": list(score.seconds),
                     "settings": dict(score.choice),
+                    "note": score.note,
                     "error": score.error,
                 }
                 for score in self.scores
@@ -141,7 +163,7 @@ class Leaderboard:
 
 _LEGEND = (
     "± is the deviation over seeds, seconds are those of a run. The gap closed is that between `an` and complete "
-    "labels. Recovered P and R are precision and recall of what is called present among training labels that were not "
+    "labels. Annotation is what training labels would cost at the protocol's seconds a label. Recovered P and R are precision and recall of what is called present among training labels that were not "
     "given."
 )
 
@@ -153,6 +175,17 @@ def _share(value: float) -> str:
 def _mean(values: Sequence[float]) -> float:
     counted = [value for value in values if not math.isnan(value)]
     return fmean(counted) if counted else float("nan")
+
+
+def duration(seconds: float) -> str:
+    """Time as a person says it.
+
+    >>> duration(45), duration(1440), duration(12000)
+    ('45 s', '24 min', '3.3 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
 
 
 def _plain(value: float) -> float | None:

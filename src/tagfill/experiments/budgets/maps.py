@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,14 +10,13 @@ from PIL import Image
 
 from tagfill.annotations import Dataset
 from tagfill.experiments import pictures
+from tagfill.experiments.examples import located
 from tagfill.experiments.running import Job
 from tagfill.images import decode, open_root
 from tagfill.loading import Locations
 from tagfill.training.trained import Trained
 
-EXAMPLES = 5
 _SIDE = 320  # pixels of an example's longest side before it is laid out
-_AREA = (0.01, 0.5)  # shares of the image; smaller is invisible, larger shows nothing about places
 
 
 def draw(data: Dataset, jobs: Mapping[str, Job], *, split: str = "val") -> bytes | None:
@@ -32,7 +31,7 @@ def draw(data: Dataset, jobs: Mapping[str, Job], *, split: str = "val") -> bytes
     """
     split = split if split in data.splits else next(iter(jobs.values())).split
     places = Locations.read(data, split)
-    chosen = list(_examples(places))
+    chosen = list(located(places))
     if not chosen:
         return None
     index = np.array([image for image, _ in chosen])
@@ -48,21 +47,6 @@ def draw(data: Dataset, jobs: Mapping[str, Job], *, split: str = "val") -> bytes
         notes = ["", "", *(f"{share[position, label]:.0%}" for _, share in found.values())]
         rows.append(pictures.Row(data.classes[label], [shown, truth, *maps], notes))
     return pictures.png(pictures.grid(["image", "truth", *(f"trained on {kind}" for kind in found)], rows))
-
-
-def _examples(places: Locations) -> Iterator[tuple[int, int]]:
-    """Images and one class of each, no class twice."""
-    used: set[int] = set()
-    for image in range(len(places.starts) - 1):
-        marks = places.of(np.array([image]))
-        for label in dict.fromkeys(marks.label.tolist()):
-            area = marks.box[marks.label == label][:, 2:].prod(1).sum()
-            if label not in used and _AREA[0] <= area <= _AREA[1]:
-                used.add(label)
-                yield image, label
-                break
-        if len(used) == EXAMPLES:
-            return
 
 
 def _maps(

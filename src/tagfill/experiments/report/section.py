@@ -1,4 +1,4 @@
-"""What a report is made of: sections of words, figures and tables, each with the numbers behind it.
+"""What a report is made of: sections of words, figures, tables and pictures, each with the numbers behind it.
 
 Analyses make sections and know nothing of pages; the report lays sections out and knows nothing of analyses.
 """
@@ -24,6 +24,9 @@ class Table:
         caption: one sentence that says what the numbers are.
         columns: their headings.
         rows: as many values as columns each; None is an empty cell.
+        formats: how a page writes the numbers of a column, as in `{"mAP": ".2f"}`; the CSV file has them in full.
+        bars: columns of shares in 0…1 that a page also draws as bars.
+        swatches: colours beside values of the first column.
 
     Example:
         >>> Table("board", "Test mAP.", ("method", "mAP"), [("an", 64.5), ("role", None)]).csv()
@@ -34,6 +37,9 @@ class Table:
     caption: str
     columns: tuple[str, ...]
     rows: Sequence[Sequence[Any]]
+    formats: Mapping[str, str] = field(default_factory=dict)
+    bars: tuple[str, ...] = ()
+    swatches: Mapping[str, str] = field(default_factory=dict)
 
     def csv(self) -> str:
         """The table as a CSV file with a heading."""
@@ -55,6 +61,7 @@ class Figure:
         png: the picture as a file.
         svg: the picture as an element that follows the page from light to dark; None for photographs.
         data: the numbers that were drawn; None where the picture is made of images alone.
+        abreast: how many figures like it stand side by side where there is room.
     """
 
     name: str
@@ -63,6 +70,49 @@ class Figure:
     png: bytes
     svg: str | None = None
     data: Table | None = None
+    abreast: int = 1
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A small picture with a few words below it.
+
+    Attributes:
+        file: as JPEG or PNG.
+        alt: what it shows, for somebody who cannot see it.
+        note: below it.
+        right: whether what the note claims is true; None where nobody knows.
+    """
+
+    file: bytes
+    alt: str
+    note: str = ""
+    right: bool | None = None
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Small pictures: in rows under headings, or one after the other.
+
+    Attributes:
+        name: unique within a section.
+        caption: what to see in them.
+        rows: pictures of each row, with its title.
+        columns: headings; empty if the pictures of all rows follow each other.
+    """
+
+    name: str
+    caption: str
+    rows: Sequence[tuple[str, Sequence[Picture]]]
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Text as it is, such as the settings of a run; a page folds it."""
+
+    title: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -75,6 +125,9 @@ class Section:
         text: paragraphs of plain words that stand before the figures.
         figures: in the order of reading.
         tables: shown after the figures.
+        galleries: shown after the tables.
+        notes: paragraphs of plain words that stand after the tables.
+        listings: shown at the end.
         facts: numbers in short, name → value, for `--json`.
     """
 
@@ -83,10 +136,13 @@ class Section:
     text: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
     tables: tuple[Table, ...] = ()
+    galleries: tuple[Gallery, ...] = ()
+    notes: tuple[str, ...] = ()
+    listings: tuple[Listing, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def save(self, folder: Path) -> list[Path]:
-        """Write every picture as PNG and every table of numbers as CSV, whole or not at all.
+        """Write every figure as PNG and every table of numbers as CSV, whole or not at all.
 
         Args:
             folder: made if it is missing.

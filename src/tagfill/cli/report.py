@@ -1,0 +1,38 @@
+"""Write a page about finished runs: leaderboard, curves, classes, scores, class maps, missing labels, settings.
+
+Example: `tagfill report runs/an runs/en-scl --out report.html`
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tagfill.cli import options, terminal
+from tagfill.errors import TagfillError
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders of one dataset.")],
+    out: Annotated[Path, typer.Option(help="The page; a .md twin and its figures go beside it.")] = Path("report.html"),
+    dataset: Annotated[
+        Path | None, typer.Option(help="The dataset folder, if it is not where the runs found it.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="The split that gives the scores.")] = "test",
+    title: Annotated[str | None, typer.Option(help="The heading.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a page that is there.")] = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Report."""
+    from tagfill import experiments
+
+    if out.suffix != ".html":
+        raise TagfillError(f"--out {out} is not the name of a page; end it with .html.")
+    if out.exists() and not force:
+        raise TagfillError(f"{out} is there already; choose another --out, or give --force to write over it.")
+    page = experiments.report_runs(
+        runs, out=out, dataset=dataset, split=split, title=title, progress=terminal.progress(quiet)
+    )
+    terminal.show(str(page))

@@ -1,0 +1,133 @@
+"""A report as one HTML file that needs no other, and as Markdown with its pictures beside it.
+
+Whatever a dataset, a class or a file is called is shown and never interpreted: the template escapes everything but the
+drawings, which are made by matplotlib.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import re
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from tagfill.experiments.report.cells import cell, is_number, key, percent
+from tagfill.experiments.report.markdown import markdown
+from tagfill.experiments.report.section import Figure, Section
+from tagfill.files import replacing
+
+
+def write(
+    sections: Sequence[Section],
+    path: str | Path,
+    *,
+    title: str = "Report",
+    summary: str = "",
+    facts: Mapping[str, str] | None = None,
+) -> Path:
+    """Write a report: the page, `.md` beside it, and a folder `…-files` with the figures and numbers of the latter.
+
+    Args:
+        sections: in the order of reading; names that occur twice get a number.
+        path: of the page.
+        title: its heading.
+        summary: a sentence or two below the heading.
+        facts: the few numbers that matter most, name → value, shown large.
+
+    Returns:
+        The path of the page.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> write([Section("one", "One", ("Words.",))], Path(folder) / "report.html").name
+        'report.html'
+    """
+    path = Path(path)
+    named = dict(zip(unique([section.name for section in sections]), sections, strict=True))
+    beside = path.with_name(f"{path.stem}-files")
+    texts = {
+        path: page(named, title, summary, facts or {}),
+        path.with_suffix(".md"): markdown(named, title, summary, facts or {}, beside.name),
+    }
+    for name, section in named.items():
+        if section.figures or section.tables:
+            section.save(beside / name)
+    for place, text in texts.items():
+        with replacing(place) as file:
+            file.write(text.encode())
+    return path
+
+
+def page(sections: Mapping[str, Section], title: str, summary: str, facts: Mapping[str, str]) -> str:
+    """The page as HTML."""
+    from jinja2 import Environment, StrictUndefined
+
+    source = files("tagfill.experiments.report").joinpath("template.html").read_text(encoding="utf-8")
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"cell": cell, "address": address, "sentence": sentence}
+    environment.globals |= {
+        "drawing": drawing,
+        "is_number": is_number,
+        "key": key,
+        "percent": percent,
+        "beside": beside,
+    }
+    return environment.from_string(source).render(title=title, summary=summary, facts=facts, sections=sections)
+
+
+def unique(names: Sequence[str]) -> list[str]:
+    """Names with a number behind those that were there before.
+
+    >>> unique(["scores", "groups", "scores"])
+    ['scores', 'groups', 'scores-2']
+    """
+    found: list[str] = []
+    for name in names:
+        number, candidate = 1, name
+        while candidate in found:
+            number += 1
+            candidate = f"{name}-{number}"
+        found.append(candidate)
+    return found
+
+
+def beside(section: Section) -> bool:
+    """Whether a figure and a small table have room side by side."""
+    small = len(section.tables) == 1 and len(section.tables[0].columns) <= 5 and len(section.tables[0].rows) <= 16
+    return small and len(section.figures) == 1 and section.figures[0].svg is not None
+
+
+def address(file: bytes) -> str:
+    r"""A picture as the address of itself.
+
+    >>> address(b"\x89PNG...")[:22]
+    'data:image/png;base64,'
+    """
+    kind = "png" if file.startswith(b"\x89PNG") else "jpeg"
+    return f"data:image/{kind};base64,{base64.b64encode(file).decode()}"
+
+
+def sentence(text: str) -> Any:
+    """Words with `code` in them, which is all that a paragraph of ours may mark.
+
+    >>> str(sentence("`an` < all"))
+    '<code>an</code> &lt; all'
+    """
+    from markupsafe import Markup
+
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text, quote=False)))
+
+
+def drawing(figure: Figure, prefix: str) -> Any:
+    """The SVG of a figure, named for readers of screens, with names that no other drawing of the page has."""
+    from markupsafe import Markup
+
+    assert figure.svg is not None
+    text = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', figure.svg)
+    text = re.sub(r'(href="|url\()#', rf"\1#{prefix}-", text)
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    return Markup(text.replace("<svg ", f'<svg role="img" aria-label="{html.escape(figure.alt)}" ', 1))
