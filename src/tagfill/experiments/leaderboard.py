@@ -163,8 +163,8 @@ class Leaderboard:
 
 _LEGEND = (
     "± is the deviation over seeds, seconds are those of a run. The gap closed is that between `an` and complete "
-    "labels. Annotation is what training labels would cost at the protocol's seconds a label. Recovered P and R are precision and recall of what is called present among training labels that were not "
-    "given."
+    "labels. Annotation is what the training labels would cost annotators. Recovered P and R are precision and recall "
+    "of what is called present among training labels that were not given."
 )
 
 

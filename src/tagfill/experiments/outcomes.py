@@ -76,15 +76,15 @@ def train_and_score(
     dataset = Dataset.open(recipe.dataset)
     begun = (folder / "run.json").exists() and any((folder / "checkpoints").glob("[0-9]*"))
     run = resume(folder) if begun else start(dataset, recipe, out=folder, force=True)
-    return score(run, dataset, split=split, localise=localise)
+    return score(run, dataset, split=split, localise=localise, recover=recover)
 
 
-def score(run: Run, dataset: Dataset, *, split: str, localise: str | None = None) -> Outcome:
+def score(run: Run, dataset: Dataset, *, split: str, localise: str | None = None, recover: bool = False) -> Outcome:
     """Score a finished run on the features that it was trained on, or on images."""
     result = evaluate(run, dataset, split=split, features=run.recipe.features, localise=localise)
     best, localised = run.best, result.localised
     place = None if localised is None else 100 * localised.mean
-    found = recovered_labels(run, dataset, features=recipe.features) if recover else None
+    found = recovered_labels(run, dataset, features=run.recipe.features) if recover else None
     return Outcome(
         100 * result.mean,
         best.get("val_mAP"),
