@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "training": _TRAINING,
     "experiments": _EXPERIMENTS,
     "inference": {"models", "images", "annotations"},
-    "curation": {"inference", "training", "experiments"},
+    "curation": {*_EXPERIMENTS, "experiments", "inference", "formats"},
 }
 MAY_IMPORT["cli"] = {*MAY_IMPORT, "tagfill"}
 MAY_IMPORT["__main__"] = {"cli"}

@@ -15,9 +15,13 @@ from tagfill.cli import (
     importing,
     inspecting,
     listing,
+    plan,
     predict,
     report,
+    review,
+    serve,
     simulate,
+    suggest,
     train,
 )
 
@@ -41,4 +45,8 @@ app.command("convert", help=convert.__doc__)(convert.convert)
 app.command("compare", help=compare.__doc__)(compare.compare)
 app.command("report", help=report.__doc__)(report.report)
 app.command("budget", help=budget.__doc__)(budget.budget)
+app.command("suggest", help=suggest.__doc__)(suggest.suggest)
+app.command("review", help=review.__doc__)(review.review)
+app.command("plan", help=plan.__doc__)(plan.plan)
+app.command("serve", help=serve.__doc__)(serve.serve)
 app.command("list", help=listing.__doc__)(listing.list_)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -53,6 +54,11 @@ def boost(text: str) -> dict[str, float]:
 def weights(pretrained: str) -> bool | str:
     """What `--pretrained` means to `tagfill.models.create_backbone`."""
     return {"timm": True, "none": False}.get(pretrained, pretrained)
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """What to do about a polite request to end: the same as about Ctrl-C."""
+    raise KeyboardInterrupt
 
 
 def require_empty(folder: Path, force: bool) -> None:

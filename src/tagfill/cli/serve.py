@@ -1,0 +1,62 @@
+"""Serve a trained model over HTTP.
+
+Example: `tagfill serve runs/photos-en` and then `curl -F images=@photo.jpg http://127.0.0.1:8316/predict`
+
+Example: `tagfill serve model.onnx --host 0.0.0.0 --token "a long secret" --batch-size 32`
+"""
+
+from __future__ import annotations
+
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tagfill.cli import options, terminal
+from tagfill.errors import TagfillError
+
+
+def serve(
+    run: Annotated[Path, typer.Argument(help="A run or model folder, or an ONNX file.")],
+    host: Annotated[str, typer.Option(help="Listen here; beyond this machine a --token is required.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")] = 8316,
+    token: Annotated[
+        str | None, typer.Option(envvar="TAGFILL_TOKEN", help="Requests must show it: `Authorization: Bearer …`.")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images looked at together; 1 switches batching off.")] = 16,
+    wait_ms: Annotated[float, typer.Option(min=0, help="Milliseconds to wait for a batch to fill.")] = 4.0,
+    queue: Annotated[int, typer.Option(min=1, help="Images that may wait; more get 503.")] = 256,
+    max_images: Annotated[int, typer.Option(min=1, help="Images of a request.")] = 32,
+    max_megabytes: Annotated[float, typer.Option(min=0.001, help="Size of a request.")] = 32.0,
+    max_megapixels: Annotated[float, typer.Option(min=0.001, help="Size of an image.")] = 40.0,
+    body_seconds: Annotated[float, typer.Option(min=0.1, help="Until a request must have come.")] = 20.0,
+    device: Annotated[str, typer.Option(help="`cpu`, `cuda`, `mps` or `auto`.")] = "cpu",
+    threads: Annotated[int | None, typer.Option(min=1, help="Of the network; one a core by default.")] = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Serve."""
+    try:
+        from tagfill.inference.serving.api import application
+    except ModuleNotFoundError as error:
+        raise TagfillError(f"Serving needs {error.name}; install it with: pip install 'tagfill[serve]'") from None
+    from tagfill.inference import open_predictor
+    from tagfill.inference.serving import Limits, running
+
+    running.check_token(host, token)
+    predictor = open_predictor(run, device=device, threads=threads)
+    limits = Limits(
+        body=int(max_megabytes * 2**20),
+        images=max_images,
+        pixels=int(max_megapixels * 1e6),
+        body_seconds=body_seconds,
+        queue=queue,
+    )
+    app = application(predictor, limits=limits, batch_size=batch_size, wait=wait_ms / 1000)
+    signal.signal(signal.SIGTERM, options.interrupt)
+    with running.listen(host, port) as listening:
+        address = f"http://{host}:{listening.getsockname()[1]}/"
+        terminal.progress(quiet).say(f"{len(predictor.classes)} classes at {address} (Ctrl-C ends)")
+        with suppress(KeyboardInterrupt):  # the way to end it
+            running.run(app, listening, token)

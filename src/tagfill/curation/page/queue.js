@@ -1,0 +1,108 @@
+// What was decided here and is not confirmed yet. It is kept in the browser until the server has it on disk, survives a
+// reload, and is sent again after a failure; the server counts a decision once however often it arrives.
+
+const PREFIX = "tagfill-review/";
+const MOST = 50;
+
+export function newId() {
+  return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+export class Queue {
+  // told: called with (standings, newest) once they are confirmed; changed: called with (waiting, problem).
+  constructor(dataset, told, changed) {
+    this.prefix = `${PREFIX}${dataset}/`;
+    this.told = told;
+    this.changed = changed;
+    this.busy = false;
+    this.pause = 250;
+    this.waiting = Object.keys(localStorage)
+      .filter((key) => key.startsWith(this.prefix))
+      .sort()
+      .map((key) => ({ key, ...JSON.parse(localStorage.getItem(key)) }));
+    this.count = 0;
+    if (this.waiting.length) this.send();
+  }
+
+  add(address, body) {
+    const order = `${Date.now().toString(36).padStart(9, "0")}-${(this.count++).toString(36).padStart(6, "0")}`;
+    const entry = { key: `${this.prefix}${order}-${body.id}`, address, body };
+    localStorage.setItem(entry.key, JSON.stringify({ address, body }));
+    this.waiting.push(entry);
+    this.changed(this.waiting.length, null);
+    this.send();
+  }
+
+  has(place) {
+    return this.waiting.some((entry) => entry.body.place === place);
+  }
+
+  async send() {
+    if (this.busy || !this.waiting.length) return;
+    this.busy = true;
+    const batch = this.batch();
+    try {
+      const answer = await this.post(batch);
+      this.pause = 250;
+      this.done(batch);
+      if (answer) {
+        for (const now of answer.standings) {
+          for (const later of this.waiting) if (later.body.place === now.place) later.body.seen = now.number;
+        }
+        this.told(answer.standings, answer.newest);
+      }
+      this.changed(this.waiting.length, null);
+    } catch (error) {
+      this.changed(this.waiting.length, error.message);
+      await new Promise((resolve) => setTimeout(resolve, this.pause));
+      this.pause = Math.min(5000, 2 * this.pause);
+    }
+    this.busy = false;
+    this.send();
+  }
+
+  // Decisions about different suggestions go together; anything else goes alone, so that the order stays what it was.
+  batch() {
+    const [first] = this.waiting;
+    if (first.address !== "/api/decisions") return [first];
+    const batch = [];
+    const places = new Set();
+    for (const entry of this.waiting) {
+      if (entry.address !== first.address || entry.body.who !== first.body.who || places.has(entry.body.place)) break;
+      if (batch.length === MOST) break;
+      places.add(entry.body.place);
+      batch.push(entry);
+    }
+    return batch;
+  }
+
+  async post(batch) {
+    const [{ address, body }] = batch;
+    const content =
+      address === "/api/decisions"
+        ? { who: body.who, decisions: batch.map(({ body: { who, ...rest } }) => rest) }
+        : (({ place, ...rest }) => rest)(body);
+    let response;
+    try {
+      response = await fetch(address, {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify(content),
+      });
+    } catch {
+      throw new Error("The server does not answer; trying again");
+    }
+    if (response.ok) return response.json();
+    const told = await response.json().catch(() => ({}));
+    if (response.status === 409 || response.status === 404 || response.status === 422) {
+      this.changed(this.waiting.length, null, told.error ?? "The server refused a decision.");
+      return null; // sending it again would not help
+    }
+    throw new Error(told.error ?? `The server answers ${response.status}; trying again`);
+  }
+
+  done(batch) {
+    for (const entry of batch) localStorage.removeItem(entry.key);
+    this.waiting = this.waiting.filter((entry) => !batch.includes(entry));
+  }
+}

@@ -1,0 +1,434 @@
+// The review page: one class at a time in a grid, or one image with all its tags. What is shown is a page of at most a
+// few dozen suggestions, so the document stays small however many there are.
+
+import { Queue, newId } from "/queue.js";
+
+const MARKS = { present: "✓", absent: "✗", doubt: "?" };
+const WORDS = { present: "present", absent: "absent", doubt: "cannot tell" };
+const VALUES = { present: true, absent: false, doubt: null };
+const LONGEST = 60; // seconds that a decision can cost; whoever takes longer was away
+const PAGE = 24;
+
+const $ = (id) => document.getElementById(id);
+const state = {
+  session: null, mode: "grid", label: null, kind: "missing", items: [], cursor: 0, before: [], after: -1, left: 0, total: 0,
+  undo: JSON.parse(sessionStorage.getItem("tagfill-undo") ?? "[]"), since: performance.now(), pace: [], newest: 0,
+  heat: false, loading: 0,
+};
+let queue;
+
+const verdictOf = (item) =>
+  item.decision === null ? null : item.decision.present === null ? "doubt" : item.decision.present ? "present" : "absent";
+
+async function get(address) {
+  const response = await fetch(address);
+  if (!response.ok) throw new Error(`The server answers ${response.status}.`);
+  return response.json();
+}
+
+// -- what is on the page ---------------------------------------------------------------------------------------------
+
+function query(after, limit = PAGE) {
+  const words = new URLSearchParams({ after, limit, minimum: $("minimum").value || 0, text: $("text").value });
+  if (state.mode === "grid" && state.label) words.set("label", state.label);
+  words.set("kind", state.kind);
+  words.set("state", $("decided").checked ? "all" : "open");
+  return `/api/suggestions?${words}`;
+}
+
+async function load(after, remember = true) {
+  const turn = ++state.loading;
+  try {
+    const answer = await get(query(after, state.mode === "grid" ? PAGE : 1));
+    if (turn !== state.loading) return; // a later wish is under way
+    if (remember && state.items.length) state.before.push(state.after);
+    state.after = after;
+    state.left = answer.left;
+    state.total = answer.total;
+    if (state.mode === "single" && answer.items.length) {
+      const [first] = answer.items;
+      state.items = (await get(`/api/image/${first.place}`)).items;
+      state.next = first.place;
+    } else {
+      state.items = answer.items;
+      state.next = state.items.at(-1)?.place ?? after;
+    }
+    state.cursor = Math.max(0, state.items.findIndex((item) => item.decision === null));
+    state.since = performance.now();
+    draw();
+    if (state.mode === "grid" && state.left > state.items.length) prefetch();
+  } catch (error) {
+    note(error.message);
+  }
+}
+
+async function prefetch() {
+  const { items } = await get(query(state.next)).catch(() => ({ items: [] }));
+  for (const item of items) new Image().src = `/picture/${item.place}?side=320`;
+}
+
+function draw() {
+  document.body.classList.toggle("single", state.mode === "single");
+  const tiles = state.items.map((item, position) => {
+    const tile = document.createElement("li");
+    tile.className = "tile";
+    tile.id = `tile-${position}`;
+    tile.setAttribute("role", "option");
+    tile.dataset.position = position;
+    tile.innerHTML = '<img alt="" loading="eager" decoding="async"><span class="mark"></span><span class="words">' +
+      '<span></span><span class="score"></span></span>';
+    if (state.mode === "grid") tile.firstChild.src = `/picture/${item.place}?side=320`;
+    const [name, score] = tile.querySelector(".words").children;
+    name.textContent = state.mode === "grid" ? item.image.split("/").at(-1) : named(item);
+    score.textContent = item.probability.toFixed(2);
+    tile.title = item.image;
+    return tile;
+  });
+  $("tiles").replaceChildren(...tiles);
+  $("large").hidden = state.mode !== "single" || !state.items.length;
+  if (!$("large").hidden) $("large").lastElementChild.textContent = state.items[0].image;
+  const done = !state.items.length;
+  $("empty").hidden = !done;
+  $("empty").textContent = state.session.labels.length
+    ? "Nothing is left to decide here. Choose another class, or lower the score."
+    : "There are no suggestions in this file.";
+  state.items.forEach((_, position) => mark(position));
+  move(state.cursor);
+  count();
+}
+
+const named = (item) => (item.kind === "wrong" ? `${item.label} (said ${item.annotated ? "present" : "absent"})` : item.label);
+
+function mark(position) {
+  const item = state.items[position];
+  const tile = $(`tile-${position}`);
+  if (!tile) return;
+  const verdict = verdictOf(item);
+  tile.classList.remove("present", "absent", "doubt");
+  if (verdict) tile.classList.add(verdict);
+  tile.classList.toggle("unsaved", queue.has(item.place));
+  tile.querySelector(".mark").textContent = verdict ? MARKS[verdict] : "";
+  const spoken = verdict ? WORDS[verdict] : `score ${item.probability.toFixed(2)}`;
+  tile.setAttribute("aria-label", `${item.label}, ${item.image}: ${spoken}`);
+}
+
+function move(to) {
+  if (!state.items.length) return;
+  const old = $(`tile-${state.cursor}`);
+  old?.classList.remove("current");
+  old?.removeAttribute("aria-selected");
+  if (old && to !== state.cursor) plain(state.cursor);
+  state.cursor = Math.min(Math.max(to, 0), state.items.length - 1);
+  const tile = $(`tile-${state.cursor}`);
+  tile.classList.add("current");
+  tile.setAttribute("aria-selected", "true");
+  tile.scrollIntoView({ block: "nearest" });
+  $("tiles").setAttribute("aria-activedescendant", tile.id);
+  if (state.heat || state.mode === "single") show(state.cursor, state.heat);
+}
+
+function show(position, heat) {
+  const item = state.items[position];
+  const image = state.mode === "grid" ? $(`tile-${position}`)?.firstChild : $("large").firstElementChild;
+  if (!image || !item) return;
+  const side = state.mode === "grid" ? 320 : 1280;
+  const source = heat && state.session.heatmaps ? "heatmap" : "picture";
+  const address = `/${source}/${item.place}?side=${side}`;
+  if (image.getAttribute("src") !== address) image.src = address;
+  if (state.mode === "single") image.alt = item.image;
+}
+
+const plain = (position) => {
+  if (state.mode === "grid") show(position, false);
+};
+
+function count() {
+  const { labels } = state.session;
+  const total = labels.reduce((sum, one) => sum + one.total, 0);
+  const decided = labels.reduce((sum, one) => sum + one.decided, 0);
+  const bar = document.querySelector(".progress");
+  bar.firstElementChild.style.width = `${total ? (100 * decided) / total : 0}%`;
+  bar.setAttribute("aria-valuemax", total);
+  bar.setAttribute("aria-valuenow", decided);
+  const now = performance.now();
+  state.pace = state.pace.filter((time) => now - time < 300_000);
+  const minutes = state.pace.length ? Math.max((now - state.pace[0]) / 60_000, 0.2) : 0;
+  const rate = minutes ? state.pace.length / minutes : 0;
+  const left = rate >= 1 ? ` · ${Math.round(rate)} a minute, ${lasting((total - decided) / rate)} to go` : "";
+  $("pace").textContent = `${decided.toLocaleString()} of ${total.toLocaleString()} decided${left}`;
+  $("where").textContent = `${state.left.toLocaleString()} here and later`;
+  for (const option of $("label").options) {
+    const one = labels[option.dataset.number];
+    const left = one.total - one.decided;
+    const text = `${one.label}${one.kind === "wrong" ? " (check)" : ""} · ${left.toLocaleString()} left`;
+    if (option.textContent !== text) option.textContent = text;
+  }
+}
+
+const lasting = (minutes) => (minutes < 60 ? `${Math.max(1, Math.round(minutes))} min` : `${(minutes / 60).toFixed(1)} h`);
+
+function note(text) {
+  $("note").textContent = text;
+  $("note").hidden = false;
+  clearTimeout(note.timer);
+  note.timer = setTimeout(() => ($("note").hidden = true), 5000);
+}
+
+// -- deciding --------------------------------------------------------------------------------------------------------
+
+function decide(verdict) {
+  const item = state.items[state.cursor];
+  if (!item) return;
+  const now = performance.now();
+  const seconds = Math.min(LONGEST, (now - state.since) / 1000);
+  state.since = now;
+  const id = newId();
+  const first = item.decision === null;
+  const own = { place: item.place, image: item.image, label: item.label, present: VALUES[verdict], id };
+  item.decision = { id, present: own.present, who: $("who").value };
+  if (first) tally(item, 1);
+  state.pace.push(now);
+  remember(id);
+  queue.add("/api/decisions", { ...own, seconds, seen: item.number, who: $("who").value });
+  mark(state.cursor);
+  count();
+  $("said").textContent = `${item.label}: ${WORDS[verdict]}`;
+  onward();
+}
+
+function onward() {
+  const open = (item) => item.decision === null;
+  const later = state.items.findIndex((item, position) => position > state.cursor && open(item));
+  const any = later >= 0 ? later : state.items.findIndex((item, position) => position !== state.cursor && open(item));
+  if (any >= 0 && !(state.mode === "grid" && later < 0)) move(any);
+  else if (later < 0 && state.cursor < state.items.length - 1) move(state.cursor + 1);
+  else turn(1);
+}
+
+function turn(by) {
+  if (by > 0) load(state.next);
+  else if (state.before.length) load(state.before.pop(), false);
+}
+
+function undo() {
+  const id = state.undo.pop();
+  if (!id) return note("There is nothing of yours to undo.");
+  sessionStorage.setItem("tagfill-undo", JSON.stringify(state.undo));
+  const position = state.items.findIndex((item) => item.decision?.id === id);
+  const item = state.items[position];
+  queue.add("/api/undo", { id: newId(), undoes: id, who: $("who").value, place: item?.place });
+  if (item) {
+    item.decision = null;
+    tally(item, -1);
+    mark(position);
+    move(position);
+    count();
+  }
+  $("said").textContent = "undone";
+}
+
+function remember(id) {
+  state.undo = [...state.undo.slice(-199), id];
+  sessionStorage.setItem("tagfill-undo", JSON.stringify(state.undo));
+}
+
+function tally(item, by) {
+  const one = state.session.labels.find(({ label, kind }) => label === item.label && kind === item.kind);
+  if (one) one.decided += by;
+}
+
+// What the server says of suggestions, be it an answer or somebody else's work.
+function told(standings, newest) {
+  for (const now of standings) {
+    const position = state.items.findIndex((item) => item.place === now.place);
+    if (position < 0) continue;
+    const item = state.items[position];
+    item.number = now.number;
+    if (queue.has(now.place)) continue; // ours is still on its way
+    const before = verdictOf(item);
+    const was = item.decision !== null;
+    item.decision = now.decision;
+    if (was !== (now.decision !== null)) tally(item, was ? -1 : 1);
+    mark(position);
+    if (now.refused && now.decision) {
+      note(`${now.decision.who || "Somebody else"} had already decided ${item.label}: ${WORDS[verdictOf(item)]}` +
+        (before === verdictOf(item) ? "." : "; yours did not count."));
+    }
+  }
+  state.newest = Math.max(state.newest, newest ?? 0);
+  count();
+}
+
+function saved(waiting, problem, refusal) {
+  $("saved").textContent = problem ? `${waiting} not saved. ${problem}` : waiting ? "Saving…" : "All saved";
+  $("saved").classList.toggle("waiting", Boolean(problem));
+  if (refusal) note(refusal);
+  if (!waiting) state.items.forEach((_, position) => mark(position));
+}
+
+async function listen() {
+  if (document.hidden) return;
+  try {
+    const { newest, standings } = await get(`/api/changes?since=${state.newest}`);
+    const known = state.newest;
+    told(standings, newest);
+    if (newest > known) state.session.labels = (await get("/api/session")).labels;
+    count();
+  } catch {
+    // the queue tells when something of ours is not saved
+  }
+}
+
+// -- accepting many ---------------------------------------------------------------------------------------------------
+
+async function preview() {
+  const words = new URLSearchParams({ label: state.label, kind: state.kind, minimum: $("many-minimum").value || 1, limit: 0 });
+  words.set("text", $("text").value);
+  const { total } = await get(`/api/suggestions?${words}`).catch(() => ({ total: 0 }));
+  $("many-count").textContent = total.toLocaleString();
+  $("many-yes").disabled = !total;
+}
+
+function many() {
+  if (state.mode !== "grid" || !state.label) return note("Choose one class first.");
+  $("many-label").textContent = state.label;
+  $("many-verdict").textContent = state.kind === "missing" ? "present" : "present, as scored";
+  preview();
+  $("many").showModal();
+}
+
+async function accept() {
+  const id = newId();
+  const body = { id, label: state.label, kind: state.kind, minimum: Number($("many-minimum").value), present: true };
+  remember(id);
+  queue.add("/api/stroke", { ...body, text: $("text").value, who: $("who").value });
+  state.since = performance.now();
+  const settled = setInterval(async () => {
+    if (queue.waiting.length) return;
+    clearInterval(settled);
+    state.session = await get("/api/session");
+    load(-1, false);
+  }, 100);
+}
+
+// -- starting ---------------------------------------------------------------------------------------------------------
+
+function choose(number) {
+  const one = state.session.labels[number];
+  if (!one) return;
+  state.label = one.label;
+  state.kind = one.kind;
+  $("label").selectedIndex = number;
+  anew();
+}
+
+function anew() {
+  state.before = [];
+  state.items = [];
+  const words = new URLSearchParams({ label: state.label ?? "", kind: state.kind, mode: state.mode });
+  history.replaceState(null, "", `#${words}`);
+  load(-1, false);
+}
+
+function mode(name) {
+  state.mode = name;
+  $("grid").setAttribute("aria-pressed", name === "grid");
+  $("single").setAttribute("aria-pressed", name === "single");
+  anew();
+}
+
+const columns = () =>
+  state.mode === "single" ? 1 : getComputedStyle($("tiles")).gridTemplateColumns.split(" ").length;
+const classes = (by) => choose(Math.min(Math.max($("label").selectedIndex + by, 0), state.session.labels.length - 1));
+const heat = () => {
+  state.heat = !state.heat;
+  if (!state.session.heatmaps) return note("Start the review with --run to see where a model looks.");
+  show(state.cursor, state.heat);
+};
+
+const ACTS = {
+  present: () => decide("present"), absent: () => decide("absent"), doubt: () => decide("doubt"), skip: onward, undo,
+  on: () => turn(1), back: () => turn(-1),
+};
+const KEYS = {
+  p: ACTS.present, Enter: ACTS.present, a: ACTS.absent, Backspace: ACTS.absent, c: ACTS.doubt, s: onward, " ": onward,
+  u: undo, ArrowLeft: () => move(state.cursor - 1), ArrowRight: () => move(state.cursor + 1),
+  ArrowUp: () => move(state.cursor - columns()), ArrowDown: () => move(state.cursor + columns()),
+  PageDown: ACTS.on, PageUp: ACTS.back, "[": () => classes(-1), "]": () => classes(1), h: heat, b: many,
+  v: () => mode(state.mode === "grid" ? "single" : "grid"), "/": () => $("text").focus(), "?": () => $("keys").showModal(),
+};
+
+function pressed(event) {
+  const typing = event.target.matches("input:not([type=checkbox]), select");
+  if (event.key === "Escape" && typing) return $("tiles").focus();
+  if (typing || document.querySelector("dialog[open]") || event.altKey || event.metaKey) return;
+  if (event.ctrlKey) {
+    if (event.key !== "z") return;
+    event.preventDefault();
+    return undo();
+  }
+  if (event.target.matches("button") && ["Enter", " "].includes(event.key)) return;
+  const act = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+  if (!act) return;
+  event.preventDefault();
+  act();
+}
+
+async function start() {
+  state.session = await get("/api/session");
+  state.newest = state.session.newest;
+  document.title = `Tagfill review: ${state.session.dataset}`;
+  $("dataset").textContent = state.session.dataset;
+  $("who").value = localStorage.getItem("tagfill-who") ?? state.session.reviewer;
+  queue = new Queue(state.session.dataset, told, saved);
+  $("label").replaceChildren(...state.session.labels.map((one, number) => {
+    const option = document.createElement("option");
+    option.dataset.number = number;
+    return option;
+  }));
+  const asked = new URLSearchParams(location.hash.slice(1));
+  const number = state.session.labels.findIndex(
+    ({ label, kind }) => label === asked.get("label") && kind === asked.get("kind"));
+  document.addEventListener("keydown", pressed);
+  document.querySelector("footer").addEventListener("click", (event) => {
+    const act = event.target.closest("[data-act]")?.dataset.act;
+    if (act) ACTS[act]();
+  });
+  const at = (event) => event.target.closest(".tile")?.dataset.position;
+  $("tiles").addEventListener("click", (event) => at(event) !== undefined && move(Number(at(event))));
+  $("tiles").addEventListener("dblclick", (event) => at(event) !== undefined && decide("present"));
+  $("tiles").addEventListener("mouseover", (event) => hover(at(event)));
+  $("tiles").addEventListener("mouseleave", () => hover(undefined));
+  $("label").addEventListener("change", () => choose($("label").selectedIndex));
+  for (const id of ["minimum", "decided"]) $(id).addEventListener("change", anew);
+  $("text").addEventListener("input", () => {
+    clearTimeout(start.typing);
+    start.typing = setTimeout(anew, 250);
+  });
+  $("who").addEventListener("change", () => localStorage.setItem("tagfill-who", $("who").value));
+  $("grid").addEventListener("click", () => mode("grid"));
+  $("single").addEventListener("click", () => mode("single"));
+  $("stroke").addEventListener("click", many);
+  $("help").addEventListener("click", () => $("keys").showModal());
+  $("many-minimum").addEventListener("input", preview);
+  $("many").addEventListener("close", () => $("many").returnValue === "yes" && accept());
+  document.addEventListener("visibilitychange", () => (state.since = performance.now()));
+  setInterval(listen, 2000);
+  state.mode = asked.get("mode") === "single" ? "single" : "grid";
+  $("grid").setAttribute("aria-pressed", state.mode === "grid");
+  $("single").setAttribute("aria-pressed", state.mode === "single");
+  if (state.session.labels.length) choose(Math.max(0, number));
+  else draw();
+  $("tiles").focus();
+}
+
+let hovered;
+function hover(position) {
+  if (hovered !== undefined && hovered !== position) plain(hovered);
+  hovered = position;
+  if (position === undefined || !state.session.heatmaps) return;
+  clearTimeout(hover.timer);
+  hover.timer = setTimeout(() => hovered === position && show(position, true), 120);
+}
+
+start().catch((error) => note(error.message));

@@ -1,0 +1,28 @@
+"""Scenes with one known label each, and a run on them, for all that asks a trained model."""
+
+import pytest
+
+from tagfill import protocols, scenes
+from tagfill.experiments import features
+from tagfill.training import train
+
+
+@pytest.fixture(scope="package")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("suggest")
+
+
+@pytest.fixture(scope="package")
+def part(place):
+    full = scenes.make(place / "scenes", train=120, val=60, test=10, size=64)
+    return protocols.single_positive(full, seed=1).save(place / "part")
+
+
+@pytest.fixture(scope="package")
+def cache(place, part):
+    return features(part, backbone="resnet10t", pretrained=False, image_size=64, views="eval", out=place / "cache")
+
+
+@pytest.fixture(scope="package")
+def run(place, part, cache):
+    return train(part, method="an", backbone="resnet10t", pretrained=False, features=cache, epochs=6, out=place / "run")

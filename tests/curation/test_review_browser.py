@@ -1,0 +1,296 @@
+"""The review page in a real browser, before a real server that is a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tagfill import models
+from tagfill.annotations import Dataset
+
+from .cases import CLASSES, photos, suggestions
+
+MANY = 5_000
+
+
+class Review:
+    """A running `tagfill review`."""
+
+    def __init__(self, folder: Path, *flags: str, port: int = 0) -> None:
+        command = [sys.executable, "-m", "tagfill", "review", str(folder / "data"), "--no-browser"]
+        command += ["--suggestions", str(folder / "s.parquet"), "--port", str(port), "--reviewer", "me", *flags]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stderr is not None
+        said = self.process.stderr.readline()
+        found = re.search(r"http://\S+", said)
+        assert found, said + self.process.stderr.read()
+        self.address = found[0]
+
+    @property
+    def port(self) -> int:
+        return int(self.address.split(":")[2].split("/")[0])
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def end(self) -> str:
+        self.process.send_signal(signal.SIGINT)
+        out, _ = self.process.communicate(timeout=30)
+        assert self.process.returncode == 0, out
+        return out
+
+
+@contextmanager
+def reviewing(folder: Path, *flags: str, port: int = 0) -> Iterator[Review]:
+    review = Review(folder, *flags, port=port)
+    try:
+        yield review
+    finally:
+        review.kill()
+
+
+def prepared(folder: Path, count: int = 30, labels: tuple[str, ...] = ("cup", "tree")) -> Dataset:
+    data = photos(folder, count)
+    suggestions(data, labels).save(folder / "s.parquet")
+    return data
+
+
+def decided(folder: Path) -> dict[tuple[str, str], bool | None]:
+    """What the rows of the dataset say that reviewers said."""
+    rows = Dataset.open(folder / "data").rows().to_pylist()
+    found = [((row["image"], row["label"]), row["present"]) for row in rows if row["source"] == "review"]
+    assert len(dict(found)) == len(found), "a decision became two rows"
+    return dict(found)
+
+
+def opened(browser, review, **context):
+    """A page of the review that has drawn itself, and whatever it complained about."""
+    page = browser.new_context(**context).new_page()
+    page.troubles = []
+    page.on("console", lambda message: page.troubles.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: page.troubles.append(str(error)))
+    own = review.address.split("?")[0]
+    page.on(
+        "request", lambda request: None if request.url.startswith((own, "data:")) else page.troubles.append(request.url)
+    )
+    page.goto(review.address)
+    page.wait_for_selector(".tile.current")
+    return page
+
+
+def saved(page):
+    page.wait_for_function("document.getElementById('saved').textContent === 'All saved'")
+
+
+def test_deciding_by_key_and_by_click_undoing_and_reloading(tmp_path, browser):
+    prepared(tmp_path)
+    with reviewing(tmp_path) as review:
+        page = opened(browser, review)
+        page.keyboard.press("p")
+        page.keyboard.press("a")
+        page.keyboard.press("c")
+        page.keyboard.press("s")
+        page.click("#tile-6")
+        page.click("[data-act=present]")
+        page.keyboard.press("ArrowLeft")
+        page.keyboard.press("a")
+        page.keyboard.press("u")
+        saved(page)
+        marks = page.eval_on_selector_all(".tile", "tiles => tiles.slice(0, 8).map(tile => tile.className)")
+        assert [name.split()[-1] for name in marks[:3]] == ["present", "absent", "doubt"]
+        assert "present" in marks[6]
+        page.reload()
+        page.wait_for_selector(".tile.current")
+        assert page.inner_text("#pace").startswith("4 of 60 decided")
+        page.keyboard.press("u")  # goes on where it was before the reload
+        saved(page)
+        assert page.troubles == []
+        review.end()
+    assert decided(tmp_path) == {
+        ("00000.jpg", "cup"): True,
+        ("00001.jpg", "cup"): False,
+        ("00002.jpg", "cup"): None,
+    }
+
+
+def test_two_tabs_lose_and_double_nothing(tmp_path, browser):
+    prepared(tmp_path)
+    with reviewing(tmp_path) as review:
+        one, two = opened(browser, review), opened(browser, review)
+        one.keyboard.press("p")
+        saved(one)
+        two.keyboard.press("a")  # about the same image, which it has not seen decided
+        saved(two)
+        two.wait_for_selector("#note:not([hidden])")
+        assert "already decided cup: present; yours did not count" in two.inner_text("#note")
+        two.keyboard.press("p")
+        saved(two)
+        one.wait_for_selector("#tile-1.present", timeout=10_000)  # one sees what two did
+        assert one.troubles + two.troubles == []
+        review.end()
+    assert decided(tmp_path) == {("00000.jpg", "cup"): True, ("00001.jpg", "cup"): True}
+
+
+def test_a_killed_server_loses_nothing_that_was_confirmed_and_gets_the_rest_later(tmp_path, browser):
+    prepared(tmp_path)
+    with reviewing(tmp_path) as review:
+        page = opened(browser, review)
+        page.keyboard.press("p")
+        saved(page)
+        review.kill()
+        page.keyboard.press("p")
+        page.keyboard.press("a")
+        page.wait_for_selector("#saved.waiting")
+        assert "2 not saved" in page.inner_text("#saved")
+        with reviewing(tmp_path, port=review.port) as again:
+            saved(page)
+            again.end()
+    assert decided(tmp_path) == {
+        ("00000.jpg", "cup"): True,
+        ("00001.jpg", "cup"): True,
+        ("00002.jpg", "cup"): False,
+    }
+
+
+def test_unconfirmed_decisions_survive_a_reload(tmp_path, browser):
+    prepared(tmp_path)
+    with reviewing(tmp_path) as review:
+        page = opened(browser, review)
+        page.route("**/api/decisions", lambda route: route.abort())
+        page.keyboard.press("p")
+        page.wait_for_selector("#saved.waiting")
+        page.unroute("**/api/decisions")
+        page.reload()
+        saved(page)
+        review.end()
+    assert decided(tmp_path) == {("00000.jpg", "cup"): True}
+
+
+def test_accepting_many_is_undone_at_one_stroke(tmp_path, browser):
+    prepared(tmp_path)
+    with reviewing(tmp_path) as review:
+        page = opened(browser, review)
+        page.keyboard.press("b")
+        page.fill("#many-minimum", "0.5")
+        page.wait_for_function("document.getElementById('many-count').textContent === '15'")
+        page.click("#many-yes")
+        page.wait_for_function("document.getElementById('pace').textContent.startsWith('15 of 60')")
+        page.keyboard.press("u")
+        saved(page)
+        page.reload()
+        page.wait_for_function("document.getElementById('pace').textContent.startsWith('0 of 60')")
+        page.fill("#minimum", "0.9")
+        page.dispatch_event("#minimum", "change")
+        page.wait_for_function("document.querySelectorAll('.tile').length === 3")
+        review.end()
+    assert decided(tmp_path) == {}
+
+
+def test_one_image_with_all_its_tags_and_where_the_model_sees_them(tmp_path, browser):
+    prepared(tmp_path)
+    models.create("resnet10t", "cam", CLASSES, pretrained=False, image_size=64).save(tmp_path / "model")
+    with reviewing(tmp_path, "--run", str(tmp_path / "model")) as review:
+        page = opened(browser, review)
+        with page.expect_response(lambda answer: "/heatmap/2?" in answer.url) as answer:
+            page.hover("#tile-2")
+        assert answer.value.status == 200
+        page.keyboard.press("v")
+        page.wait_for_selector("body.single .tile")
+        assert page.eval_on_selector_all(".tile .words span:first-child", "all => all.map(one => one.textContent)") == [
+            "cup",
+            "tree",
+        ]
+        page.keyboard.press("p")
+        page.keyboard.press("a")  # the last one: the next image comes
+        page.wait_for_function("document.querySelector('figcaption').textContent === '00001.jpg'")
+        saved(page)
+        assert page.troubles == []
+        review.end()
+    assert decided(tmp_path) == {("00000.jpg", "cup"): True, ("00000.jpg", "tree"): False}
+
+
+def test_thousands_of_suggestions_stay_quick_and_small(tmp_path, browser):
+    data = photos(tmp_path, 50)
+    labels = tuple(f"label {number:03d}" for number in range(MANY // 50))
+    data.replace(classes=(*data.classes, *labels)).save(tmp_path / "data")
+    suggestions(data, labels).save(tmp_path / "s.parquet")
+    with reviewing(tmp_path) as review:
+        page = opened(browser, review)
+        assert page.inner_text("#pace").startswith("0 of 5,000")
+        page.evaluate(
+            """() => {
+                window.delays = [];
+                document.addEventListener("keydown", (event) => {
+                    const pressed = event.timeStamp;
+                    requestAnimationFrame(() => setTimeout(() => window.delays.push(performance.now() - pressed)));
+                }, { capture: true });
+            }"""
+        )
+        largest = 0
+        for press in range(60):
+            page.keyboard.press("p" if press % 3 else "a")
+            page.wait_for_function(f"window.delays.length > {press}")
+            largest = max(largest, page.evaluate("document.querySelectorAll('*').length"))
+        saved(page)
+        delays = sorted(page.evaluate("window.delays"))
+        assert delays[len(delays) // 2] < 100, (
+            f"median of {len(delays)} keys to paint: {delays[len(delays) // 2]:.0f} ms"
+        )
+        assert largest < 500
+        review.end()
+    assert len(decided(tmp_path)) == 60
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_on_a_phone_nothing_is_cut_off(tmp_path, browser, scheme):
+    prepared(tmp_path)
+    with reviewing(tmp_path) as review:
+        page = opened(browser, review, viewport={"width": 390, "height": 780}, color_scheme=scheme, has_touch=True)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.tap("#tile-1")
+        page.tap("[data-act=absent]")
+        saved(page)
+        page.tap("#single")
+        page.wait_for_selector("body.single .tile")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (sum(map(int, re.findall(r"\d+", dark))) < 200) == (scheme == "dark")
+        if folder := os.environ.get("TAGFILL_SCREENSHOTS"):
+            page.screenshot(path=f"{folder}/review-phone-{scheme}.png")
+        review.end()
+    assert decided(tmp_path) == {("00001.jpg", "cup"): False}
+
+
+def test_keys_alone_reach_everything(tmp_path, browser):
+    prepared(tmp_path)
+    with reviewing(tmp_path) as review:
+        page = opened(browser, review)
+        page.keyboard.press("]")
+        page.wait_for_function("document.getElementById('label').selectedIndex === 1")
+        page.wait_for_selector(".tile.current")
+        page.keyboard.press("PageDown")
+        page.wait_for_function("document.querySelectorAll('.tile').length === 6")
+        page.keyboard.press("PageUp")
+        page.wait_for_function("document.querySelectorAll('.tile').length === 24")
+        page.keyboard.press("/")
+        page.keyboard.type("0002")
+        page.wait_for_function("document.querySelectorAll('.tile').length === 10")
+        page.keyboard.press("Escape")
+        page.keyboard.press("?")
+        page.wait_for_selector("#keys[open]")
+        page.keyboard.press("Escape")
+        page.keyboard.press("Enter")
+        page.keyboard.press("Backspace")
+        page.keyboard.press("Control+z")
+        saved(page)
+        review.end()
+    assert decided(tmp_path) == {("00020.jpg", "tree"): True}

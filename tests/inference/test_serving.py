@@ -1,0 +1,285 @@
+"""The server as a process of its own: good requests, bad ones, many at once, and its end."""
+
+from __future__ import annotations
+
+import base64
+import concurrent.futures
+import io
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+
+from tagfill import models
+from tagfill.inference import open_predictor, predict
+
+CLASSES = ("cup", "dog", "tree")
+
+
+class Server:
+    def __init__(self, model: Path, *flags: str) -> None:
+        command = [sys.executable, "-m", "tagfill", "serve", str(model), "--port", "0", "--threads", "1", *flags]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert self.process.stderr is not None
+        said = self.process.stderr.readline()
+        found = re.search(r"http://[^ ]+/", said)
+        assert found, said + self.process.stderr.read()
+        self.address = found[0]
+        self.port = int(self.address.rstrip("/").rsplit(":", 1)[1])
+
+    def memory(self) -> int:
+        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8")
+        return int(re.search(r"VmRSS:\s+(\d+)", status)[1])  # type: ignore[index]
+
+    def end(self) -> str:
+        self.process.send_signal(signal.SIGTERM)
+        _, said = self.process.communicate(timeout=30)
+        return said
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("served") / "model"
+    models.create("resnet10t", "cam", CLASSES, pretrained=False, image_size=64).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(model):
+    server = Server(
+        model, "--max-megabytes", "1", "--max-images", "8", "--max-megapixels", "1", "--body-seconds", "1.5"
+    )
+    yield server
+    server.process.kill()
+    server.process.communicate()
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with httpx.Client(base_url=server.address, timeout=30) as client:
+        yield client
+
+
+def picture(seed: int = 0, size=(80, 60), kind: str = "JPEG") -> bytes:
+    file = io.BytesIO()
+    pixels = np.random.default_rng(seed).integers(0, 255, (*size[::-1], 3), np.uint8)
+    Image.fromarray(pixels).resize(size).save(file, kind)
+    return file.getvalue()
+
+
+def form(*contents: bytes):
+    return [("images", (f"{number}.jpg", content, "image/jpeg")) for number, content in enumerate(contents)]
+
+
+def test_answers_are_those_of_predict(client, model, tmp_path):
+    contents = [picture(seed, kind=kind) for seed, kind in enumerate(("JPEG", "PNG", "WEBP"))]
+    paths = []
+    for number, content in enumerate(contents):
+        paths.append(tmp_path / f"{number}.{('jpg', 'png', 'webp')[number]}")
+        paths[-1].write_bytes(content)
+    told = client.post("/predict", files=form(*contents)).json()
+    expected = list(predict(model, paths))
+    assert told["model"] == open_predictor(model).identity
+    for found, wanted in zip(told["predictions"], expected, strict=True):
+        assert found["scores"] == pytest.approx(wanted.scores, abs=2e-6)
+        assert tuple(found["present"]) == wanted.present
+
+
+def test_one_image_as_the_body_a_threshold_and_the_likeliest(client):
+    told = client.post("/predict?threshold=0&top_k=2", content=picture(), headers={"content-type": "image/jpeg"}).json()
+    (prediction,) = told["predictions"]
+    scores = list(prediction["scores"].values())
+    assert len(scores) == 2
+    assert scores[0] >= scores[1]
+    assert prediction["present"] == list(prediction["scores"])
+
+
+def test_heatmaps_are_pictures_of_the_image(client):
+    answer = client.post("/predict?heatmaps=true&threshold=0", files=form(picture()))
+    maps = answer.json()["predictions"][0]["heatmaps"]
+    assert set(maps) == set(CLASSES)
+    image = Image.open(io.BytesIO(base64.b64decode(maps["cup"].partition(",")[2])))
+    assert image.size == (80, 60)
+
+
+def test_classes_health_metrics_and_description(client):
+    assert [one["name"] for one in client.get("/classes").json()["classes"]] == list(CLASSES)
+    assert client.get("/health").json()["status"] == "ok"
+    client.post("/predict", files=form(picture()))
+    assert re.search(r'tagfill_requests_total\{status="200"\} \d', client.get("/metrics").text)
+    assert "/predict" in client.get("/openapi.json").json()["paths"]
+    assert "https://" not in client.get("/").text
+
+
+@pytest.fixture(scope="module")
+def bomb() -> bytes:
+    """A PNG of a few bytes that says it is 30,000 pixels wide and high."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0)
+    body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0" * 1000)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+def hostile(bomb: bytes) -> dict[str, tuple[int, dict]]:
+    jpeg = picture()
+    many = b"".join(
+        b'--x\r\ncontent-disposition: form-data; name="images"; filename="a"\r\n\r\na\r\n' for _ in range(10_000)
+    )
+    return {
+        "a bomb": (415, {"files": form(bomb)}),
+        "too many pixels": (413, {"files": form(picture(size=(1200, 1200), kind="WEBP"))}),
+        "half a file": (415, {"files": form(jpeg[: len(jpeg) // 2])}),
+        "no file": (400, {"data": {"images": "text"}, "files": [("other", ("a.jpg", jpeg, "image/jpeg"))]}),
+        "an empty file": (415, {"files": form(b"")}),
+        "a script": (415, {"files": form(b"<svg onload=alert(1)>")}),
+        "a GIF": (415, {"files": form(picture(kind="GIF"))}),
+        "another type": (415, {"content": b"{}", "headers": {"content-type": "application/json"}}),
+        "no type": (415, {"content": jpeg}),
+        "too large": (413, {"content": b"\xff" * (2**20 + 1), "headers": {"content-type": "image/jpeg"}}),
+        "too large in pieces": (
+            413,
+            {"content": iter([b"\xff" * 2**16] * 20), "headers": {"content-type": "image/jpeg"}},
+        ),
+        "too many images": (413, {"files": form(*[jpeg] * 9)}),
+        "10,000 small parts": (413, {"content": many, "headers": {"content-type": "multipart/form-data; boundary=x"}}),
+        "no boundary": (400, {"content": jpeg, "headers": {"content-type": "multipart/form-data"}}),
+        "a broken form": (
+            400,
+            {"content": b"--y\r\nno", "headers": {"content-type": "multipart/form-data; boundary=x"}},
+        ),
+        "a huge field": (413, {"data": {"note": "n" * 100_000}, "files": form(jpeg)}),
+        "a path for a name": (200, {"files": [("images", ("../../etc/passwd", jpeg, "image/jpeg"))]}),
+    }
+
+
+def test_hostile_requests_are_refused_and_leave_no_trace(client, server, bomb):
+    found = {}
+    for name, (status, request) in hostile(bomb).items():
+        answer = client.post("/predict", **request)
+        found[name] = (status, answer.status_code)
+        assert answer.status_code == 200 or answer.json()["error"].endswith("."), name
+    assert {name: pair for name, pair in found.items() if pair[0] != pair[1]} == {}
+    for words in ("threshold=2", "threshold=nan", "top_k=0", "top_k=x", "heatmaps=perhaps"):
+        assert client.post(f"/predict?{words}", files=form(picture())).status_code == 422
+    for path in ("/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/page/try.html", "/predict/../../x"):
+        assert client.get(path).status_code in (404, 405)
+
+
+def test_hostile_requests_do_not_make_it_grow(client, server, bomb):
+    requests = [request for name, (_, request) in hostile(bomb).items() if "pieces" not in name]
+    for request in requests:
+        client.post("/predict", **request)
+    before = server.memory()
+    for _ in range(5):
+        for request in requests:
+            client.post("/predict", **request)
+    assert server.memory() < before + 30_000  # KiB
+    assert client.post("/predict", files=form(picture())).status_code == 200
+
+
+def exchanged(server, sent: bytes, *, seconds: float = 10) -> bytes:
+    """What comes back over a bare connection."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=seconds) as connection:
+        connection.sendall(sent)
+        received = b""
+        while part := connection.recv(65536):
+            received += part
+        return received
+
+
+def test_a_slow_body_huge_headers_and_no_http_at_all(server, client):
+    head = b"POST /predict HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: image/jpeg\r\ncontent-length: 1000\r\n\r\n"
+    assert b" 408 " in exchanged(server, head + b"\xff\xd8")
+    assert b" 400 " in exchanged(server, b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx: " + b"y" * 200_000 + b"\r\n\r\n")
+    assert b" 400 " in exchanged(server, b"\0\1\2 nonsense\r\n\r\n")
+    assert client.get("/health").status_code == 200
+
+
+def test_only_those_who_name_it_rightly_are_answered(client):
+    assert client.get("/health", headers={"host": "elsewhere.example"}).status_code == 403
+    answer = client.post("/predict", files=form(picture()), headers={"origin": "http://elsewhere.example"})
+    assert answer.status_code == 403
+
+
+def test_many_at_once_all_get_their_own_answer(client, server):
+    contents = [picture(seed) for seed in range(12)]
+    alone = [client.post("/predict", files=form(content)).json()["predictions"][0]["scores"] for content in contents]
+
+    def ask(number):
+        with httpx.Client(base_url=server.address, timeout=30) as own:
+            return number, own.post("/predict", files=form(contents[number])).json()["predictions"][0]["scores"]
+
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        for number, scores in pool.map(ask, [*range(12)] * 3):
+            assert scores == pytest.approx(alone[number], abs=1e-4)
+
+
+def test_a_full_queue_says_when_to_come_back(model):
+    server = Server(model, "--queue", "4", "--batch-size", "1")
+    try:
+        contents = form(*[picture(seed) for seed in range(4)])
+        statuses, waits = [], []
+
+        def ask(_):
+            answer = httpx.post(f"{server.address}predict", files=contents, timeout=60)
+            statuses.append(answer.status_code)
+            waits.append(answer.headers.get("retry-after"))
+
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            list(pool.map(ask, range(36)))
+        assert set(statuses) == {200, 503}
+        assert {wait for status, wait in zip(statuses, waits, strict=True) if status == 503} == {"1"}
+        assert httpx.post(f"{server.address}predict", files=contents, timeout=60).status_code == 200
+    finally:
+        server.process.kill()
+        server.process.communicate()
+
+
+def test_its_end_finishes_what_is_in_flight(model):
+    server = Server(model, "--batch-size", "1")
+    answers = []
+    contents = form(*[picture(seed) for seed in range(32)])
+    thread = threading.Thread(
+        target=lambda: answers.append(httpx.post(f"{server.address}predict", files=contents, timeout=60))
+    )
+    thread.start()
+    until = time.monotonic() + 20
+    while (
+        time.monotonic() < until and httpx.get(f"{server.address}health").json()["waiting"] == 0 and thread.is_alive()
+    ):
+        time.sleep(0.01)
+    assert "Traceback" not in server.end()
+    thread.join()
+    assert server.process.returncode == 0
+    assert answers[0].status_code == 200
+    assert len(answers[0].json()["predictions"]) == 32
+
+
+def test_beyond_this_machine_a_token_is_asked_for(model):
+    command = [sys.executable, "-m", "tagfill", "serve", str(model), "--port", "0", "--host", "0.0.0.0"]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "give a --token" in refused.stderr
+    server = Server(model, "--host", "0.0.0.0", "--token", "secret")
+    try:
+        address = f"http://127.0.0.1:{server.port}/health"
+        assert httpx.get(address).status_code == 401
+        assert httpx.get(address, headers={"authorization": "Bearer guess"}).status_code == 401
+        assert httpx.get(address, headers={"authorization": "Bearer secret"}).status_code == 200
+    finally:
+        server.process.kill()
+        server.process.communicate()

@@ -1,0 +1,111 @@
+"""The tutorial does what it says: its commands run, in its order, on scenes in the place of photos."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from tagfill import scenes
+from tagfill.annotations import Dataset
+
+TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.md"
+
+
+def commands() -> list[str]:
+    """The commands of the page, in order."""
+    return re.findall(r"^\$ (.+)$", TUTORIAL.read_text(encoding="utf-8"), flags=re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A folder as the tutorial begins with: photos, and a table of one tag each."""
+    place = tmp_path_factory.mktemp("tutorial")
+    data = scenes.make(place / "scenes", train=60, val=24, test=1, size=96)
+    (place / "photos").mkdir()
+    rng = np.random.default_rng(0)
+    with (place / "tags.csv").open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["image", "label", "value", "split"])
+        number = 0
+        for split in ("train", "val"):
+            for row, labels in zip(data.split(split), data.labels(split).dense(), strict=True):
+                number += 1
+                name = f"{number:04d}.png"
+                shutil.copy(Path(data.root) / data.names(np.array([row]))[0], place / "photos" / name)
+                there = np.flatnonzero(labels == 1)
+                known = [rng.choice(there)] if split == "train" and len(there) else range(len(labels))
+                table.writerows([name, data.classes[label], int(labels[label]), split] for label in known)
+    return place
+
+
+def run(command: str, place: Path) -> str:
+    words = [sys.executable, "-m", *command.split()]
+    done = subprocess.run(words, cwd=place, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}\n{done.stderr}"
+    return done.stdout
+
+
+def served(command: str, place: Path) -> tuple[subprocess.Popen[str], str]:
+    """A server of the tutorial, on a port that is free, and its address."""
+    words = [sys.executable, "-m", *command.split(), "--port", "0"]
+    words += ["--no-browser"] if "review" in command else []
+    process = subprocess.Popen(words, cwd=place, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    found = re.search(r"http://[^ ]+", process.stderr.readline())
+    assert found
+    return process, found[0]
+
+
+def ended(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def review(address: str) -> int:
+    """Decide the first suggestions, as the page would."""
+    items = httpx.get(f"{address}api/suggestions?limit=20", timeout=30).json()["items"]
+    decisions = [
+        {"id": str(n), "place": i["place"], "image": i["image"], "label": i["label"], "present": n % 2 == 0, "seen": 0}
+        for n, i in enumerate(items)
+    ]
+    answer = httpx.post(f"{address}api/decisions", json={"who": "me", "decisions": decisions}, timeout=30)
+    assert answer.status_code == 200
+    assert httpx.get(f"{address}heatmap/0?side=160", timeout=60).status_code == 200
+    return len(items)
+
+
+def test_the_tutorial_runs_from_a_table_to_a_served_model(place):
+    reviewed = answered = 0
+    for command in commands():
+        if command.startswith("tagfill review"):
+            process, address = served(command, place)
+            reviewed = review(address)
+            ended(process)
+        elif command.startswith("tagfill serve"):
+            process, address = served(command, place)
+        elif command.startswith("curl"):
+            file = re.search(r"images=@(\S+)", command)
+            assert file
+            answer = httpx.post(f"{address}predict", files={"images": (place / file[1]).read_bytes()}, timeout=60)
+            answered = len(answer.json()["predictions"])
+            ended(process)
+        else:
+            run(command, place)
+    rows = Dataset.open(place / "catalogue").rows().to_pylist()
+    assert sum(row["source"] == "review" for row in rows) == reviewed == 20
+    assert answered == 1
+    with (place / "tagged.csv").open(encoding="utf-8") as file:
+        assert len(list(csv.DictReader(file))) == 3 * 84
+    assert json.loads((place / "runs" / "second" / "run.json").read_text())["result"]
+    assert (place / "model.onnx").stat().st_size > 10**6
