@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from starlette.datastructures import UploadFile
@@ -72,7 +72,7 @@ def check(upload: Upload, limits: Limits) -> None:
         raise RefusedError(413, f"image {upload.name} has more than {limits.pixels:,} pixels")
 
 
-async def _bounded(request: Request, limits: Limits) -> AsyncIterator[bytes]:
+async def _bounded(request: Request, limits: Limits) -> AsyncGenerator[bytes, None]:
     """The body, as long as it keeps to its size and its time."""
     size, until = 0, time.monotonic() + limits.body_seconds
     stream = request.stream()
@@ -91,7 +91,7 @@ async def _bounded(request: Request, limits: Limits) -> AsyncIterator[bytes]:
         yield chunk
 
 
-async def _files(request: Request, body: AsyncIterator[bytes], limits: Limits) -> list[Upload]:
+async def _files(request: Request, body: AsyncGenerator[bytes, None], limits: Limits) -> list[Upload]:
     parser = MultiPartParser(
         request.headers, body, max_files=limits.images, max_fields=limits.images, max_part_size=_FIELD_BYTES
     )
