@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from tagfill.cli import (
+    analyse,
     budget,
     compare,
     convert,
@@ -49,4 +50,5 @@ app.command("suggest", help=suggest.__doc__)(suggest.suggest)
 app.command("review", help=review.__doc__)(review.review)
 app.command("plan", help=plan.__doc__)(plan.plan)
 app.command("serve", help=serve.__doc__)(serve.serve)
+app.command("analyse", help=analyse.__doc__)(analyse.analyse)
 app.command("list", help=listing.__doc__)(listing.list_)

@@ -1,4 +1,4 @@
-"""List what can be named: methods, recipes, heads, protocols, formats.
+"""List what can be named: methods, recipes, heads, protocols, formats, analyses.
 
 Example: `tagfill list methods`
 
@@ -17,7 +17,7 @@ from tagfill.errors import TagfillError, unknown_name
 
 
 def list_(
-    what: Annotated[str, typer.Argument(help="`methods`, `recipes`, `heads`, `protocols` or `formats`.")],
+    what: Annotated[str, typer.Argument(help="`methods`, `recipes`, `heads`, `protocols`, `formats` or `analyses`.")],
     name: Annotated[str | None, typer.Argument(help="Of a recipe, to list its rows and its commands.")] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -28,6 +28,7 @@ def list_(
         "heads": _heads,
         "protocols": _protocols,
         "formats": _formats,
+        "analyses": _analyses,
     }
     if what not in tables:
         raise unknown_name("list", what, tables)
@@ -124,6 +125,12 @@ def _protocols() -> list[dict[str, Any]]:
     from tagfill.protocols import PROTOCOLS
 
     return [_describe(name, make) for name, make in PROTOCOLS.items()]
+
+
+def _analyses() -> list[dict[str, Any]]:
+    from tagfill.experiments.analyses import ANALYSES
+
+    return [_describe(name, make) for name, make in ANALYSES.items()]
 
 
 def _formats() -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from tagfill.errors import TagfillError, one_of
 
-SCALINGS = ("minmax", "sigmoid")
+SCALINGS = ("minmax", "sigmoid", "unit")
 _OPACITY = (0.25, 0.8)  # of the colour where the map says nothing, and where it says most
 
 
@@ -22,7 +22,8 @@ def overlay(image: Image.Image, values: NDArray[np.floating], *, scaling: str = 
     Args:
         image: the view that the map is of.
         values: H×W, one class.
-        scaling: `minmax` stretches the map from its lowest to its highest value; `sigmoid` shows probabilities.
+        scaling: `minmax` stretches the map from its lowest to its highest value; `sigmoid` shows the probabilities of
+            logits, `unit` values that are in 0…1 already.
 
     Returns:
         RGB, as large as the image.
@@ -49,5 +50,7 @@ def overlay(image: Image.Image, values: NDArray[np.floating], *, scaling: str = 
 def _scaled(values: NDArray[np.float64], scaling: str) -> NDArray[np.float64]:
     if scaling == "sigmoid":
         return 1 / (1 + np.exp(-np.clip(values, -50, 50)))
+    if scaling == "unit":
+        return np.clip(values, 0, 1)
     low, high = values.min(), values.max()
     return (values - low) / (high - low) if high > low else np.zeros_like(values)

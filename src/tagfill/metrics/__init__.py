@@ -5,6 +5,7 @@ from tagfill.metrics.average_precision import Definition, Empty, average_precisi
 from tagfill.metrics.bootstrap import Interval, bootstrap_interval
 from tagfill.metrics.calibration import Reliability, expected_calibration_error, reliability
 from tagfill.metrics.confusion import Confusion, confusions
+from tagfill.metrics.correlation import rank_correlation
 from tagfill.metrics.groups import group_means
 from tagfill.metrics.localisation import Localisation, Localised, ioa
 from tagfill.metrics.recovery import Recovered, gap_closed, recovered
@@ -37,6 +38,7 @@ __all__ = [
     "ioa",
     "mean_average_precision",
     "mean_average_precision_by_label_count",
+    "rank_correlation",
     "recovered",
     "reliability",
     "top_1",

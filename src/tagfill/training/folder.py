@@ -7,6 +7,7 @@ timings.jsonl     how long each epoch took here
 best/             the model folder of the best epoch
 checkpoints/      to resume from
 memory/           per-image state on disk, if the method keeps any there
+records/          what analyses need of each epoch, if the recipe asks for it
 """
 
 from __future__ import annotations

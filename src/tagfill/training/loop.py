@@ -10,6 +10,7 @@ from tagfill.training import reporting, saving
 from tagfill.training.checkpoints import Checkpoint, below
 from tagfill.training.evaluation import gather
 from tagfill.training.interruption import Interruption
+from tagfill.training.records import Recorder
 from tagfill.training.saving import Saving
 from tagfill.training.setting import Setting
 from tagfill.training.stage import ActiveStage, enter
@@ -49,11 +50,11 @@ class Trainer:
                     shown = ", ".join(f"{name} {size / 1e6:,.1f} MB" for name, size in sizes.items())
                     self._progress.say(f"{active.stage.name} keeps per-image state: {shown}")
                 epoch, step = 1, 0
-                self._standing = Standing()
+                self._standing, self._recorder = Standing(), self._recorder_of(active)
                 if checkpoint is not None:
                     epoch, step = checkpoint.state.epoch, checkpoint.state.step
                     self._standing = Standing(checkpoint.state.best, checkpoint.state.stale, checkpoint.state.done)
-                    self._totals = self._saved_totals(checkpoint)
+                    self._take_back(checkpoint)
                     checkpoint = None
                 else:
                     self._save(active, 1, 0)
@@ -68,11 +69,28 @@ class Trainer:
         assert self._standing.best is not None
         return self._standing.best
 
-    def _saved_totals(self, checkpoint: Checkpoint) -> Totals:
+    def _take_back(self, checkpoint: Checkpoint) -> None:
+        """What the unfinished epoch of a checkpoint has gathered; for other processes it lies between two epochs."""
         ranks = self._setting.devices.ranks
         if checkpoint.world != ranks.world:
-            return Totals()  # it lies between two epochs
-        return Totals.from_state(below(checkpoint.of_rank(ranks.rank), "totals"))
+            self._totals = Totals()
+            return
+        saved = checkpoint.of_rank(ranks.rank)
+        self._totals = Totals.from_state(below(saved, "totals"))
+        self._recorder.load_state_dict(below(saved, "records"))
+
+    def _recorder_of(self, active: ActiveStage) -> Recorder:
+        setting, labels = self._setting, active.task.labels
+        return Recorder(
+            setting.run,
+            active.number,
+            setting.recipe.record,
+            active.memory,
+            labels.shape,
+            active.sampler.shard,
+            seed=setting.recipe.seed,
+            rank=setting.devices.ranks.rank,
+        )
 
     def _epoch(self, active: ActiveStage, epoch: int, done: int) -> None:
         if done == 0:
@@ -84,7 +102,7 @@ class Trainer:
         visits = sum(map(len, batches[done:]))
         active.memory.expect([part for batch in parts for part in batch])
         loaded = active.source.train([part for batch in parts for part in batch], epoch)
-        steps = Steps(self._setting, active, epoch, self._totals)
+        steps = Steps(self._setting, active, epoch, self._totals, self._recorder)
         title = f"{active.stage.name} {epoch}/{active.stage.epochs}"
         with self._progress.bar(title, visits, "img") as bar:
             waiting, shown_at = 0, 0.0
@@ -110,6 +128,7 @@ class Trainer:
     def _end_epoch(self, active: ActiveStage, epoch: int, seconds: float, visits: int) -> None:
         setting, stage, standing = self._setting, active.stage, self._standing
         setting.devices.share_buffers(active.module)
+        self._recorder.end_epoch(epoch, setting.devices.ranks.world)
         losses = self._totals.means(setting.devices.ranks)
         decisions = add_up(setting.devices.gather_json(self._totals.decisions))
         gathered = self._validate(active)
@@ -170,5 +189,6 @@ class Trainer:
 
     def _save(self, active: ActiveStage, epoch: int, step: int) -> None:
         standing = self._standing
-        saving.save(self._setting, active, self._totals, epoch, step, standing.best, standing.stale, standing.done)
+        gathered = self._totals, self._recorder
+        saving.save(self._setting, active, *gathered, epoch, step, standing.best, standing.stale, standing.done)
         self._last_save = time.monotonic()

@@ -97,6 +97,7 @@ class Recipe(_Part):
     val_labels: Literal["clean", "observed"] = "clean"  # observed: what the protocol would have kept, the rest absent
     max_bad_images: float = Field(0.01, ge=0, le=1)  # share of images that may fail to decode
     memory: MemoryOptions = MemoryOptions()
+    record: tuple[Literal["decisions", "scores", "heatmaps"], ...] = ()  # written down for analyses; changes nothing
     stages: list[Stage] = [Stage()]
 
     @field_validator("image_size", mode="before")
@@ -106,6 +107,11 @@ class Recipe(_Part):
             return None if size is None else input_size(size)
         except TagfillError as error:
             raise ValueError(str(error).removesuffix(".")) from None
+
+    @field_validator("record", mode="before")
+    @classmethod
+    def _words(cls, record: Any) -> Any:
+        return [word.strip() for word in record.split(",")] if isinstance(record, str) else record
 
     @field_validator("stages")
     @classmethod
@@ -129,7 +135,7 @@ class Recipe(_Part):
 
     def hash(self) -> str:
         """A hash of everything that decides the result, except for the data, which have identities of their own."""
-        content = self.model_dump(mode="json", exclude={"dataset", "features"})
+        content = self.model_dump(mode="json", exclude={"dataset", "features", "record"})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def to_yaml(self) -> str:

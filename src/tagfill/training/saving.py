@@ -12,6 +12,7 @@ import torch
 from tagfill.errors import RunError
 from tagfill.training import checkpoints
 from tagfill.training.checkpoints import State
+from tagfill.training.records import Recorder
 from tagfill.training.setting import Setting
 from tagfill.training.stage import ActiveStage
 from tagfill.training.totals import Totals
@@ -31,6 +32,7 @@ def save(
     setting: Setting,
     active: ActiveStage,
     totals: Totals,
+    recorder: Recorder,
     epoch: int,
     step: int,
     best: dict[str, float] | None,
@@ -56,7 +58,7 @@ def save(
         groups=groups,
         precision=devices.state_dict(),
     )
-    sections: dict[str, Any] = {"memory": active.memory, "method": active.method, "totals": totals}
+    sections: dict[str, Any] = {"memory": active.memory, "method": active.method, "totals": totals, "records": recorder}
     rank = {"shard.index": torch.from_numpy(active.sampler.shard)}
     rank |= {f"{name}.{key}": value for name, owner in sections.items() for key, value in owner.state_dict().items()}
     model = {f"module.{key}": value for key, value in active.module.state_dict().items()}

@@ -138,7 +138,7 @@ def _prepare(run: Run, lock: Lock, dataset: Dataset, recipe: Recipe, force: bool
 
 def _clear(run: Run) -> None:
     """Remove what an earlier run in this folder left."""
-    for name in ("checkpoints", "memory", "best", "tensorboard"):
+    for name in ("checkpoints", "memory", "best", "tensorboard", "records"):
         shutil.rmtree(run.folder / name, ignore_errors=True)
     for pattern in ("run.json", "*.jsonl", "log.txt", "bad-images.txt", "not-finite-*.json"):
         for path in run.folder.glob(pattern):

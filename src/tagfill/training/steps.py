@@ -21,6 +21,7 @@ from tagfill.draws import words
 from tagfill.errors import RunError
 from tagfill.files import write_json
 from tagfill.training.optimizers import set_rate
+from tagfill.training.records import Recorder
 from tagfill.training.setting import Setting
 from tagfill.training.stage import ActiveStage
 from tagfill.training.totals import Totals
@@ -34,10 +35,12 @@ class Steps:
         active: the stage.
         epoch: from 1.
         totals: where loss terms and decisions are added up.
+        recorder: what is written down for analyses.
     """
 
-    def __init__(self, setting: Setting, active: ActiveStage, epoch: int, totals: Totals) -> None:
+    def __init__(self, setting: Setting, active: ActiveStage, epoch: int, totals: Totals, recorder: Recorder) -> None:
         self._setting, self._active, self._epoch, self._totals = setting, active, epoch, totals
+        self._recorder = recorder
         every = np.arange(active.sampler.steps)
         drawn = words(setting.recipe.seed, f"step {active.number}", epoch, every, setting.devices.ranks.rank)
         self._seeds: list[int] = (drawn >> np.uint64(1)).tolist()
@@ -93,7 +96,9 @@ class Steps:
         with torch.no_grad():
             active.method.observe(batch, prediction.detach())
         self._totals.add(values, len(batch.index))
-        self._totals.decide(active.method.decisions())
+        decided = active.method.decisions()
+        self._totals.decide(decided)
+        self._recorder.visit(batch, prediction, decided)
         return values
 
     def _go_on(self, problem: str | None) -> None:

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tagfill.files import replacing
+from tagfill.errors import TagfillError
+from tagfill.files import replacing, write_json
+
+FILE = "section.json"
 
 
 @dataclass(frozen=True)
@@ -142,22 +146,62 @@ class Section:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def save(self, folder: Path) -> list[Path]:
-        """Write every figure as PNG and every table of numbers as CSV, whole or not at all.
+        """Write every picture as PNG, every table of numbers as CSV, and the rest as JSON, each whole or not at all.
 
         Args:
-            folder: made if it is missing.
+            folder: made if it is missing; pictures and numbers of a section that was saved there before are removed.
 
         Returns:
-            The files, in the order of reading.
+            The files, in the order of reading; the last is the one that `open` begins with.
         """
         folder.mkdir(parents=True, exist_ok=True)
+        files = self._files()
+        if (folder / FILE).is_file():
+            for name in Section.open(folder)._files().keys() - files.keys():
+                (folder / name).unlink(missing_ok=True)
+        for name, content in files.items():
+            with replacing(folder / name) as file:
+                file.write(content)
+        described = asdict(replace(self, galleries=()))  # photographs stay in the page alone
+        for figure in described["figures"]:
+            del figure["png"]
+        write_json(folder / FILE, described)
+        return [folder / name for name in [*files, FILE]]
+
+    def _files(self) -> dict[str, bytes]:
+        """Pictures and numbers by the names of their files, in the order of reading."""
         files: dict[str, bytes] = {}
         for figure in self.figures:
             files[f"{figure.name}.png"] = figure.png
             if figure.data is not None:
                 files[f"{figure.data.name}.csv"] = figure.data.csv().encode()
-        files |= {f"{table.name}.csv": table.csv().encode() for table in self.tables}
-        for name, content in files.items():
-            with replacing(folder / name) as file:
-                file.write(content)
-        return [folder / name for name in files]
+        return files | {f"{table.name}.csv": table.csv().encode() for table in self.tables}
+
+    @classmethod
+    def open(cls, folder: Path) -> Section:
+        """Read back what `save` wrote: all but galleries."""
+        if not (folder / FILE).is_file():
+            raise TagfillError(f"{folder} holds no section of a report: it has no {FILE}.")
+        content = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        figures = [
+            Figure(**{**figure, "data": _table(figure["data"])}, png=(folder / f"{figure['name']}.png").read_bytes())
+            for figure in content["figures"]
+        ]
+        tables = [table for table in map(_table, content["tables"]) if table is not None]
+        return cls(
+            content["name"],
+            content["title"],
+            tuple(content["text"]),
+            tuple(figures),
+            tuple(tables),
+            notes=tuple(content["notes"]),
+            listings=tuple(Listing(**listing) for listing in content["listings"]),
+            facts=content["facts"],
+        )
+
+
+def _table(content: dict[str, Any] | None) -> Table | None:
+    if content is None:
+        return None
+    lists = {"columns": tuple(content["columns"]), "bars": tuple(content["bars"])}
+    return Table(**{**content, **lists, "rows": [tuple(row) for row in content["rows"]]})

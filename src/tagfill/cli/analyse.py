@@ -1,0 +1,57 @@
+"""Look at runs in the ways that the papers do: pictures, the numbers behind them, and a section for the report.
+
+Example: `tagfill analyse convergence runs/an runs/role full=runs/bce --out curves`
+
+Example: `tagfill analyse groups runs/an runs/en-scl --option split=val`
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tagfill.cli import keywords, options, terminal
+from tagfill.errors import TagfillError, unknown_name
+
+
+def analyse(
+    name: Annotated[str, typer.Argument(help="See `tagfill list analyses`.")],
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN...", help="Run folders; NAME=RUN names one, equal names are seeds.")
+    ],
+    out: Annotated[Path | None, typer.Option(help="Folder for the results; analyses/NAME by default.")] = None,
+    option: keywords.Options = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=A,B", help="Of `sweep`: values of a setting to try.")
+    ] = None,
+    force: options.Force = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Analyse."""
+    from tagfill.experiments.analyses import ANALYSES
+    from tagfill.experiments.analyses import analyse as look
+    from tagfill.experiments.report.section import FILE
+
+    if name not in ANALYSES:
+        raise unknown_name("analysis", name, ANALYSES)
+    if setting and name != "sweep":
+        raise TagfillError(f"--set gives values to the analysis sweep, and {name} trains nothing; leave it out.")
+    given = keywords.parse(ANALYSES[name], option or [], f"analysis '{name}'")
+    folder = Path("analyses") / name if out is None else out
+    options.require_empty(folder, force or (folder / FILE).exists() or name == "sweep")
+    section = look(name, runs, out=folder, settings=setting or [], progress=terminal.progress(quiet), **given)
+    if as_json:
+        terminal.show_json({"analysis": name, "folder": str(folder.absolute()), **section.facts})
+        return
+    for paragraph in section.text:
+        terminal.show(paragraph)
+    for table in section.tables:
+        terminal.show_table(table.caption, table.columns, [[_cell(value) for value in row] for row in table.rows])
+    terminal.show(f"Pictures and numbers: {folder.absolute()}")
+
+
+def _cell(value: object) -> str:
+    return "–" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,61 @@
+"""What the figures of analyses share: lines with a band over seeds, a legend beside them, numbers behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tagfill.experiments import drawing
+from tagfill.experiments.report import Figure, Table
+
+MARKERS = "osD^vPX*<>"
+_DASHES = ("-", "--", ":")
+
+
+def line(panel: Any, x: Sequence[Any], mean: ArrayLike, deviation: ArrayLike, position: int, label: str) -> None:
+    """A line in the colour of its position, with a band of one deviation on either side."""
+    mean, deviation = np.asarray(mean, dtype=np.float64), np.asarray(deviation, dtype=np.float64)
+    style = {"color": drawing.colour(position), "linestyle": _DASHES[position // len(drawing.COLOURS) % len(_DASHES)]}
+    marker = MARKERS[position % len(MARKERS)]
+    panel.plot(x, mean, marker=marker, markersize=4.5, linewidth=1.7, label=label, **style)
+    if np.nan_to_num(deviation).any():
+        panel.fill_between(x, mean - deviation, mean + deviation, color=style["color"], alpha=0.18, linewidth=0)
+
+
+def whole_numbers(axis: Any) -> None:
+    """Ticks at whole numbers, as epochs and counts are."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(integer=True))
+
+
+def dress(panel: Any, title: str, x: str, y: str) -> None:
+    """Title, axes and a quiet grid."""
+    panel.set_title(title, fontsize=11, color=drawing.TEXT)
+    panel.set_xlabel(x)
+    panel.set_ylabel(y)
+    panel.grid(visible=True)
+
+
+def legend(figure: Any, panel: Any, *, columns: int = 4) -> None:
+    """All lines of a panel, above the figure."""
+    handles, labels = panel.get_legend_handles_labels()
+    if len(labels) > 1:
+        figure.legend(handles, labels, loc="outside upper center", ncols=min(columns, len(labels)), frameon=False)
+
+
+def finished(figure: Any, name: str, caption: str, alt: str, data: Table) -> Figure:
+    """A drawing as a figure of a section."""
+    return Figure(name, caption, alt, drawing.png(figure), drawing.svg(figure), data)
+
+
+def plain(value: float, digits: int = 4) -> float | None:
+    """A number for a table, rounded; nothing for one that is not a number.
+
+    >>> plain(float("nan")), plain(61.23456)
+    (None, 61.2346)
+    """
+    return None if np.isnan(value) else round(float(value), digits)

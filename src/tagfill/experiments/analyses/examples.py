@@ -1,0 +1,54 @@
+"""Images to look at: which ones, and their pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from tagfill.annotations import POSITIVE, Dataset
+from tagfill.errors import TagfillError
+from tagfill.images import decode, open_root
+from tagfill.loading import Locations
+
+SIDE = 320  # pixels of an example's longest side
+_AREA = (0.01, 0.5)  # shares of the image; smaller is invisible, larger shows nothing about places
+
+
+def pairs(dataset: Dataset, split: str, count: int) -> list[tuple[int, int]]:
+    """The first images of a split with a class that was not shown yet, and that class.
+
+    They are not chosen by how good anything looks. Where boxes or masks are known, a class covers enough of its image
+    to be seen and not most of it.
+    """
+    return list(_pairs(dataset, split, count))
+
+
+def _pairs(dataset: Dataset, split: str, count: int) -> Iterator[tuple[int, int]]:
+    labels, places, used = dataset.labels(split), Locations.read(dataset, split), set[int]()
+    for image in range(len(labels)):
+        marks = places.of(np.array([image]))
+        for label in np.flatnonzero(labels.rows(np.array([image]))[0] == POSITIVE).tolist():
+            boxes = marks.box[marks.label == label][:, 2:]
+            visible = not boxes.size or _AREA[0] <= boxes.prod(1).sum() <= _AREA[1]
+            if label not in used and visible and len(used) < count:
+                used.add(label)
+                yield image, label
+                break
+
+
+def photos(dataset: Dataset, split: str, index: NDArray[np.integer]) -> list[Image.Image] | None:
+    """Images of a split, small enough to be shown; None where they are not at hand, as cached features need none."""
+    names = dataset.names(dataset.split(split)[index])
+    found = []
+    try:
+        root = open_root(dataset.root)
+        for name in names:
+            photo = decode(root, name, shrink_to=(SIDE, SIDE)).convert("RGB")
+            photo.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+            found.append(photo)
+    except (TagfillError, OSError):
+        return None
+    return found

@@ -1,0 +1,188 @@
+"""Where a method wins and loses: mAP of groups of images, of objects and of classes.
+
+labels      images with exactly 1, 2, 3, 4 and with 5 or more true labels
+area        positives by the share of the image that they cover, in thirds; other positives of the class are left out,
+            negatives are the same for all thirds
+frequency   classes by their number of positives that training saw, rarest first
+missing     classes by the share of their training positives that nobody annotated, least first
+
+Two methods are also compared class by class, coloured by what is missing (Sharma et al., Fig. 5; appendix D of Verelst
+et al., WACV 2023, has areas).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tagfill.annotations import POSITIVE, UNKNOWN, Dataset, run_lengths
+from tagfill.experiments import drawing
+from tagfill.experiments.analyses import charts
+from tagfill.experiments.analyses.charts import plain
+from tagfill.experiments.analyses.difference import difference
+from tagfill.experiments.analyses.subjects import Question, mean_and_deviation
+from tagfill.experiments.report import Figure, Section, Table
+from tagfill.loading import Locations
+from tagfill.metrics import Gathered, average_precision, by_label_count, group_means
+from tagfill.training.localising import has_extents
+
+Values = dict[str, float]
+_NAMES = {
+    "labels": "true labels of an image",
+    "area": "share of the image that is covered",
+    "frequency": "positives of a class in training",
+    "missing": "share of a class's positives that is missing",
+}
+
+
+def groups(question: Question, *, split: str = "test", classes: int = 5) -> Section:
+    """Scores by number of true labels, object area, class frequency and share of missing labels; classes of two runs.
+
+    Args:
+        question: the runs.
+        split: to score.
+        classes: groups of classes, from the rarest to the most frequent.
+    """
+    first = question.subjects[0].dataset
+    count = min(classes, len(first.classes))
+    found = question.predictions(split)
+    seen = first.labels("train").positives
+    measures: dict[str, Callable[[Gathered], Values]] = {"labels": by_labels}
+    if has_extents(first, split):
+        areas = covered(first, split)
+        measures["area"] = lambda scored: by_area(scored, areas)
+    measures["frequency"] = lambda scored: by_class(scored, seen, count, "{:,.0f}")
+    missing = _missing(question)
+    if missing is not None:
+        measures["missing"] = lambda scored: by_class(scored, missing, count, "{:.0%}")
+    values = {
+        group: {label: [measure(scored) for scored in seeds] for label, seeds in found.items()}
+        for group, measure in measures.items()
+    }
+    figures = [_drawn(values, split)]
+    facts = {
+        group: {
+            label: {name: plain(mean_and_deviation([seed[name] for seed in seeds])[0], 2) for name in seeds[0]}
+            for label, seeds in each.items()
+        }
+        for group, each in values.items()
+    }
+    if len(found) == 2:
+        figures.append(difference(found, first.classes, missing, seen))
+    text = f"Average precision on {split}, over groups of images, of objects and of classes."
+    return Section("groups", "Groups of images and classes", (text,), tuple(figures), facts=facts)
+
+
+def by_labels(scored: Gathered, most: int = 5) -> Values:
+    """The mAP in percent over images with each number of true labels."""
+    rows = by_label_count(scored.labels, most)
+    return {name: _mean(scored.scores[index], scored.labels[index]) for name, index in rows.items() if len(index)}
+
+
+def by_area(scored: Gathered, areas: NDArray[np.floating], parts: int = 3) -> Values:
+    """The mAP in percent where positives of another size are left out.
+
+    Args:
+        scored: the predictions.
+        areas: N×L, share of the image that a class covers; NaN where that is not known.
+        parts: groups of as many pairs of image and class.
+    """
+    areas = areas[scored.index]
+    present = (scored.labels == POSITIVE) & ~np.isnan(areas)
+    edges = np.quantile(areas[present], np.linspace(0, 1, parts + 1))
+    found = {}
+    for low, high in pairwise(edges.tolist()):
+        inside = present & (areas >= low) & ((areas < high) | (high == edges[-1]))
+        labels = np.where((scored.labels == POSITIVE) & ~inside, UNKNOWN, scored.labels)
+        found[f"{low:.0%} – {high:.0%}" if high >= 0.1 else f"{low:.1%} – {high:.1%}"] = _mean(scored.scores, labels)
+    return found
+
+
+def by_class(scored: Gathered, order: NDArray[Any], count: int, shown: str) -> Values:
+    """Mean AP in percent of groups of classes, ascending by a number of each class."""
+    means = 100 * group_means(average_precision(scored.scores, scored.labels), order, groups=count)
+    members = np.array_split(np.sort(order, kind="stable"), count)
+    names = [shown.format(part[0]) + " – " + shown.format(part[-1]) for part in members]
+    return {_distinct(names, at): float(mean) for at, mean in enumerate(means)}
+
+
+def covered(dataset: Dataset, split: str) -> NDArray[np.float64]:
+    """The share of each image that each of its classes covers: masks where there are any, else boxes; N×L.
+
+    Masks and boxes of one class are added up, to 1 at most. NaN where nothing was drawn.
+    """
+    places = Locations.read(dataset, split)
+    size = len(dataset.split(split))
+    marks = places.of(np.arange(size))
+    area = marks.box[:, 2:].prod(1)
+    for at, mask in enumerate(marks.masks):
+        if mask is not None:
+            rle, height, width = mask
+            area[at] = run_lengths.area(rle) / (height * width)
+    shares = np.full((size, len(dataset.classes)), np.nan)
+    drawn = area > 0
+    shares[marks.image[drawn], marks.label[drawn]] = 0.0
+    np.add.at(shares, (marks.image[drawn], marks.label[drawn]), area[drawn])
+    return np.minimum(shares, 1.0)
+
+
+def missing_share(observed: NDArray[np.integer], true: NDArray[np.integer]) -> NDArray[np.float64]:
+    """The share of each class's positives that nobody annotated; 0 for a class without any.
+
+    >>> missing_share(np.array([1, 3, 0]), np.array([4, 3, 0]))
+    array([0.75, 0.  , 0.  ])
+    """
+    share: NDArray[np.float64] = 1 - observed / np.maximum(true, 1)
+    return np.where(true > 0, np.clip(share, 0, 1), 0.0)
+
+
+def _missing(question: Question) -> NDArray[np.float64] | None:
+    """Of the first run that was trained on incomplete labels and knows the truth."""
+    for subject in question.subjects:
+        if subject.dataset.truth is not None:
+            return missing_share(subject.dataset.labels("train").positives, subject.truth().positives)
+    return None
+
+
+def _mean(scores: NDArray[Any], labels: NDArray[Any]) -> float:
+    values = average_precision(scores, labels)
+    return 100 * float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
+
+
+def _distinct(names: Sequence[str], at: int) -> str:
+    """A name, numbered where another one is the same."""
+    return names[at] if list(names).count(names[at]) == 1 else f"{names[at]} ({at + 1})"
+
+
+def _drawn(values: dict[str, dict[str, list[Values]]], split: str) -> Figure:
+    columns = 2 if len(values) > 1 else 1
+    figure, axes = drawing.new_figure(
+        4.6 * columns, 3.3 * -(-len(values) // columns), rows=-(-len(values) // columns), columns=columns
+    )
+    panels = [axes] if len(values) == 1 else list(axes.flat)
+    rows = []
+    for panel, (group, found) in zip(panels, values.items(), strict=False):
+        for position, (label, seeds) in enumerate(found.items()):
+            names = list(seeds[0])
+            pairs = [mean_and_deviation([seed[name] for seed in seeds]) for name in names]
+            charts.line(panel, names, [m for m, _ in pairs], [d for _, d in pairs], position, label)
+            rows += [
+                (group, name, label, plain(m), plain(d), len(seeds)) for name, (m, d) in zip(names, pairs, strict=True)
+            ]
+        charts.dress(panel, "", _NAMES[group], f"{split} mAP, percent")
+        panel.tick_params(axis="x", labelsize=8.5)
+    for panel in panels[len(values) :]:
+        panel.set_visible(False)
+    charts.legend(figure, panels[0])
+    return charts.finished(
+        figure,
+        "groups",
+        "Mean average precision of groups. Images are grouped by how many labels they truly have, objects by how much "
+        "of the image they cover, classes by how often training saw them and by how much of them is missing.",
+        f"{len(values)} panels of lines over ordered groups, a line a method.",
+        Table("groups", "mAP of each group.", ("grouped by", "group", "run", "mAP", "deviation", "seeds"), rows),
+    )

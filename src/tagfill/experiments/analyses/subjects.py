@@ -1,0 +1,177 @@
+"""What an analysis looks at: runs by their names in a figure, each with its data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tagfill.annotations import Dataset, LabelMatrix
+from tagfill.contract import Ranks
+from tagfill.errors import TagfillError
+from tagfill.metrics import Gathered
+from tagfill.progress import SILENT, Progress
+from tagfill.training import Run
+from tagfill.training.evaluation import gather
+from tagfill.training.oracle import true_labels
+from tagfill.training.trained import Trained
+
+_NO_NAME = {"dataset", "features", "seed", "record", "threads"}  # settings that name nothing in a figure
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A run under the name that figures give it; runs of one name are seeds of the same thing.
+
+    Attributes:
+        title: the method and what sets it apart, or what the user said.
+        run: its folder.
+        dataset: that it was trained on.
+        label: the title, with the dataset where runs of one title were trained on several.
+    """
+
+    title: str
+    run: Run
+    dataset: Dataset
+    label: str = ""
+
+    @property
+    def features(self) -> str | None:
+        """The feature cache that it ended on; None if it ended on images."""
+        return self.run.recipe.features if self.run.recipe.stages[-1].input == "cache" else None
+
+    def trained(self, *, maps: bool = False, boost: float | None = None) -> Trained:
+        """The model of the best epoch, on images or on cached features as it was trained.
+
+        Args:
+            maps: class maps will be asked for.
+            boost: α of BoostLU in place of what the model was trained with.
+        """
+        trained = Trained.open(self.run, self.dataset, features=self.features, maps=maps, boost=boost)
+        trained.model.check_use(maps=maps)
+        return trained
+
+    def predictions(self, split: str) -> Gathered:
+        """Logits and known labels of a split."""
+        return gather(self.trained().predict(split), Ranks(), len(self.dataset.classes))
+
+    def truth(self) -> LabelMatrix:
+        """The complete labels of its training images."""
+        if self.dataset.truth is None:
+            raise TagfillError(
+                f"This analysis compares with complete labels, but the dataset {self.dataset.name} of "
+                f"{self.run.folder} names no truth; use a dataset that 'tagfill simulate' made."
+            )
+        return true_labels(self.dataset, "train")
+
+
+@dataclass(frozen=True)
+class Question:
+    """All that an analysis is told.
+
+    Attributes:
+        subjects: the runs, in the order that they were named in.
+        folder: where files go, for an analysis that trains.
+        settings: values to try, as in `options.en.expected=1.5,2.5`.
+        progress: told about what takes long.
+    """
+
+    subjects: tuple[Subject, ...]
+    folder: Path = Path("analysis")
+    settings: tuple[str, ...] = ()
+    progress: Progress = SILENT
+
+    @property
+    def labels(self) -> list[str]:
+        """Different names, in the order of the runs."""
+        return list(dict.fromkeys(subject.label for subject in self.subjects))
+
+    def seeds_of(self, label: str) -> list[Subject]:
+        """The runs of one name."""
+        return [subject for subject in self.subjects if subject.label == label]
+
+    def predictions(self, split: str) -> dict[str, list[Gathered]]:
+        """Logits and labels of a split by all runs, one name after the other."""
+        with self.progress.bar(f"predicting {split}", len(self.subjects), "runs") as bar:
+            found: dict[str, list[Gathered]] = {}
+            for subject in self.subjects:
+                found.setdefault(subject.label, []).append(subject.predictions(split))
+                bar.advance()
+        return found
+
+
+def open_subjects(runs: Sequence[str | Path]) -> tuple[Subject, ...]:
+    """Runs from their folders; `NAME=FOLDER` gives one a name of its own."""
+    if not runs:
+        raise TagfillError("An analysis needs at least one run; name run folders after its name.")
+    parts = [_parted(str(run)) for run in runs]
+    opened = [Run.open(folder) for _, folder in parts]
+    titles = [name or title for (name, _), title in zip(parts, _titles(opened), strict=True)]
+    data: dict[Path, Dataset] = {}
+    subjects = []
+    for title, run in zip(titles, opened, strict=True):
+        place = (run.folder / run.recipe.dataset).resolve()
+        data[place] = data[place] if place in data else Dataset.open(place)
+        subjects.append(Subject(title, run, data[place]))
+    other = next((s for s in subjects if s.dataset.classes != subjects[0].dataset.classes), None)
+    if other is not None:
+        raise TagfillError(
+            f"{subjects[0].run.folder} and {other.run.folder} have other classes; name runs on the same ones."
+        )
+    return tuple(_labelled(subjects))
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """Name and folder; folders may have an equals sign in them, so one that exists is a folder."""
+    name, equals, folder = text.partition("=")
+    return ("", text) if not equals or Path(text).is_dir() else (name, folder)
+
+
+def _titles(runs: Sequence[Run]) -> list[str]:
+    """The method of each run, and those settings in which runs of the same method differ."""
+    settings = [_flat(run.recipe.model_dump(mode="json", exclude=_NO_NAME)) for run in runs]
+    titles = []
+    for run, own in zip(runs, settings, strict=True):
+        title = "full labels" if run.recipe.method == "bce" else run.recipe.method
+        boost = "head_options.boost"
+        if own.get(boost, 1.0) != 1.0:
+            title += f" + boost {own[boost]:g}"
+        alike = [other for other in settings if other["method"] == own["method"]]
+        differing = [key for key, value in own.items() if any(other.get(key) != value for other in alike)]
+        shown = [f"{key.rpartition('.')[2]} {own[key]}" for key in differing if not key.startswith(boost)]
+        titles.append(", ".join([title, *shown]))
+    return titles
+
+
+def _flat(content: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested settings by their paths."""
+    if isinstance(content, list) and content and isinstance(content[0], dict):
+        content = {str(at): part for at, part in enumerate(content)}
+    if not isinstance(content, dict) or not content:
+        return {prefix.removesuffix("."): content} if not isinstance(content, dict) else {}
+    return {key: value for name, part in content.items() for key, value in _flat(part, f"{prefix}{name}.").items()}
+
+
+def _labelled(subjects: list[Subject]) -> list[Subject]:
+    places: dict[str, set[Path | None]] = {}
+    for subject in subjects:
+        places.setdefault(subject.title, set()).add(subject.dataset.folder)
+    return [
+        replace(s, label=s.title if len(places[s.title]) == 1 else f"{s.title} on {s.dataset.name}") for s in subjects
+    ]
+
+
+def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
+    """Over seeds; the deviation of a single one is 0, and what is not a number is left out.
+
+    >>> mean_and_deviation([1.0, 3.0, float("nan")])
+    (2.0, 1.4142135623730951)
+    """
+    known: NDArray[np.float64] = np.asarray([value for value in values if not np.isnan(value)], dtype=np.float64)
+    if not len(known):
+        return float("nan"), 0.0
+    return float(known.mean()), float(known.std(ddof=1)) if len(known) > 1 else 0.0

@@ -1,0 +1,201 @@
+"""What a run writes down for analyses where its recipe asks for it (`record`); nothing of it changes how training goes.
+
+decisions   every label that the method decided: image, class, kind, value
+scores      of a sample of the training images: probabilities at their visit, and estimates as the epoch leaves them
+heatmaps    of a few of them: the running heatmaps as the epoch leaves them
+
+    RUN/records/<stage>-<epoch>-rank<rank>.safetensors     one file an epoch and process
+
+What an unfinished epoch has gathered is part of a checkpoint, so that a resumed run writes the same files. The truth
+about labels is not opened here: analyses join it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from tagfill.contract import Batch, Decisions, Geometry, Prediction
+from tagfill.draws import generator
+from tagfill.files import replacing
+from tagfill.memory import Memory
+from tagfill.memory.estimates import Estimates
+from tagfill.memory.heatmaps import Heatmaps
+from tagfill.training.folder import Run
+
+KINDS = ("rejected", "flipped", "ignored", "pseudo-labelled")
+SCORED, PICTURED = 2000, 16  # training images whose scores and whose heatmaps are kept
+_ROOM = 4_000_000  # values of an epoch; with many classes fewer images are kept
+_COLUMNS = {"image": torch.int32, "label": torch.int32, "kind": torch.uint8, "value": torch.int8}
+
+
+def sample(seed: int, size: int, most: int, values: int) -> NDArray[np.int64]:
+    """Positions of the training images that are written down: always the same for a seed, ascending.
+
+    Args:
+        seed: of the run.
+        size: the number of training images.
+        most: how many at most.
+        values: that are kept of each.
+
+    >>> len(sample(0, 5000, 2000, 80)), len(sample(0, 5000, 2000, 8000))
+    (2000, 500)
+    """
+    count = min(size, most, max(1, _ROOM // max(values, 1)))
+    return np.sort(generator(seed, "record").permutation(size)[:count])
+
+
+class Recorder:
+    """Gathers an epoch of a stage, and writes it down at its end.
+
+    Args:
+        run: whose folder it writes into.
+        stage: position of the stage in the recipe.
+        wanted: `decisions`, `scores`, `heatmaps`, or none of them.
+        memory: of the stage.
+        shape: numbers of training images and of classes.
+        shard: the images of this process.
+        seed: of the run.
+        rank: of this process.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        stage: int,
+        wanted: tuple[str, ...],
+        memory: Memory,
+        shape: tuple[int, int],
+        shard: NDArray[np.int64],
+        *,
+        seed: int,
+        rank: int,
+    ) -> None:
+        self._run, self._stage, self._wanted, self._memory = run, stage, wanted, memory
+        self._size, self._width = shape
+        self._shard, self._seed, self._rank = shard, seed, rank
+        self._scored = self._own(SCORED, self._width) if "scores" in wanted else np.empty(0, np.int64)
+        self._begin()
+
+    def visit(self, batch: Batch, prediction: Prediction, decided: Decisions | None) -> None:
+        """Take in a part of a batch, after its step; of several views the first."""
+        if not self._wanted:
+            return
+        if "decisions" in self._wanted and decided is not None:
+            names, each = np.unique(decided.kind, return_inverse=True)
+            kind = np.array([KINDS.index(name) for name in names.tolist()], dtype=np.int64)[each]
+            columns = {"image": decided.image, "label": decided.label, "kind": kind, "value": decided.value}
+            self._decided.append({name: torch.from_numpy(columns[name]).to(_COLUMNS[name]) for name in _COLUMNS})
+        if "scores" in self._wanted:
+            index = batch.index.numpy(force=True)
+            kept = np.flatnonzero(np.isin(index, self._scored))
+            if len(kept):
+                rows = torch.from_numpy(np.searchsorted(self._scored, index[kept]))
+                self._scores[rows] = prediction.logits[torch.from_numpy(kept)].detach().sigmoid().half().cpu()
+
+    def end_epoch(self, epoch: int, world: int) -> None:
+        """Write down what was gathered, and begin anew."""
+        if not self._wanted:
+            return
+        kept = {**self.state_dict(), **self._estimates(), **self._heatmaps()}
+        folder = self._run.folder / "records"
+        with replacing(folder / _name(self._stage, epoch, self._rank)) as file:
+            file.write(save({name: value.contiguous() for name, value in kept.items()}))
+        if self._rank == 0:  # what more processes left, before this run was resumed with fewer
+            for path in folder.glob(_name(self._stage, epoch, "*")):
+                if int(path.stem.rpartition("rank")[2]) >= world:
+                    path.unlink()
+        self._begin()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """What the epoch has gathered so far."""
+        state: dict[str, Tensor] = {}
+        if "decisions" in self._wanted:
+            for name, kind in _COLUMNS.items():
+                parts = [part[name] for part in self._decided]
+                state[f"decisions.{name}"] = torch.cat([torch.empty(0, dtype=kind), *parts])
+        if "scores" in self._wanted:
+            state |= {"scores.index": torch.from_numpy(self._scored), "scores.probabilities": self._scores}
+        return state
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take it back."""
+        if "decisions.image" in state:
+            self._decided = [{name: state[f"decisions.{name}"] for name in _COLUMNS}]
+        if "scores.probabilities" in state:
+            self._scores = state["scores.probabilities"].clone()
+
+    def _begin(self) -> None:
+        self._decided: list[dict[str, Tensor]] = []
+        self._scores = torch.full((len(self._scored), self._width), torch.nan, dtype=torch.float16)
+
+    def _own(self, most: int, values: int) -> NDArray[np.int64]:
+        chosen = sample(self._seed, self._size, most, values)
+        return chosen[np.isin(chosen, self._shard)]
+
+    def _estimates(self) -> dict[str, Tensor]:
+        estimates = self._memory.find("estimates")
+        if "scores" not in self._wanted or not isinstance(estimates, Estimates):
+            return {}
+        return {"scores.estimates": estimates.read(torch.from_numpy(self._scored)).sigmoid().half()}
+
+    def _heatmaps(self) -> dict[str, Tensor]:
+        heatmaps = self._memory.find("heatmaps")
+        if "heatmaps" not in self._wanted or not isinstance(heatmaps, Heatmaps) or not heatmaps.chosen:
+            return {}
+        side, some = heatmaps.size, heatmaps.kept(torch.from_numpy(self._shard[:1]))
+        images = self._own(PICTURED, side * side * (self._width if some is None else some.shape[1]))
+        index = torch.from_numpy(images)
+        kept = heatmaps.kept(index)
+        every = torch.arange(self._width).expand(len(images), -1)
+        whole = heatmaps.read(index, Geometry.whole(len(images)), (side, side))
+        return {
+            "heatmaps.index": index,
+            "heatmaps.classes": (every if kept is None else kept).int(),
+            "heatmaps.values": (255 * whole).round().to(torch.uint8),
+        }
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What all processes wrote down about an epoch.
+
+    Attributes:
+        stage: position of its stage in the recipe.
+        epoch: within the stage, from 1.
+        parts: tensors of each process.
+    """
+
+    stage: int
+    epoch: int
+    parts: tuple[dict[str, Tensor], ...]
+
+    def has(self, kind: str) -> bool:
+        """Whether it holds `decisions`, `scores`, `scores.estimates` or `heatmaps`."""
+        return any(name.startswith(kind) for part in self.parts for name in part)
+
+    def column(self, name: str) -> NDArray[Any]:
+        """A tensor of all processes, one after the other."""
+        return np.concatenate([part[name].numpy() for part in self.parts if name in part])
+
+
+def read(run: Run) -> Iterator[Recorded]:
+    """The epochs that a run has written down, in their order, one at a time."""
+    found: dict[tuple[int, int], list[Path]] = {}
+    for path in sorted((run.folder / "records").glob("*.safetensors")):
+        stage, epoch, _ = path.stem.split("-")
+        found.setdefault((int(stage), int(epoch)), []).append(path)
+    for (stage, epoch), paths in sorted(found.items()):
+        yield Recorded(stage, epoch, tuple(load_file(path) for path in paths))
+
+
+def _name(stage: int, epoch: int, rank: int | str) -> str:
+    return f"{stage}-{epoch:05}-rank{rank}.safetensors"
