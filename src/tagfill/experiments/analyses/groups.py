@@ -3,7 +3,8 @@
 labels      images with exactly 1, 2, 3, 4 and with 5 or more true labels
 area        positives by the share of the image that they cover, in thirds; other positives of the class are left out,
             negatives are the same for all thirds
-frequency   classes by their number of positives that training saw, rarest first
+frequency   classes by their number of positives that training saw, rarest first; of several datasets, the first that
+            was simulated
 missing     classes by the share of their training positives that nobody annotated, least first
 
 Two methods are also compared class by class, coloured by what is missing (Sharma et al., Fig. 5; appendix D of Verelst
@@ -13,6 +14,7 @@ et al., WACV 2023, has areas).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -50,15 +52,15 @@ def groups(question: Question, *, split: str = "test", classes: int = 5) -> Sect
     first = question.subjects[0].dataset
     count = min(classes, len(first.classes))
     found = question.predictions(split)
-    seen = first.labels("train").positives
+    learner = next((subject for subject in question.subjects if subject.dataset.truth is not None), None)
+    seen = (first if learner is None else learner.dataset).labels("train").positives
+    missing = None if learner is None else missing_share(seen, learner.truth().positives)
     measures: dict[str, Callable[[Gathered], Values]] = {"labels": by_labels}
     if has_extents(first, split):
-        areas = covered(first, split)
-        measures["area"] = lambda scored: by_area(scored, areas)
-    measures["frequency"] = lambda scored: by_class(scored, seen, count, "{:,.0f}")
-    missing = _missing(question)
+        measures["area"] = partial(by_area, areas=covered(first, split))
+    measures["frequency"] = partial(by_class, order=seen, count=count, shown="{:,.0f}")
     if missing is not None:
-        measures["missing"] = lambda scored: by_class(scored, missing, count, "{:.0%}")
+        measures["missing"] = partial(by_class, order=missing, count=count, shown="{:.0%}")
     values = {
         group: {label: [measure(scored) for scored in seeds] for label, seeds in found.items()}
         for group, measure in measures.items()
@@ -93,13 +95,16 @@ def by_area(scored: Gathered, areas: NDArray[np.floating], parts: int = 3) -> Va
     """
     areas = areas[scored.index]
     present = (scored.labels == POSITIVE) & ~np.isnan(areas)
+    if not present.any():
+        return {}
     edges = np.quantile(areas[present], np.linspace(0, 1, parts + 1))
-    found = {}
+    names, means = [], []
     for low, high in pairwise(edges.tolist()):
         inside = present & (areas >= low) & ((areas < high) | (high == edges[-1]))
         labels = np.where((scored.labels == POSITIVE) & ~inside, UNKNOWN, scored.labels)
-        found[f"{low:.0%} – {high:.0%}" if high >= 0.1 else f"{low:.1%} – {high:.1%}"] = _mean(scored.scores, labels)
-    return found
+        names.append(f"{100 * low:.2g} – {100 * high:.2g} %")
+        means.append(_mean(scored.scores, labels))
+    return {_distinct(names, at): mean for at, mean in enumerate(means)}
 
 
 def by_class(scored: Gathered, order: NDArray[Any], count: int, shown: str) -> Values:
@@ -138,14 +143,6 @@ def missing_share(observed: NDArray[np.integer], true: NDArray[np.integer]) -> N
     """
     share: NDArray[np.float64] = 1 - observed / np.maximum(true, 1)
     return np.where(true > 0, np.clip(share, 0, 1), 0.0)
-
-
-def _missing(question: Question) -> NDArray[np.float64] | None:
-    """Of the first run that was trained on incomplete labels and knows the truth."""
-    for subject in question.subjects:
-        if subject.dataset.truth is not None:
-            return missing_share(subject.dataset.labels("train").positives, subject.truth().positives)
-    return None
 
 
 def _mean(scores: NDArray[Any], labels: NDArray[Any]) -> float:

@@ -157,12 +157,24 @@ def _flat(content: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def _labelled(subjects: list[Subject]) -> list[Subject]:
-    places: dict[str, set[Path | None]] = {}
+    """Titles, with the folder of the dataset where runs of one title have several; simulated ones share a name."""
+    places: dict[str, set[Path]] = {}
     for subject in subjects:
-        places.setdefault(subject.title, set()).add(subject.dataset.folder)
-    return [
-        replace(s, label=s.title if len(places[s.title]) == 1 else f"{s.title} on {s.dataset.name}") for s in subjects
-    ]
+        places.setdefault(subject.title, set()).add(_folder(subject))
+    return [replace(each, label=_label(each, places[each.title])) for each in subjects]
+
+
+def _label(subject: Subject, places: set[Path]) -> str:
+    if len(places) == 1:
+        return subject.title
+    own = _folder(subject)
+    alike = sum(place.name == own.name for place in places)
+    return f"{subject.title} on {own.name if alike == 1 else own}"
+
+
+def _folder(subject: Subject) -> Path:
+    assert subject.dataset.folder is not None
+    return subject.dataset.folder
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
