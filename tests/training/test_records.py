@@ -75,7 +75,7 @@ def test_heatmaps_are_those_of_the_memory(recorded: Run) -> None:
     kept = load_file(newest / "rank0.safetensors")["memory.heatmaps.values"]
     *_, last = records.read(recorded)
 
-    assert (last.column("heatmaps.values") == kept[last.column("heatmaps.index")]).all()
+    assert (last.column("heatmaps.values") == kept[last.column("heatmaps.index")].transpose(0, 3, 1, 2)).all()
     assert len(last.column("heatmaps.index")) == records.PICTURED
 
 

@@ -79,6 +79,10 @@ class Stores:
         self._bytes: dict[str, int] = {}
         self._written: set[str] = set()
 
+    def find(self, name: str) -> Store | None:
+        """A store that somebody has asked for, to look at; None where nobody has."""
+        return self._stores.get(name)
+
     def begin_stage(self) -> None:
         """Another stage goes on with this memory."""
         for store in self._stores.values():

@@ -37,6 +37,7 @@ def dress(panel: Any, title: str, x: str, y: str) -> None:
     panel.set_title(title, fontsize=11, color=drawing.TEXT)
     panel.set_xlabel(x)
     panel.set_ylabel(y)
+    panel.set_axisbelow(True)
     panel.grid(visible=True)
 
 

@@ -78,7 +78,7 @@ def decisions(question: Question) -> Section:
     if not lines:
         raise TagfillError("These methods take labels as they are and decide nothing; look at ll-r, en, csl or splc.")
     several = {label for label in found if sum(key[0] == label for key in lines) > 1}
-    named = {key: f"{key[0]}: {key[2]}" if key[0] in several else key[0] for key in lines}
+    named = {key: f"{key[0]}: {key[1]}, {key[2]}" if key[0] in several else key[0] for key in lines}
     curves = {
         named[key]: [[each for each in seed if (each.kind, each.meaning) == key[1:]] for seed in seeds]
         for key, seeds in lines.items()
@@ -92,7 +92,13 @@ def decisions(question: Question) -> Section:
     ]
     last = [_last(key, curves[named[key]]) for key in lines]
     columns = ("run", "kind", "meaning", "epoch", "decided", "right", "precision", "recall", "seed")
-    data = Table("decisions", "Decided entries of each epoch, and those that are right.", columns, rows)
+    figures = []
+    for name, absent in (("decisions", False), ("decisions-absent", True)):
+        shown = {named[key]: curves[named[key]] for key in lines if (key[2] == MEANINGS[NEGATIVE]) == absent}
+        if shown:
+            these = [row for row in rows if (row[2] == MEANINGS[NEGATIVE]) == absent]
+            data = Table(name, "Decided entries of each epoch, and those that are right.", columns, these)
+            figures.append(_drawn(shown, data, "absent labels found" if absent else "missed positives found"))
     ends = ("run", "kind", "meaning", "decided", "right", "precision", "recall")
     facts: dict[str, Any] = {
         named[key]: dict(zip(ends[3:], row[3:], strict=True)) for key, row in zip(lines, last, strict=True)
@@ -102,7 +108,7 @@ def decisions(question: Question) -> Section:
         "was read as absent is right if it is absent."
     )
     table = Table("decisions-last", "Decisions of the last epoch, means over seeds.", ends, last)
-    return Section("decisions", "Decisions about missing labels", (text,), (_drawn(curves, data),), (table,), facts)
+    return Section("decisions", "Decisions about missing labels", (text,), tuple(figures), (table,), facts)
 
 
 def judged(subject: Subject) -> Iterator[Judged]:
@@ -170,9 +176,9 @@ def _last(key: tuple[str, str, str], seeds: list[list[Judged]]) -> tuple[Any, ..
     return (*key, *(plain(number, 3) for number in numbers))
 
 
-def _drawn(curves: dict[str, list[list[Judged]]], data: Table) -> Figure:
+def _drawn(curves: dict[str, list[list[Judged]]], data: Table, found: str) -> Figure:
     figure, axes = drawing.new_figure(11.2, 3.8, columns=3)
-    measures = {"right": "right decisions", "precision": "precision, percent", "recall": "recall, percent"}
+    measures = {"right": found, "precision": "precision, percent", "recall": "recall, percent"}
     for panel, (measure, name) in zip(axes.flat, measures.items(), strict=True):
         scale = 1 if measure == "right" else 100
         for position, (label, seeds) in enumerate(curves.items()):
@@ -183,12 +189,10 @@ def _drawn(curves: dict[str, list[list[Judged]]], data: Table) -> Figure:
         charts.dress(panel, "", "epoch", name)
         charts.whole_numbers(panel.xaxis)
         panel.set_ylim(bottom=0)
-        if measure == "right" and max(e.right for s in curves.values() for seed in s for e in seed) > 10_000:
-            panel.ticklabel_format(axis="y", style="sci", scilimits=(0, 4))
     charts.legend(figure, axes.flat[0])
     return charts.finished(
         figure,
-        "decisions",
+        data.name,
         "Entries that a method decided in each epoch and that truly are what it took them for: how many, which share "
         "of its decisions, and which share of what there is to find.",
         f"Three panels over epochs with {len(curves)} lines.",

@@ -158,6 +158,8 @@ def _unobserved(panels: list[tuple[str, NDArray[np.float64]]]) -> Figure:
     for panel in every[len(panels) :]:
         panel.set_visible(False)
     bar = figure.colorbar(image, ax=every, pad=0.01)
+    bar.set_ticks([0.1, 1, 10, 100], labels=["0.1", "1", "10", "100"])
+    bar.minorticks_off()
     bar.set_label("percent of them")
     bar.outline.set_visible(False)
     return charts.finished(
