@@ -83,7 +83,8 @@ class Recorder:
         self._size, self._width = shape
         self._shard, self._seed, self._rank = shard, seed, rank
         self._scored = self._own(SCORED, self._width) if "scores" in wanted else np.empty(0, np.int64)
-        self._begin()
+        self._decided: list[dict[str, Tensor]] = []
+        self._scores = self._unseen()
 
     def visit(self, batch: Batch, prediction: Prediction, decided: Decisions | None) -> None:
         """Take in a part of a batch, after its step; of several views the first."""
@@ -113,7 +114,7 @@ class Recorder:
             for path in folder.glob(_name(self._stage, epoch, "*")):
                 if int(path.stem.rpartition("rank")[2]) >= world:
                     path.unlink()
-        self._begin()
+        self._decided, self._scores = [], self._unseen()
 
     def state_dict(self) -> dict[str, Tensor]:
         """What the epoch has gathered so far."""
@@ -133,9 +134,8 @@ class Recorder:
         if "scores.probabilities" in state:
             self._scores = state["scores.probabilities"].clone()
 
-    def _begin(self) -> None:
-        self._decided: list[dict[str, Tensor]] = []
-        self._scores = torch.full((len(self._scored), self._width), torch.nan, dtype=torch.float16)
+    def _unseen(self) -> Tensor:
+        return torch.full((len(self._scored), self._width), torch.nan, dtype=torch.float16)
 
     def _own(self, most: int, values: int) -> NDArray[np.int64]:
         chosen = sample(self._seed, self._size, most, values)
@@ -191,8 +191,8 @@ def read(run: Run) -> Iterator[Recorded]:
     """The epochs that a run has written down, in their order, one at a time."""
     found: dict[tuple[int, int], list[Path]] = {}
     for path in sorted((run.folder / "records").glob("*.safetensors")):
-        stage, epoch, _ = path.stem.split("-")
-        found.setdefault((int(stage), int(epoch)), []).append(path)
+        number, visited, _ = path.stem.split("-")
+        found.setdefault((int(number), int(visited)), []).append(path)
     for (stage, epoch), paths in sorted(found.items()):
         yield Recorded(stage, epoch, tuple(load_file(path) for path in paths))
 

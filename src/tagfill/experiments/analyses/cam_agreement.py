@@ -87,11 +87,11 @@ def _agreement(found: Measured, names: tuple[str, str]) -> Figure:
 
 def _boxes(found: Measured, names: tuple[str, str]) -> list[tuple[Any, ...]]:
     """What box plots are drawn from: names, number of labels, mean, and five quantiles."""
-    rows = []
-    for (end, kind, model), values in sorted(found.attribution.items(), key=lambda item: (*item[0][:2], item[0][2])):
-        numbers = [round(float(value), 4) for value in np.percentile(values, _QUANTILES)] if len(values) else []
-        mean = round(float(values.mean()), 4) if len(values) else None
-        rows.append((f"{end}, {kind}, {names[model]}", len(values), mean, *(numbers or [None] * len(_QUANTILES))))
+    rows: list[tuple[Any, ...]] = []
+    for (end, kind, model), values in sorted(found.attribution.items()):
+        if len(values):
+            numbers = [round(float(value), 4) for value in (values.mean(), *np.percentile(values, _QUANTILES))]
+            rows.append((f"{end}, {kind}, {names[model]}", len(values), *numbers))
     return rows
 
 

@@ -141,8 +141,9 @@ def missing_share(observed: NDArray[np.integer], true: NDArray[np.integer]) -> N
     >>> missing_share(np.array([1, 3, 0]), np.array([4, 3, 0]))
     array([0.75, 0.  , 0.  ])
     """
-    share: NDArray[np.float64] = 1 - observed / np.maximum(true, 1)
-    return np.where(true > 0, np.clip(share, 0, 1), 0.0)
+    share: NDArray[np.float64] = np.clip(1 - observed / np.maximum(true, 1), 0, 1)
+    share[true == 0] = 0
+    return share
 
 
 def _mean(scores: NDArray[Any], labels: NDArray[Any]) -> float:

@@ -95,7 +95,7 @@ def read(subject: Subject) -> Progress:
         )
     index, classes, last = parts[-1]
     alike = [at for at, (_, _, value) in enumerate(parts) if value.shape == last.shape]  # stages may have other grids
-    values = np.stack([parts[at][2] for at in alike]).astype(np.float32) / 255
+    values = np.stack([parts[at][2] for at in alike]).astype(np.float32) / np.float32(255)
     return Progress([epochs[at] for at in alike], index, classes, values)
 
 

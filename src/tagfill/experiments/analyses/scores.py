@@ -72,7 +72,8 @@ def histogram(values: NDArray[np.floating], bins: int = _BINS) -> NDArray[np.flo
     array([0.5, 0.5])
     """
     counts, _ = np.histogram(values, bins=bins, range=(0, 1))
-    return counts / max(counts.sum(), 1)
+    shares: NDArray[np.float64] = counts / max(counts.sum(), 1)
+    return shares
 
 
 def above_half(histograms: NDArray[np.float64]) -> float:

@@ -121,17 +121,28 @@ def _by_count(axes: Sequence[Axis], counted: dict[Choice, list[dict[str, float]]
         pairs = [mean_and_deviation([seed.get(count, np.nan) for seed in counted[choice]]) for choice in shown]
         if all(np.isnan(mean) for mean, _ in pairs):
             continue
-        charts.line(panel, _places(first), [m for m, _ in pairs], [d for _, d in pairs], position, count)
-        rows += [(choice[0], int(count), plain(m), plain(d)) for choice, (m, d) in zip(shown, pairs, strict=True)]
-    _dress(panel, first, f"{split} mAP, percent")
+        middle, _ = mean_and_deviation([mean for mean, _ in pairs])
+        charts.line(panel, _places(first), [m - middle for m, _ in pairs], [d for _, d in pairs], position, count)
+        rows += [
+            (choice[0], int(count), plain(m), plain(m - middle), plain(d))
+            for choice, (m, d) in zip(shown, pairs, strict=True)
+        ]
+    panel.axhline(0, color=drawing.TEXT, linewidth=0.8)
+    _dress(panel, first, f"{split} mAP against its mean, points")
     charts.legend(figure, panel, columns=7)
     rest = "".join(f", {axis.name} = {value}" for axis, value in zip(axes[1:], best[1:], strict=True))
     return charts.finished(
         figure,
         "label-counts",
-        f"The same{rest} over images with exactly so many true labels, a line each.",
+        f"The same{rest} over images with exactly so many true labels, a line each, against the mean of the line: "
+        "what rises to the right gains from larger values.",
         f"Lines over {len(first.values)} values, one for each number of labels.",
-        Table("label-counts", "mAP by true labels of an image.", (first.name, "labels", "mAP", "deviation"), rows),
+        Table(
+            "label-counts",
+            "mAP by true labels of an image.",
+            (first.name, "labels", "mAP", "against mean", "deviation"),
+            rows,
+        ),
     )
 
 
