@@ -179,6 +179,16 @@ def test_every_protocol_is_described_with_its_options():
         assert shown == {option: shown_default(p) for option, p in options.items()}, name
 
 
+def test_every_analysis_is_described_with_its_options():
+    analyses = importlib.import_module("tagfill.experiments.analyses").ANALYSES
+    keywords = importlib.import_module("tagfill.cli.keywords")
+    described = rows_of(DOCS / "analyses.md", columns=3)
+    assert list(described) == list(analyses)
+    for name, function in analyses.items():
+        shown = dict(option.partition("=")[::2] for option in re.findall(r"`([^`]+)`", described[name][0]))
+        assert shown == {option: shown_default(p) for option, p in keywords.keywords(function).items()}, name
+
+
 def shown_default(parameter: inspect.Parameter) -> str:
     """A default as the tables write it: nothing for none, JSON for what is not text."""
     default = parameter.default
