@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tagfill.engines import create_engine
 from tagfill.errors import TagfillError
 from tagfill.experiments import drawing
 from tagfill.experiments.analyses import charts, sweeping
@@ -28,7 +29,9 @@ _COUNTS = [str(number) for number in range(1, 8)]
 _WIDE = 20  # from this ratio of the largest to the smallest value on, an axis is logarithmic
 
 
-def sweep(question: Question, *, seeds: int = 3, split: str = "val", jobs: int | None = None) -> Section:
+def sweep(
+    question: Question, *, seeds: int = 3, split: str = "val", jobs: int | None = None, engine: str = "joblib"
+) -> Section:
     """Validation mAP over values of any setting, and over images with 1 to 7 true labels; trains anew.
 
     Args:
@@ -36,6 +39,7 @@ def sweep(question: Question, *, seeds: int = 3, split: str = "val", jobs: int |
         seeds: runs of each combination.
         split: that gives the scores.
         jobs: processes at once; one a core by default.
+        engine: that runs them, `joblib` or `ray`.
     """
     if len(question.subjects) != 1:
         raise TagfillError("A sweep varies the settings of one run; name one run folder.")
@@ -52,7 +56,7 @@ def sweep(question: Question, *, seeds: int = 3, split: str = "val", jobs: int |
         check(job)
     scores: dict[Choice, list[float]] = {_key(choice): [] for choice in choices}
     counted: dict[Choice, list[dict[str, float]]] = {_key(choice): [] for choice in choices}
-    outcomes = run_all([job for _, job in planned], jobs, question.progress)
+    outcomes = run_all([job for _, job in planned], create_engine(engine, workers=jobs), question.progress)
     for (choice, job), outcome in zip(planned, outcomes, strict=True):
         if outcome.error is not None:
             raise TagfillError(f"{job.title}: {outcome.error}")
