@@ -128,11 +128,12 @@ def covered(dataset: Dataset, split: str) -> NDArray[np.float64]:
         if mask is not None:
             rle, height, width = mask
             area[at] = run_lengths.area(rle) / (height * width)
-    shares = np.full((size, len(dataset.classes)), np.nan)
+    shares: NDArray[np.float64] = np.full((size, len(dataset.classes)), np.nan)
     drawn = area > 0
     shares[marks.image[drawn], marks.label[drawn]] = 0.0
     np.add.at(shares, (marks.image[drawn], marks.label[drawn]), area[drawn])
-    return np.minimum(shares, 1.0)
+    np.minimum(shares, 1.0, out=shares)
+    return shares
 
 
 def missing_share(observed: NDArray[np.integer], true: NDArray[np.integer]) -> NDArray[np.float64]:
