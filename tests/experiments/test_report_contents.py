@@ -14,7 +14,9 @@ import tagfill
 from tagfill.cli import main
 from tagfill.errors import TagfillError
 from tagfill.experiments import Leaderboard, report_runs
+from tagfill.experiments.analyses import analyse
 from tagfill.experiments.completing import completed
+from tagfill.experiments.report import Section
 from tagfill.experiments.report.contents import looking
 from tagfill.experiments.report.contents.looking import Part
 from tagfill.progress import SILENT
@@ -163,6 +165,18 @@ def test_runs_that_differ_by_their_seed_are_one_line(compared: Compared, tmp_pat
     assert {row["method"]: float(row["test mAP"]) for row in shown if row["method"] != "full"} == {
         row["method"]: pytest.approx(float(row["test mAP"])) for row in whole if row["method"] != "full"
     }
+
+
+def test_analyses_become_sections(compared: Compared, tmp_path: Path) -> None:
+    runs = [compared[0] / "runs" / name for name in ("role-s0", "an-s0")]
+    analyse("convergence", runs, out=tmp_path / "convergence")
+
+    report_runs(runs[1:], out=tmp_path / "page.html", analyses=[tmp_path / "convergence"])
+
+    headings = [line for line in (tmp_path / "page.md").read_text().splitlines() if line.startswith("## ")]
+    title = Section.open(tmp_path / "convergence").title
+    assert headings.index(f"## {title}") == len(headings) - 2
+    assert title in (tmp_path / "page.html").read_text()
 
 
 def test_runs_of_other_images_are_refused(compared: Compared, material: dict[str, Any], tmp_path: Path) -> None:

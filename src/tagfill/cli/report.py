@@ -1,6 +1,8 @@
 """Write a page about finished runs: leaderboard, curves, classes, scores, class maps, missing labels, settings.
 
 Example: `tagfill report runs/an runs/en-scl --out report.html`
+
+Example: `tagfill report runs/an runs/en-scl --analysis analyses/convergence --analysis analyses/groups`
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ def report(
     ] = None,
     split: Annotated[str, typer.Option(help="The split that gives the scores.")] = "test",
     title: Annotated[str | None, typer.Option(help="The heading.")] = None,
+    analysis: Annotated[
+        list[Path] | None, typer.Option(help="A folder that `tagfill analyse` wrote, as another section; repeatable.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a page that is there.")] = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -33,6 +38,12 @@ def report(
     if out.exists() and not force:
         raise TagfillError(f"{out} is there already; choose another --out, or give --force to write over it.")
     page = experiments.report_runs(
-        runs, out=out, dataset=dataset, split=split, title=title, progress=terminal.progress(quiet)
+        runs,
+        out=out,
+        dataset=dataset,
+        split=split,
+        title=title,
+        analyses=analysis or [],
+        progress=terminal.progress(quiet),
     )
     terminal.show(str(page))

@@ -14,6 +14,7 @@ from tagfill.experiments.leaderboard import Score
 from tagfill.experiments.outcomes import Outcome, score
 from tagfill.experiments.report.contents import Entrant, Material, write_report
 from tagfill.experiments.report.page import unique
+from tagfill.experiments.report.section import Section
 from tagfill.experiments.running import OUTCOME
 from tagfill.progress import SILENT, Progress
 from tagfill.training import Recipe, Run
@@ -28,6 +29,7 @@ def report_runs(
     dataset: str | Path | None = None,
     split: str = "test",
     title: str | None = None,
+    analyses: Sequence[str | Path] = (),
     progress: Progress = SILENT,
 ) -> Path:
     """Write the report of some finished runs of one dataset.
@@ -38,6 +40,7 @@ def report_runs(
         dataset: the data, if they are no longer where the first run with gaps in its labels found them.
         split: that gives the scores.
         title: of the page.
+        analyses: folders that `tagfill analyse` wrote; each becomes a section.
         progress: told about everything.
 
     Returns:
@@ -58,7 +61,8 @@ def report_runs(
         _ = run.best  # says so if it is not finished
     entrants = [_entrant(name, group, data, split) for name, group in _groups(opened).items()]
     material = Material.of(data, _truth(data, progress), split, entrants)
-    return write_report(material, Path(out), title=title, progress=progress)
+    more = [Section.open(Path(folder)) for folder in analyses]
+    return write_report(material, Path(out), title=title, more=more, progress=progress)
 
 
 def _groups(runs: Sequence[Run]) -> dict[str, list[Run]]:

@@ -5,6 +5,7 @@ The parts are made here; `tagfill.experiments.report.page` lays them out.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tagfill.errors import TagfillError
@@ -20,11 +21,18 @@ __all__ = ["Entrant", "Material", "sections", "write_report"]
 
 
 def write_report(
-    material: Material, path: Path, *, title: str | None = None, summary: str = "", progress: Progress = SILENT
+    material: Material,
+    path: Path,
+    *,
+    title: str | None = None,
+    summary: str = "",
+    more: Sequence[Section] = (),
+    progress: Progress = SILENT,
 ) -> Path:
-    """Write the page and its Markdown twin; gives the path of the page."""
+    """Write the page and its Markdown twin, `more` sections before its settings; gives the path of the page."""
+    *own, last = sections(material, progress)
     return write(
-        sections(material, progress),
+        [*own, *more, last],
         path,
         title=title or f"Methods on {material.data.name}",
         summary=summary,
