@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -87,8 +88,16 @@ def opened(browser, review, **context):
     return page
 
 
+def until(page, expression, seconds=20):
+    """Wait for something to be so; the page's policy forbids what Playwright's own way would do inside it."""
+    end = time.monotonic() + seconds
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, f"never so: {expression}"
+        page.wait_for_timeout(20)
+
+
 def saved(page):
-    page.wait_for_function("document.getElementById('saved').textContent === 'All saved'")
+    until(page, "document.getElementById('saved').textContent === 'All saved'")
 
 
 def test_deciding_by_key_and_by_click_undoing_and_reloading(tmp_path, browser):
@@ -181,16 +190,16 @@ def test_accepting_many_is_undone_at_one_stroke(tmp_path, browser):
         page = opened(browser, review)
         page.keyboard.press("b")
         page.fill("#many-minimum", "0.5")
-        page.wait_for_function("document.getElementById('many-count').textContent === '15'")
+        until(page, "document.getElementById('many-count').textContent === '15'")
         page.click("#many-yes")
-        page.wait_for_function("document.getElementById('pace').textContent.startsWith('15 of 60')")
+        until(page, "document.getElementById('pace').textContent.startsWith('15 of 60')")
         page.keyboard.press("u")
         saved(page)
         page.reload()
-        page.wait_for_function("document.getElementById('pace').textContent.startsWith('0 of 60')")
+        until(page, "document.getElementById('pace').textContent.startsWith('0 of 60')")
         page.fill("#minimum", "0.9")
         page.dispatch_event("#minimum", "change")
-        page.wait_for_function("document.querySelectorAll('.tile').length === 3")
+        until(page, "document.querySelectorAll('.tile').length === 3")
         review.end()
     assert decided(tmp_path) == {}
 
@@ -211,7 +220,7 @@ def test_one_image_with_all_its_tags_and_where_the_model_sees_them(tmp_path, bro
         ]
         page.keyboard.press("p")
         page.keyboard.press("a")  # the last one: the next image comes
-        page.wait_for_function("document.querySelector('figcaption').textContent === '00001.jpg'")
+        until(page, "document.querySelector('figcaption').textContent === '00001.jpg'")
         saved(page)
         assert page.troubles == []
         review.end()
@@ -238,7 +247,7 @@ def test_thousands_of_suggestions_stay_quick_and_small(tmp_path, browser):
         largest = 0
         for press in range(60):
             page.keyboard.press("p" if press % 3 else "a")
-            page.wait_for_function(f"window.delays.length > {press}")
+            until(page, f"window.delays.length > {press}")
             largest = max(largest, page.evaluate("document.querySelectorAll('*').length"))
         saved(page)
         delays = sorted(page.evaluate("window.delays"))
@@ -275,15 +284,15 @@ def test_keys_alone_reach_everything(tmp_path, browser):
     with reviewing(tmp_path) as review:
         page = opened(browser, review)
         page.keyboard.press("]")
-        page.wait_for_function("document.getElementById('label').selectedIndex === 1")
+        until(page, "document.getElementById('label').selectedIndex === 1")
         page.wait_for_selector(".tile.current")
         page.keyboard.press("PageDown")
-        page.wait_for_function("document.querySelectorAll('.tile').length === 6")
+        until(page, "document.querySelectorAll('.tile').length === 6")
         page.keyboard.press("PageUp")
-        page.wait_for_function("document.querySelectorAll('.tile').length === 24")
+        until(page, "document.querySelectorAll('.tile').length === 24")
         page.keyboard.press("/")
         page.keyboard.type("0002")
-        page.wait_for_function("document.querySelectorAll('.tile').length === 10")
+        until(page, "document.querySelectorAll('.tile').length === 10")
         page.keyboard.press("Escape")
         page.keyboard.press("?")
         page.wait_for_selector("#keys[open]")

@@ -19,6 +19,7 @@ from tagfill.annotations import Dataset
 from tagfill.contract import Ranks
 from tagfill.curation.calibrating import Calibration, calibrate, calibration_errors
 from tagfill.draws import generator
+from tagfill.engines import create_engine
 from tagfill.errors import TagfillError
 from tagfill.experiments.running import Job, run_all
 from tagfill.metrics import Gathered
@@ -85,11 +86,14 @@ def score(
     work = []
     for number, rows in enumerate(parts):
         data = without(dataset, rows).save(out / f"fold-{number}" / "data")
-        changes = {"dataset": str((out / f"fold-{number}" / "data").absolute())}
-        changes |= {"features": None if features is None else str(features.absolute())}
+        changes = {
+            "dataset": str((out / f"fold-{number}" / "data").absolute()),
+            "features": None if features is None else str(features.absolute()),
+        }
         job = Job(f"fold {number + 1}", recipe.model_copy(update=changes), out / f"fold-{number}" / "run", HELD)
         work.append((job, data, rows))
-    for (job, data, rows), outcome in zip(work, run_all([job for job, _, _ in work], jobs, progress), strict=True):
+    outcomes = run_all([job for job, _, _ in work], create_engine(workers=jobs), progress)
+    for (job, data, rows), outcome in zip(work, outcomes, strict=True):
         if outcome.error is not None:
             raise TagfillError(outcome.error)
         yield from _scored(job.folder, data, HELD, rows, features, workers)
