@@ -2,10 +2,10 @@
 
 Scenes with one known label an image. A simulated reviewer decides suggestions at the desk that the review page uses, at
 a given pace, and is wrong now and then; its decisions become rows of the dataset, from which the next model learns.
-Beside it the same reviewer looks at what `tagfill plan` chooses, and at
-unknown pairs in random order. Hours are the reviewer's, not the machine's.
+Beside it the same reviewer looks at what `tagfill plan` chooses, and at unknown pairs in random order. Hours are the
+reviewer's, not the machine's.
 
-    python benchmarks/loop/run.py           three seeds; about a quarter of an hour on two cores
+    python benchmarks/loop/run.py           three seeds; about five minutes on two cores
     python benchmarks/loop/run.py --quick   one seed, one round, printed and not written down
 """
 
@@ -43,9 +43,9 @@ from bookkeeping import Record, say
 
 FIGURE = Path(__file__).parents[2] / "docs" / "images" / "loop.svg"
 RECORD = Record("loop", ("curation", "training", "methods", "protocols"), libraries=("torch",))
-METHOD, EPOCHS, FOLDS = "an", 15, 2
+METHOD, EPOCHS, FOLDS = "an", 12, 2
 SECONDS, WRONG = 2.0, 0.05  # a decision takes so long, and is wrong so often
-ROUND_HOURS, ROUNDS, SEEDS = 0.25, 4, 3
+ROUND_HOURS, ROUNDS, SEEDS = 0.25, 3, 3
 ORDERS = ("suggested", "planned", "random")
 
 
