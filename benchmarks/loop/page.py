@@ -29,10 +29,7 @@ def page(results: dict[str, Any]) -> tuple[str, bytes]:
         for n, hour in enumerate(hours)
     ]
     verdicts = [_verdict(order, scores[order][:, 1:] - scores["random"][:, 1:]) for order in ("suggested", "planned")]
-    text = f"""---
-orphan: true
----
-# Train, suggest, review, train again
+    text = f"""# Train, suggest, review, train again
 
 Written by `{results["command"]}` at commit `{results["commit"]}` on a machine of {machine["cores"]} cores
 ({machine["system"]}, Python {machine["python"]}, torch {machine["torch"]}).

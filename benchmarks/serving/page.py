@@ -11,10 +11,7 @@ WANTED = 1.5  # requests a second of batches over one at a time, at 16 clients
 def page(results: dict[str, Any]) -> str:
     """The page as Markdown."""
     machine = results["machine"]
-    return f"""---
-orphan: true
----
-# Serving with and without batches
+    return f"""# Serving with and without batches
 
 Written by `{results["command"]}` at commit `{results["commit"]}` on a machine of {machine["cores"]} cores
 ({machine["system"]}, Python {machine["python"]}, torch {machine["torch"]}).

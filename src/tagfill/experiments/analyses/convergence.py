@@ -57,7 +57,7 @@ def convergence(question: Question) -> Section:
         (f"{fast[0]} is the first to come within {1 - _NEAR:.0%} of its best validation mAP, in epoch {fast[2]:g}.",),
         (drawn,),
         (Table("convergence-ends", "Best and last epochs, means over seeds, best first.", columns, ends),),
-        {label: {"best": best, "epoch": epoch, "last": last} for label, best, epoch, last, _ in ends},
+        facts={label: {"best": best, "epoch": epoch, "last": last} for label, best, epoch, last, _ in ends},
     )
 
 

@@ -108,7 +108,7 @@ def decisions(question: Question) -> Section:
         "was read as absent is right if it is absent."
     )
     table = Table("decisions-last", "Decisions of the last epoch, means over seeds.", ends, last)
-    return Section("decisions", "Decisions about missing labels", (text,), tuple(figures), (table,), facts)
+    return Section("decisions", "Decisions about missing labels", (text,), tuple(figures), (table,), facts=facts)
 
 
 def judged(subject: Subject) -> Iterator[Judged]:

@@ -98,7 +98,7 @@ def _section(
         (text,),
         (_drawn(axes, scores, split, table), shares),
         (table,),
-        {"best": dict(zip(names, best, strict=True)), "mAP": plain(mean, 2), "deviation": plain(spread, 2)},
+        facts={"best": dict(zip(names, best, strict=True)), "mAP": plain(mean, 2), "deviation": plain(spread, 2)},
     )
 
 
