@@ -20,6 +20,7 @@ from tagfill.annotations import Dataset
 from .cases import CLASSES, photos, suggestions
 
 MANY = 5_000
+READY = "!document.body.classList.contains('loading')"
 
 
 class Review:
@@ -85,6 +86,7 @@ def opened(browser, review, **context):
     )
     page.goto(review.address)
     page.wait_for_selector(".tile.current")
+    until(page, READY)
     return page
 
 
@@ -119,6 +121,7 @@ def test_deciding_by_key_and_by_click_undoing_and_reloading(tmp_path, browser):
         assert "present" in marks[6]
         page.reload()
         page.wait_for_selector(".tile.current")
+        until(page, READY)
         assert page.inner_text("#pace").startswith("4 of 60 decided")
         page.keyboard.press("u")  # goes on where it was before the reload
         saved(page)
@@ -218,6 +221,7 @@ def test_one_image_with_all_its_tags_and_where_the_model_sees_them(tmp_path, bro
             "cup",
             "tree",
         ]
+        until(page, READY)
         page.keyboard.press("p")
         page.keyboard.press("a")  # the last one: the next image comes
         until(page, "document.querySelector('figcaption').textContent === '00001.jpg'")
@@ -246,6 +250,7 @@ def test_thousands_of_suggestions_stay_quick_and_small(tmp_path, browser):
         )
         largest = 0
         for press in range(60):
+            until(page, READY)
             page.keyboard.press("p" if press % 3 else "a")
             until(page, f"window.delays.length > {press}")
             largest = max(largest, page.evaluate("document.querySelectorAll('*').length"))
@@ -285,7 +290,7 @@ def test_keys_alone_reach_everything(tmp_path, browser):
         page = opened(browser, review)
         page.keyboard.press("]")
         until(page, "document.getElementById('label').selectedIndex === 1")
-        page.wait_for_selector(".tile.current")
+        until(page, READY)
         page.keyboard.press("PageDown")
         until(page, "document.querySelectorAll('.tile').length === 6")
         page.keyboard.press("PageUp")
@@ -297,6 +302,7 @@ def test_keys_alone_reach_everything(tmp_path, browser):
         page.keyboard.press("?")
         page.wait_for_selector("#keys[open]")
         page.keyboard.press("Escape")
+        until(page, READY)
         page.keyboard.press("Enter")
         page.keyboard.press("Backspace")
         page.keyboard.press("Control+z")

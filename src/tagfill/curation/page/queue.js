@@ -47,7 +47,7 @@ export class Queue {
       this.done(batch);
       if (answer) {
         for (const now of answer.standings) {
-          for (const later of this.waiting) if (later.body.place === now.place) later.body.seen = now.number;
+          for (const { body } of this.waiting) if (body.place === now.place && "seen" in body) body.seen = now.number;
         }
         this.told(answer.standings, answer.newest);
       }

@@ -38,9 +38,11 @@ function query(after, limit = PAGE) {
 
 async function load(after, remember = true) {
   const turn = ++state.loading;
+  document.body.classList.add("loading"); // keys wait: they must not meet what is about to go
   try {
     const answer = await get(query(after, state.mode === "grid" ? PAGE : 1));
     if (turn !== state.loading) return; // a later wish is under way
+    if (remember && !answer.items.length && further()) return;
     if (remember && state.items.length) state.before.push(state.after);
     state.after = after;
     state.left = answer.left;
@@ -59,8 +61,24 @@ async function load(after, remember = true) {
     if (state.mode === "grid" && state.left > state.items.length) prefetch();
   } catch (error) {
     note(error.message);
+  } finally {
+    if (turn === state.loading) document.body.classList.remove("loading");
   }
 }
+
+// The class is done: go on with the next one that is not.
+function further() {
+  const { labels } = state.session;
+  const here = $("label").selectedIndex;
+  const order = labels.map((_, step) => (here + 1 + step) % labels.length);
+  const next = order.find((number) => number !== here && labels[number].decided < labels[number].total);
+  if (state.mode !== "grid" || next === undefined) return false;
+  note(`${state.label} is done. Now ${labels[next].label}.`);
+  choose(next);
+  return true;
+}
+
+const loading = () => document.body.classList.contains("loading");
 
 async function prefetch() {
   const { items } = await get(query(state.next)).catch(() => ({ items: [] }));
@@ -178,7 +196,7 @@ function note(text) {
 
 function decide(verdict) {
   const item = state.items[state.cursor];
-  if (!item) return;
+  if (!item || loading()) return;
   const now = performance.now();
   const seconds = Math.min(LONGEST, (now - state.since) / 1000);
   state.since = now;
@@ -206,6 +224,7 @@ function onward() {
 }
 
 function turn(by) {
+  if (loading()) return;
   if (by > 0) load(state.next);
   else if (state.before.length) load(state.before.pop(), false);
 }

@@ -49,7 +49,8 @@ def run(app: Any, listening: socket.socket, token: str | None, *, grace: float =
     check_token(host, token)
     config = uvicorn.Config(
         Guard(app, token, local=is_local(host)),
-        http="h11",  # bounds the size of headers
+        http="h11",
+        h11_max_incomplete_event_size=16 * 1024,  # of headers
         ws="none",
         log_level="warning",
         access_log=False,
