@@ -19,6 +19,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 COOKIE = "tagfill-token"
+HEADER_BYTES = 16 * 1024
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -55,6 +56,9 @@ class Guard:
         """Answer, or pass on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
+            return
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > HEADER_BYTES:
+            await _refuse(send, 431, "the headers are too large")
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         host = headers.get("host", "")

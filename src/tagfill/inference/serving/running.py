@@ -7,7 +7,7 @@ import socket
 from typing import Any
 
 from tagfill.errors import TagfillError
-from tagfill.inference.serving.guarding import Guard, is_local
+from tagfill.inference.serving.guarding import HEADER_BYTES, Guard, is_local
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -50,7 +50,7 @@ def run(app: Any, listening: socket.socket, token: str | None, *, grace: float =
     config = uvicorn.Config(
         Guard(app, token, local=is_local(host)),
         http="h11",
-        h11_max_incomplete_event_size=16 * 1024,  # of headers
+        h11_max_incomplete_event_size=2 * HEADER_BYTES,  # of headers that come in pieces
         ws="none",
         log_level="warning",
         access_log=False,
