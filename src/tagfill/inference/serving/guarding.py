@@ -102,5 +102,6 @@ def _shown(headers: dict[str, str]) -> list[str]:
 async def _refuse(send: Send, status: int, reason: str) -> None:
     body = f"Refused: {reason}.\n".encode()
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+    headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
