@@ -301,9 +301,11 @@ async function listen() {
 // -- accepting many ---------------------------------------------------------------------------------------------------
 
 async function preview() {
+  const turn = (preview.turn = (preview.turn ?? 0) + 1);
   const words = new URLSearchParams({ label: state.label, kind: state.kind, minimum: $("many-minimum").value || 1, limit: 0 });
   words.set("text", $("text").value);
   const { total } = await get(`/api/suggestions?${words}`).catch(() => ({ total: 0 }));
+  if (turn !== preview.turn) return; // another number was typed meanwhile
   $("many-count").textContent = total.toLocaleString();
   $("many-yes").disabled = !total;
 }
@@ -400,6 +402,7 @@ async function start() {
   $("dataset").textContent = state.session.dataset;
   $("who").value = localStorage.getItem("tagfill-who") ?? state.session.reviewer;
   queue = new Queue(state.session.dataset, told, saved);
+  saved(queue.waiting.length);
   $("label").replaceChildren(...state.session.labels.map((one, number) => {
     const option = document.createElement("option");
     option.dataset.number = number;
