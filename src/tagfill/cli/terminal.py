@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tagfill.experiments.leaderboard import Leaderboard
 
 _PLAIN_SECONDS = 10.0
+_WIDE = 110  # columns of a terminal that has room for a column of words
 
 
 def main_process() -> bool:
@@ -61,8 +62,13 @@ def show_board(board: Leaderboard, title: str) -> None:
     columns, rows = board.columns(), board.rows()
     told = {column: any(row[at] != "–" for row in rows) for at, column in enumerate(columns)}
     told["±"] = any(len(score.values) > 1 for score in board.scores)
+    narrow = Console().width < _WIDE
+    told["settings"] = told["seconds"] = not narrow
     shown = [column for column in columns if told[column]]
     show_table(title, shown, [[row[columns.index(name)] for name in shown] for row in rows])
+    for row in rows if narrow else []:  # words in a narrow column would be hard to read
+        if (remark := row[columns.index("settings")]) != "defaults":
+            show(f"{row[0]}: {remark}")
 
 
 def show(text: str) -> None:
