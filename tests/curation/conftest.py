@@ -3,8 +3,12 @@
 import pytest
 
 from tagfill import protocols, scenes
+from tagfill.contract import Ranks
+from tagfill.curation.calibrating import calibrate
 from tagfill.experiments import features
 from tagfill.training import train
+from tagfill.training.evaluation import gather
+from tagfill.training.trained import Trained
 
 
 @pytest.fixture(scope="package")
@@ -26,3 +30,11 @@ def cache(place, part):
 @pytest.fixture(scope="package")
 def run(place, part, cache):
     return train(part, method="an", backbone="resnet10t", pretrained=False, features=cache, epochs=6, out=place / "run")
+
+
+@pytest.fixture(scope="package")
+def shares(run, part, cache):
+    """Of images that show each class, as the run expects it of validation images."""
+    seen = gather(Trained.open(run, part, features=cache.folder).predict("val"), Ranks(), len(part.classes))
+    expected = calibrate(seen.scores, seen.labels)(seen.scores).mean(0)
+    return dict(zip(part.classes, expected.tolist(), strict=True))

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from reference import worth
 from tagfill.curation.choosing import forecasts
 from tagfill.curation.planning import plan
 from tagfill.errors import TagfillError
@@ -44,8 +45,11 @@ def test_pairs_are_unknown_ones_and_the_most_valuable_of_them(made, part):
     assert len({*zip(made.pairs.row.tolist(), made.pairs.label.tolist(), strict=True)}) == 360
 
 
-def test_hours_without_end_look_at_everything(run, part, cache):
+def test_hours_without_end_look_at_everything_and_likely_and_rare_comes_first(run, part, cache, shares):
     everything = plan(part, 100, run=run.folder, folds=0, features=cache.folder, models="unused")
+    chances, labels = everything.pairs.probability.tolist(), everything.pairs.label.tolist()
+    expected = [worth.planning(p, shares[part.classes[c]]) for p, c in zip(chances, labels, strict=True)]
+    assert everything.pairs.value.tolist() == pytest.approx(expected)
     assert len(everything.pairs) == (part.labels("train").dense() == -1).sum()
 
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
+from reference import worth
 from tagfill.annotations import Dataset
 from tagfill.annotations.rows import from_records
 from tagfill.curation import Suggestions
@@ -38,6 +39,15 @@ def test_it_measures_itself(found, part):
     assert found.measured.recovered == pytest.approx(1.0)
     assert found.measured.per_hour == sum(there[:1800])
     assert found.measured.per_hour_random == pytest.approx(1800 * np.mean(there))
+
+
+def test_value_is_uncertainty_times_rarity(run, part, cache, shares):
+    settings = {"folds": 0, "minimum": 0.0, "missing": 100_000, "features": cache.folder, "order": "value"}
+    table = suggest(run.folder, part, **settings).suggestions.table.to_pylist()
+    missing = [row for row in table if row["kind"] == "missing"]
+    expected = [worth.checking(row["probability"], shares[row["label"]]) for row in missing]
+    assert [row["value"] for row in missing] == pytest.approx(expected, rel=1e-4)
+    assert (np.diff([row["value"] for row in missing]) <= 0).all()
 
 
 def test_calibration_is_reported(found):

@@ -13,25 +13,11 @@ import pytest
 import tagfill
 from tagfill.annotations import Dataset
 from tagfill.files import sha256
-from tagfill.training import Run, Saving, make_recipe, resume, start
+from tagfill.training import Saving, make_recipe, resume, start
 
 from .conftest import Material
 from .processes import outcome
-
-
-def half_way(recipe: Any, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that stopped in its second epoch."""
-    plain = Run.append
-
-    def append(self: Run, name: str, line: dict[str, Any]) -> None:
-        if line["epoch"] == 2:
-            raise KeyboardInterrupt
-        plain(self, name, line)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Run, "append", append)
-        with pytest.raises(KeyboardInterrupt):
-            start(Dataset.open(recipe.dataset), recipe, out=out, saving=Saving(every_steps=2))
+from .stopping import stop_in_epoch
 
 
 @pytest.fixture
@@ -53,7 +39,7 @@ def test_a_view_that_is_added_before_resuming_is_not_drawn(
     material: Material, recipe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start(Dataset.open(material.single), recipe, out=tmp_path / "unbroken", saving=Saving(every_steps=2))
-    half_way(recipe, tmp_path / "broken", monkeypatch)
+    stop_in_epoch(2, recipe, tmp_path / "broken", monkeypatch)
     cache = tagfill.features(
         Dataset.open(material.single),
         **material.settings,
@@ -76,7 +62,7 @@ def changed(view: str) -> str:
 def test_a_view_that_was_made_anew_otherwise_is_refused(
     recipe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    half_way(recipe, tmp_path / "run", monkeypatch)
+    stop_in_epoch(2, recipe, tmp_path / "run", monkeypatch)
     path = tmp_path / "cache" / "views" / "flip" / "pooled.npy"
     np.save(path, np.load(path) + 1)
     manifest = json.loads((tmp_path / "cache" / "manifest.json").read_text())
@@ -88,7 +74,7 @@ def test_a_view_that_was_made_anew_otherwise_is_refused(
 
 
 def test_a_view_that_is_gone_is_refused(recipe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    half_way(recipe, tmp_path / "run", monkeypatch)
+    stop_in_epoch(2, recipe, tmp_path / "run", monkeypatch)
     shutil.rmtree(tmp_path / "cache" / "views" / "crop1")
     manifest = json.loads((tmp_path / "cache" / "manifest.json").read_text())
     del manifest["views"]["crop1"]
@@ -101,7 +87,7 @@ def test_a_view_that_is_gone_is_refused(recipe: Any, tmp_path: Path, monkeypatch
 def test_a_run_from_before_views_were_written_down_goes_on(
     recipe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    half_way(recipe, tmp_path / "run", monkeypatch)
+    stop_in_epoch(2, recipe, tmp_path / "run", monkeypatch)
     description = json.loads((tmp_path / "run" / "run.json").read_text())
     assert set(description.pop("views")) == {"eval", "flip", "crop0", "crop1"}
     (tmp_path / "run" / "run.json").write_text(json.dumps(description))

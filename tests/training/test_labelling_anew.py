@@ -10,11 +10,12 @@ import torch
 import tagfill
 from tagfill.annotations import Dataset
 from tagfill.errors import TagfillError
-from tagfill.training import Run, Saving, resume, start
+from tagfill.training import Run, resume
 from tagfill.training.checkpoints import open_newest
 
 from .conftest import Material
 from .processes import outcome
+from .stopping import stop_in_epoch
 
 
 def train(material: Material, out: Path, method: str, data: Dataset | None = None, **settings: object) -> Run:
@@ -75,17 +76,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_bytes(
     """Stopped in the last epoch, whose labels were given before the checkpoint that the run goes on from."""
     unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
     train(material, unbroken, method)
-    recipe, plain = Run.open(unbroken).recipe, Run.append
-
-    def append(self: Run, name: str, line: dict[str, object]) -> None:
-        if line["epoch"] == 4:
-            raise KeyboardInterrupt
-        plain(self, name, line)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Run, "append", append)
-        with pytest.raises(KeyboardInterrupt):
-            start(Dataset.open(material.single), recipe, out=broken, saving=Saving(every_steps=3))
+    stop_in_epoch(4, Run.open(unbroken).recipe, broken, monkeypatch, every_steps=3)
 
     resume(broken)
 

@@ -14,11 +14,12 @@ import pytest
 
 import tagfill
 from tagfill.annotations import Dataset
-from tagfill.training import Run, Saving, make_recipe, start
+from tagfill.training import Run, make_recipe, start
 from tagfill.training.checkpoints import open_newest
 
 from .conftest import Material
 from .processes import outcome
+from .stopping import stop_in_epoch
 
 
 def cached(material: Material, out: Path, **changes: Any) -> Run:
@@ -49,17 +50,7 @@ def half_way(material: Material, out: Path, monkeypatch: pytest.MonkeyPatch) -> 
             **material.settings,
         }
     )
-    plain = Run.append
-
-    def append(self: Run, name: str, line: dict[str, Any]) -> None:
-        if line["epoch"] == 2:
-            raise KeyboardInterrupt
-        plain(self, name, line)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Run, "append", append)
-        with pytest.raises(KeyboardInterrupt):
-            start(Dataset.open(material.single), recipe, out=out, saving=Saving(every_steps=2))
+    stop_in_epoch(2, recipe, out, monkeypatch)
 
 
 def test_same_seed_same_bytes(material: Material, tmp_path: Path) -> None:

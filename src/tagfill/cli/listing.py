@@ -98,13 +98,10 @@ def _show_recipe(name: str, as_json: bool) -> None:
     if as_json:
         terminal.show_json(found)
         return
-    rows = [
-        [row, _numbers(content["reported"]), _numbers(content["measured"]), _cell(content["set"])]
-        for row, content in found["rows"].items()
-    ]
+    rows = [[row, _numbers(content["reported"]), _cell(content["set"])] for row, content in found["rows"].items()]
     paper = " – ".join(text for text in (found["paper"], found["table"]) if text != "–")
     terminal.show(f"{found['about']}\n{paper}\n{found['hardware']}; settings and departures: {found['file']}")
-    terminal.show_table(name, ["row", "reported", "measured", "settings"], rows)
+    terminal.show_table(name, ["row", "reported", "settings"], rows)
     train = f"tagfill train --recipe {name} --row {rows[-1][0]} --out RUN"
     terminal.show("\n".join([*found["data"], train, *found["evaluate"]]))
 

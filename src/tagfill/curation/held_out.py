@@ -70,7 +70,7 @@ def score(
         split: to score.
         folds: models to train for the training split; 0 asks the run itself.
         out: folder of the models that are trained; they are used again.
-        features: a feature cache to use instead of images; by default what the run was trained on.
+        features: a feature cache to use instead of images; models of folds use that of the run by default.
         jobs: processes that train at once.
         workers: processes that decode images.
         progress: told about the runs.

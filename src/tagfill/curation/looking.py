@@ -6,7 +6,6 @@ import io
 import threading
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +13,8 @@ from PIL import Image
 
 from tagfill.annotations import Dataset
 from tagfill.errors import TagfillError
-from tagfill.images import decode, open_root, overlay
-
-if TYPE_CHECKING:
-    from tagfill.training.trained import Trained
+from tagfill.images import EVAL, fitted, look, open_root, overlay
+from tagfill.inference import Predictor, open_predictor
 
 SIDES = (160, 320, 640, 1280)  # of the square that an image is fitted into
 _KEPT_PICTURES, _KEPT_MAPS = 512, 256
@@ -28,13 +25,12 @@ class Looking:
 
     Args:
         dataset: with the images.
-        run: a run or model folder whose class maps are shown; None shows none.
+        run: a run or model folder, or an ONNX file with maps, whose class maps are shown; None shows none.
     """
 
     def __init__(self, dataset: Dataset, run: Path | None = None) -> None:
         self._dataset, self._root = dataset, open_root(dataset.root)
         self._run, self._model_lock = run, threading.Lock()
-        self._rows = {name: row for row, name in enumerate(dataset.names())}
         self.picture = lru_cache(_KEPT_PICTURES)(self._picture)
         self.heatmap = lru_cache(_KEPT_MAPS)(self._heatmap)
 
@@ -58,33 +54,25 @@ class Looking:
     def _fitted(self, image: str, side: int) -> Image.Image:
         if side not in SIDES:
             raise TagfillError(f"Pictures come in the sizes {', '.join(map(str, SIDES))}, not {side}.")
-        picture = decode(self._root, image, shrink_to=(side, side))
-        picture.thumbnail((side, side), Image.Resampling.LANCZOS)
-        return picture
+        return fitted(self._root, image, side)
 
     def _map(self, image: str, label: str) -> NDArray[np.floating]:
-        split, position = self._position(image)
-        for _, prediction in self._trained.predict(split, np.array([position]), maps=True):
-            if prediction.maps is None:
-                break
-            return prediction.maps[0, self._dataset.classes.index(label)].float().numpy(force=True)
-        raise TagfillError(f"The model in {self._run} has no class maps; train one with the head cam or tscam.")
-
-    def _position(self, image: str) -> tuple[str, int]:
-        """The split of an image, and its place in it."""
-        row = self._rows[image]
-        for split, rows in self._dataset.splits.items():
-            at = int(np.searchsorted(rows, row))
-            if at < len(rows) and rows[at] == row:
-                return split, at
-        raise AssertionError(f"{image} is in no split")
+        pixels, _ = look(self._root, image, EVAL, self._predictor.size, seed=0)
+        maps = self._predictor(pixels[None], maps=True).maps
+        assert maps is not None
+        return maps[0, self._dataset.classes.index(label)]
 
     @cached_property
-    def _trained(self) -> Trained:
-        from tagfill.training.trained import Trained  # brings torch, which a review without maps can do without
-
+    def _predictor(self) -> Predictor:
+        """The model, opened when a map is first asked for; a review without maps does without torch."""
         assert self._run is not None
-        return Trained.open(self._run, self._dataset, maps=True)
+        predictor = open_predictor(self._run)
+        predictor.check_maps()
+        if predictor.classes != self._dataset.classes:
+            raise TagfillError(
+                f"The model in {self._run} was trained on other classes than dataset {self._dataset.name} has."
+            )
+        return predictor
 
 
 def _jpeg(picture: Image.Image) -> bytes:

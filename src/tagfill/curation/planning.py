@@ -24,6 +24,7 @@ from tagfill.curation.choosing import Forecast, forecasts
 from tagfill.curation.held_out import TRAIN, score
 from tagfill.curation.ranking import Best, Pairs
 from tagfill.errors import TagfillError
+from tagfill.experiments.report import Table
 from tagfill.files import replacing, write_json
 from tagfill.formats import cvat, label_studio
 from tagfill.progress import SILENT, Progress
@@ -89,7 +90,7 @@ class Plan:
         files = [folder / name for name in ("plan.json", "tasks.csv", "label-studio.json", "cvat.xml")]
         tasks = self.tasks()
         with replacing(files[1]) as file:
-            file.write(self._csv().encode())
+            file.write(self._table().csv().encode())
         label_studio.write(tasks, files[2], predictions=True)
         cvat.write(tasks.replace(annotations=from_records([])), files[3])
         write_json(files[0], self.to_json())
@@ -106,18 +107,25 @@ class Plan:
         images = self.dataset.images.take(pa.array(self.images))
         return self.dataset.replace(images=images, annotations=from_records(rows), folder=None, truth=None)
 
-    def _csv(self) -> str:
+    def _table(self) -> Table:
+        """The questions, image by image."""
+        place = {int(row): place for place, row in enumerate(self.images, start=1)}
+        task = np.array([place[int(row)] for row in self.pairs.row], dtype=np.int64)
         names = self.dataset.names()
-        order = {int(row): place for place, row in enumerate(self.images)}
-        by_task = sorted(range(len(self.pairs)), key=lambda n: (order[int(self.pairs.row[n])], n))
-        lines = ["task,image,label,kind,probability,value,seconds"]
-        for n in by_task:
-            row = int(self.pairs.row[n])
-            label = self.dataset.classes[self.pairs.label[n]]
-            cells = (_cell(names[row]), _cell(label), self.kind)
-            numbers = f"{self.pairs.probability[n]:.4f},{self.pairs.value[n]:.4f},{self.seconds[n]:.2f}"
-            lines.append(f"{order[row] + 1},{','.join(cells)},{numbers}")
-        return "\n".join(lines) + "\n"
+        rows = [
+            (
+                task[n],
+                names[self.pairs.row[n]],
+                self.dataset.classes[self.pairs.label[n]],
+                self.kind,
+                f"{self.pairs.probability[n]:.4f}",
+                f"{self.pairs.value[n]:.4f}",
+                f"{self.seconds[n]:.2f}",
+            )
+            for n in np.argsort(task, kind="stable")
+        ]
+        columns = ("task", "image", "label", "kind", "probability", "value", "seconds")
+        return Table("tasks", "Questions, image by image.", columns, rows)
 
 
 def plan(
@@ -149,7 +157,7 @@ def plan(
         costs: seconds of a tag, and of a point and a box on top of it.
         split: whose images may be annotated.
         folds: models to train; 0 asks the run itself.
-        features: a feature cache to use instead of images; by default what the run was trained on.
+        features: a feature cache to use instead of images; models of folds use that of the run by default.
         models: folder of the models of the folds; they are used again.
         jobs: processes that train at once.
         workers: processes that decode images.
@@ -199,8 +207,3 @@ def plan(
 def _seconds(pairs: Pairs, kind: str, costs: Costs) -> NDArray[np.float64]:
     """What pairs are expected to cost: a place is asked for only where the label is there."""
     return costs.image + costs.unit(kind) * pairs.probability
-
-
-def _cell(text: str) -> str:
-    quoted = text.replace('"', '""')
-    return f'"{quoted}"' if any(sign in text for sign in ',"\n\r') else text

@@ -80,7 +80,7 @@ def suggest(
         per_class: suggestions of one class at most, of each kind.
         minimum: unknown labels that are less probable are left out, and annotations that are less probably wrong.
         order: `probability` or `value`, which see `tagfill.curation.ranking`.
-        features: a feature cache to use instead of images; by default what the run was trained on.
+        features: a feature cache to use instead of images; models of folds use that of the run by default.
         out: folder of the models that are trained, to be used again; by default they are thrown away.
         jobs: processes that train at once; one a core by default.
         workers: processes that decode images.

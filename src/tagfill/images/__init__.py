@@ -2,6 +2,7 @@
 
 from tagfill.images.check import check
 from tagfill.images.decode import decode
+from tagfill.images.fitted import fitted
 from tagfill.images.geometry import Geometry
 from tagfill.images.look import look, look_twice
 from tagfill.images.overlay import overlay
@@ -19,6 +20,7 @@ __all__ = [
     "View",
     "check",
     "decode",
+    "fitted",
     "input_size",
     "look",
     "look_twice",

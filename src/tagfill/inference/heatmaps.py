@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagfill.files import replacing
-from tagfill.images import decode, overlay
+from tagfill.images import fitted, overlay
 from tagfill.inference.listing import ImageList
 
 _SIDE = 640  # of a picture, the longer one
@@ -52,8 +52,7 @@ class Heatmaps:
         wanted = np.flatnonzero(present).tolist() if self.classes is None else self.classes
         if not wanted:
             return
-        image = decode(*images.place(number), shrink_to=(_SIDE, _SIDE))
-        image.thumbnail((_SIDE, _SIDE))
+        image = fitted(*images.place(number), _SIDE)
         for label in wanted:
             with replacing(self.folder / picture_path(images.name(number), names[label]), sync=False) as file:
                 overlay(image, maps[label]).save(file, format="JPEG", quality=90)

@@ -28,13 +28,11 @@ class Row(_Part):
 
     Attributes:
         reported: the paper's number in percent, or several by their names; None where it gives none.
-        measured: ours, where we ran it; mAP in percent.
         set: settings of this row by their paths.
         note: what is particular about it.
     """
 
     reported: float | dict[str, float] | None = None
-    measured: float | None = None
     set: dict[str, Any] = {}
     note: str = ""
 

@@ -12,11 +12,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from tagfill.errors import ImageError
-from tagfill.images import EVAL, look, overlay
-from tagfill.images.decode import decode
+from tagfill.images import EVAL, fitted, look, overlay
 from tagfill.inference.deciding import Threshold, chosen_thresholds, decide
 from tagfill.inference.predictor import Outputs, Predictor
 from tagfill.inference.serving.batching import Batcher
@@ -120,8 +118,6 @@ def _pixels(image: Upload, size: tuple[int, int], limits: Limits) -> NDArray[np.
 
 def _picture(image: Upload, values: NDArray[np.float32]) -> str:
     """The class map over the image, as a data URI."""
-    picture = decode(_Sent(image), image.name, shrink_to=(_SIDE, _SIDE))
-    picture.thumbnail((_SIDE, _SIDE), Image.Resampling.LANCZOS)
     file = io.BytesIO()
-    overlay(picture, values).save(file, "JPEG", quality=85)
+    overlay(fitted(_Sent(image), image.name, _SIDE), values).save(file, "JPEG", quality=85)
     return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
