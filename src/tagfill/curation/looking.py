@@ -60,7 +60,8 @@ class Looking:
         pixels, _ = look(self._root, image, EVAL, self._predictor.size, seed=0)
         maps = self._predictor(pixels[None], maps=True).maps
         assert maps is not None
-        return maps[0, self._dataset.classes.index(label)]
+        chosen: NDArray[np.floating] = maps[0, self._dataset.classes.index(label)]
+        return chosen
 
     @cached_property
     def _predictor(self) -> Predictor:
