@@ -1,0 +1,66 @@
+"""Where the benchmark keeps what it works with: photos, datasets, features and scores, all below one folder.
+
+WORK/photos      the unpacked archive
+WORK/data        datasets: complete labels, and what each protocol left of them
+WORK/features    caches: `eval` has whole images, `views` flips and crops of training images too, `pairs` weak and
+                 strong views of them
+WORK/scores      one small file for each run that ended
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import tagfill
+from tagfill.progress import SILENT
+
+VIEWS = {"eval": "eval", "views": "eval,flip,crops:2", "pairs": "eval,pairs:1"}
+
+
+@dataclass(frozen=True)
+class Material:
+    """The folder, and what is in it by name."""
+
+    work: Path
+
+    def prepare(self, source: Path) -> None:
+        """Import PASCAL VOC 2012 (a folder or a tar archive), and divide it as published."""
+        if not (self.folder("voc") / "dataset.yaml").exists():
+            unpacked = self.work / "photos"
+            tagfill.formats.voc.read(source, locations="mask", extract_to=unpacked).save(self.folder("voc"))
+        self.made("single", lambda full: tagfill.protocols.single_positive(full, seed=1200))
+        self.made("full", lambda full: tagfill.protocols.k_positives(full, num_pos=-1, num_neg=-1, seed=1200))
+
+    def folder(self, name: str) -> Path:
+        """Of a dataset."""
+        return self.work / "data" / name
+
+    def open(self, name: str) -> tagfill.Dataset:
+        """A dataset by its name."""
+        return tagfill.Dataset.open(self.folder(name))
+
+    def made(self, name: str, protocol: Callable[[tagfill.Dataset], tagfill.Dataset], of: str = "voc") -> str:
+        """The name of a dataset, which a protocol makes of another if it is not there yet."""
+        if not (self.folder(name) / "dataset.yaml").exists():
+            protocol(self.open(of)).save(self.folder(name))
+        return name
+
+    def features(self, name: str, jobs: int) -> Path:
+        """A cache, extracted if it is not there; all begin with the same whole images."""
+        place, base = self.work / "features" / name, self.work / "features" / "eval"
+        if name != "eval" and not place.exists():
+            self.features("eval", jobs)
+            shutil.copytree(base, place, copy_function=_link, ignore=shutil.ignore_patterns(".lock", "manifest.json"))
+            shutil.copy(base / "manifest.json", place)
+        data = self.open("single")
+        tagfill.features(data, views=VIEWS[name], out=place, engine="joblib", jobs=jobs, progress=SILENT)
+        return place
+
+
+def _link(source: str, target: str) -> None:
+    """A file that is never changed, under a second name."""
+    os.link(source, target)

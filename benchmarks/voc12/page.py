@@ -1,0 +1,77 @@
+"""The page of the benchmark, from its results alone: a section for each table that was run."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+TITLES = {
+    "A": ("single_positives", "One positive label an image"),
+    "B1": ("fractions", "A fraction of the positives, and about as many negatives"),
+    "B2": ("groups", "Groups of classes as parents"),
+    "B3": ("missing", "Other ways of missing labels"),
+    "C": ("budgets", "Tags, points and boxes for the same hours"),
+    "D": ("end_to_end", "The whole network"),
+    "E": ("loop", "Suggest, review, train again"),
+    "F": ("heads", "Heads"),
+}
+
+HEAD = """---
+orphan: true
+---
+# VOC 2012: real photos
+
+The complete PASCAL VOC 2012 (5,717 and 5,823 photos, resized to a short side of 224), divided as in the published
+single-positive protocol with its seed 1200: 4,574 training images, 1,143 validation images with complete labels, and
+official val, 5,823 images, for testing. Unless a section says otherwise, heads are trained on cached features of
+`tf_efficientnet_lite0` at 224 px with ImageNet weights: the whole image, its mirror image and two crops of each training
+image. Learning rates were chosen from the same small grid for all entries, on validation, with the first seed; the
+epoch of the best validation mAP counts. Seeds draw the order of images, views and initial weights. ± is the standard
+deviation over seeds behind a mean, and the standard error of the mean behind a gain, which is paired by seed.
+
+A frozen small backbone is not the fine-tuned ResNet of the papers: their numbers stand here to compare gains, not
+heights."""
+
+
+def write(results: Path, folder: Path) -> None:
+    """The page into a folder, and its figures beside it."""
+    found = {
+        name: json.loads(path.read_text(encoding="utf-8"))
+        for name in TITLES
+        if (path := source(results, name)).exists()
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "voc12.md").write_text(page(found), encoding="utf-8")
+    print(folder / "voc12.md")
+
+
+def source(results: Path, name: str) -> Path:
+    """Where the results of a table are."""
+    return results / f"voc12-{name.lower()}.json"
+
+
+def page(found: dict[str, dict[str, Any]]) -> str:
+    """The page as Markdown, of results by table."""
+    return "\n\n".join([HEAD, *(section(name, results) for name, results in found.items())]) + "\n"
+
+
+def section(name: str, results: dict[str, Any]) -> str:
+    """One table, with where its numbers come from."""
+    module, title = TITLES[name]
+    machine = results["machine"]
+    origin = (
+        f"Written by `{results['command']}` at commit `{results['commit']}` on a machine of {machine['cores']} cores "
+        f"({machine['system']}, Python {machine['python']}, torch {machine['torch']})."
+    )
+    return f"## {name}. {title}\n\n{origin}\n\n{importlib.import_module(module).section(results)}"
+
+
+if __name__ == "__main__":  # the page anew, from results that are there
+    import sys
+
+    sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+    from bookkeeping import ROOT
+
+    write(ROOT / "benchmarks" / "results", ROOT / "docs" / "benchmarks")

@@ -1,0 +1,61 @@
+"""All methods on real photos: the complete PASCAL VOC 2012, by one table at a time.
+
+A table trains heads on cached features of the bundled backbone (table D trains the whole network), goes on where it
+stopped, writes benchmarks/results/voc12-TABLE.json and docs/benchmarks/voc12.md anew with what there is.
+
+    python benchmarks/voc12/run.py voc2012.tar --table A
+    python benchmarks/voc12/run.py voc2012.tar --quick         a first picture of all tables, written below WORK only
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+
+from bookkeeping import ROOT, Record, say
+
+PACKAGES = ("training", "loading", "models", "memory", "methods", "losses", "protocols", "formats", "curation")
+TABLES = {
+    "A": "single_positives", "B1": "fractions", "B2": "groups", "B3": "missing", "C": "budgets", "D": "end_to_end",
+    "E": "loop", "F": "heads",
+}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("voc", type=Path, help="the folder VOCdevkit, or a tar archive of it")
+    parser.add_argument("--table", choices=[*TABLES, "all"], default="all")
+    parser.add_argument("--quick", action="store_true", help="one seed, few epochs, no search; no page is written")
+    parser.add_argument("--work", type=Path, default=Path("runs/voc12"), help="where photos, features and scores are")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    options = parser.parse_args()
+    from bench import Bench
+    from material import Material
+
+    material = Material(options.work.absolute())
+    material.prepare(options.voc)
+    bench = Bench(material, options.jobs, options.quick)
+    for name in TABLES if options.table == "all" else [options.table]:
+        say(f"table {name}")
+        begun = time.monotonic()
+        record = Record("voc12", PACKAGES, libraries=("torch", "timm"))
+        results = record.begin(f" VOC --table {name}{' --quick' if options.quick else ''}")
+        results |= importlib.import_module(TABLES[name]).measure(bench)
+        results["minutes"] = (time.monotonic() - begun) / 60  # of this call; runs that were there took none of it
+        place = options.work / "quick" if options.quick else ROOT / "benchmarks" / "results"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"voc12-{name.lower()}.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    from page import write
+
+    write(place, options.work / "quick" if options.quick else ROOT / "docs" / "benchmarks")
+
+
+if __name__ == "__main__":
+    main()
