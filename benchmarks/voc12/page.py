@@ -26,8 +26,8 @@ orphan: true
 The complete PASCAL VOC 2012 (5,717 and 5,823 photos, resized to a short side of 224), divided as in the published
 single-positive protocol with its seed 1200: 4,574 training images, 1,143 validation images with complete labels, and
 official val, 5,823 images, for testing. Unless a section says otherwise, heads are trained on cached features of
-`tf_efficientnet_lite0` at 224 px with ImageNet weights: the whole image, its mirror image and two crops of each training
-image. Learning rates were chosen from the same small grid for all entries, on validation, with the first seed; the
+`tf_efficientnet_lite0` at 224 px with ImageNet weights: the whole image, its mirror image and two crops of each
+training image. Learning rates were chosen from the same small grid for all entries, on validation, with the first seed; the
 epoch of the best validation mAP counts. Seeds draw the order of images, views and initial weights. ± is the standard
 deviation over seeds behind a mean, and the standard error of the mean behind a gain, which is paired by seed.
 
@@ -37,19 +37,11 @@ heights."""
 
 def write(results: Path, folder: Path) -> None:
     """The page into a folder, and its figures beside it."""
-    found = {
-        name: json.loads(path.read_text(encoding="utf-8"))
-        for name in TITLES
-        if (path := source(results, name)).exists()
-    }
+    places = {name: results / f"voc12-{name.lower()}.json" for name in TITLES}
+    found = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in places.items() if path.exists()}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "voc12.md").write_text(page(found), encoding="utf-8")
     print(folder / "voc12.md")
-
-
-def source(results: Path, name: str) -> Path:
-    """Where the results of a table are."""
-    return results / f"voc12-{name.lower()}.json"
 
 
 def page(found: dict[str, dict[str, Any]]) -> str:
