@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-TITLES = {
+TABLES = {
     "A": ("single_positives", "One positive label an image"),
-    "B1": ("fractions", "A fraction of the positives, and about as many negatives"),
+    "B1": ("fractions_of_positives", "A fraction of the positives, and about as many negatives"),
     "B2": ("groups", "Groups of classes as parents"),
     "B3": ("missing", "Other ways of missing labels"),
     "C": ("budgets", "Tags, points and boxes for the same hours"),
@@ -27,9 +27,9 @@ The complete PASCAL VOC 2012 (5,717 and 5,823 photos, resized to a short side of
 single-positive protocol with its seed 1200: 4,574 training images, 1,143 validation images with complete labels, and
 official val, 5,823 images, for testing. Unless a section says otherwise, heads are trained on cached features of
 `tf_efficientnet_lite0` at 224 px with ImageNet weights: the whole image, its mirror image and two crops of each
-training image. Learning rates were chosen from the same small grid for all entries, on validation, with the first seed; the
-epoch of the best validation mAP counts. Seeds draw the order of images, views and initial weights. ± is the standard
-deviation over seeds behind a mean, and the standard error of the mean behind a gain, which is paired by seed.
+training image. Learning rates were chosen from the same small grid for all entries, on validation, with the first seed;
+the epoch of the best validation mAP counts. Seeds draw the order of images, views and initial weights. ± behind a mean
+is the standard deviation over seeds; behind a gain, which is paired by seed, it is the standard error of the mean.
 
 A frozen small backbone is not the fine-tuned ResNet of the papers: their numbers stand here to compare gains, not
 heights."""
@@ -37,7 +37,7 @@ heights."""
 
 def write(results: Path, folder: Path) -> None:
     """The page into a folder, and its figures beside it."""
-    places = {name: results / f"voc12-{name.lower()}.json" for name in TITLES}
+    places = {name: results / f"voc12-{name.lower()}.json" for name in TABLES}
     found = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in places.items() if path.exists()}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "voc12.md").write_text(page(found), encoding="utf-8")
@@ -51,7 +51,7 @@ def page(found: dict[str, dict[str, Any]]) -> str:
 
 def section(name: str, results: dict[str, Any]) -> str:
     """One table, with where its numbers come from."""
-    module, title = TITLES[name]
+    module, title = TABLES[name]
     machine = results["machine"]
     origin = (
         f"Written by `{results['command']}` at commit `{results['commit']}` on a machine of {machine['cores']} cores "

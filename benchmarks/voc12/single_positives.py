@@ -77,7 +77,7 @@ def measure(bench: Bench) -> dict[str, Any]:
     reference: dict[str, list[float]] = {name: [] for name in REFERENCE}
     for (name, _), scores in zip(named, run_all(same, bench.work, bench.processes), strict=True):
         reference[name].append(scores["test"])
-    rows = tuned(entries(epochs), bench.work, seeds=bench.seeds, processes=bench.processes, grid=bench.grid)
+    rows = tuned(entries(epochs), bench)
     return {"setting": {"epochs": epochs, "batch": 16, "grid": bench.grid}, "reference": reference, "rows": rows}
 
 

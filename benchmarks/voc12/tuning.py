@@ -4,36 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobs import Job, run_all
+
+if TYPE_CHECKING:
+    from bench import Bench
 
 GRID = (3e-4, 1e-3, 3e-3)
 """Learning rates."""
 
 
-def tuned(
-    entries: Mapping[str, Job], work: Path, *, seeds: int, processes: int, grid: tuple[float, ...] = GRID
-) -> list[dict[str, Any]]:
-    """A row an entry: the chosen rate, and scores of all seeds with it."""
-    names = list(entries)
-    searched = [replace(entries[name], lr=lr) for name in names for lr in grid]
-    found = dict(zip([(name, lr) for name in names for lr in grid], run_all(searched, work, processes), strict=True))
+def chosen(entries: Mapping[str, Job], bench: Bench) -> dict[str, float]:
+    """The rate of each entry, by validation; the middle of the grid for one that refuses its data."""
+    searched = [replace(job, lr=lr) for job in entries.values() for lr in bench.grid]
+    scores = iter(run_all(searched, bench.work, bench.processes))
+    found = {name: {lr: next(scores).get("val", 0.0) for lr in bench.grid} for name in entries}
+    return {name: max(by_rate, key=lambda lr, by_rate=by_rate: by_rate[lr]) for name, by_rate in found.items()}
+
+
+def tuned(entries: Mapping[str, Job], bench: Bench) -> list[dict[str, Any]]:
+    """A row an entry: the chosen rate and the scores of all seeds with it, or the sentence with which it refuses."""
+    rates = chosen(entries, bench)
+    seeds = range(bench.seeds)
+    runs = [replace(job, lr=rates[name], seed=seed) for name, job in entries.items() for seed in seeds]
+    scores = iter(run_all(runs, bench.work, bench.processes))
     rows = []
-    for name in names:
-        refusals = [found[name, lr]["refused"] for lr in grid if "refused" in found[name, lr]]
-        if refusals:
-            rows.append({"name": name, "method": entries[name].method, "refused": refusals[0]})
-            continue
-        best = max(grid, key=lambda lr, name=name: found[name, lr]["val"])
-        rows.append({"name": name, "method": entries[name].method, "lr": best, "searched": {
-            f"{lr:g}": found[name, lr]["val"] for lr in grid}})  # fmt: skip
-    runs = [replace(entries[row["name"]], lr=row["lr"], seed=seed) for row in rows if "lr" in row
-            for seed in range(seeds)]  # fmt: skip
-    scores = iter(run_all(runs, work, processes))
-    for row in rows:
-        if "lr" in row:
-            of_seeds = [next(scores) for _ in range(seeds)]
-            row |= {key: [one[key] for one in of_seeds] for key in of_seeds[0]}
+    for name, job in entries.items():
+        of_seeds = [next(scores) for _ in seeds]
+        refused = [one["refused"] for one in of_seeds if "refused" in one]
+        row = {"name": name, "method": job.method, "head": job.head, "lr": rates[name]}
+        rows.append(row | ({"refused": refused[0]} if refused else {
+            key: [one[key] for one in of_seeds] for key in of_seeds[0]}))  # fmt: skip
     return rows
