@@ -124,8 +124,8 @@ def section(results: dict[str, Any]) -> str:
     ])  # fmt: skip
     seeds, epochs = setting["seeds"], setting["epochs"]
     return f"""Of the positive training labels a fraction is kept, uniformly, and 1 to 1.5 times as many negatives of
-the same images; {seeds} seeds, which draw labels too (five would not have fitted), {epochs} epochs. Rates were chosen on
-validation at {SEARCHED} % with the first seed. All labels (`bce`): mAP {shown(results["full"]["mAP"])}, mF1
+the same images; {seeds} seeds, which draw labels too (five would not have fitted), {epochs} epochs. Rates were chosen
+on validation at {SEARCHED} % with the first seed. All labels (`bce`): mAP {shown(results["full"]["mAP"])}, mF1
 {shown(results["full"]["mF1"])}; that is 100 %, where all methods are the same. mF1 is at thresholds chosen on
 validation. `se-i` leaves labels without evidence out, as its text says; *uncovered absent* is its equation.
 

@@ -98,10 +98,10 @@ def section(results: dict[str, Any]) -> str:
     columns = ["head", *LABELS, "parameters", "peak MB", "images a second"]
     epochs, fewer, seeds = setting["epochs"], setting["epochs of query"], setting["seeds"]
     return f"""Test mAP on cached features of whole images. One layer: rate 1e-3, {epochs} epochs, {seeds} seeds.
-`query` (width 256): rate 1e-4, {fewer} epochs, one seed, since it takes far longer; none of these rates was searched. The two
-rows of ASL are Query2Label's own loss on full labels. Memory is the peak of a process that trains one epoch with `an`,
-libraries included, and images a second are those of that epoch on one core, with validation; other runs may have been
-going on beside it.
+`query` (width 256): rate 1e-4, {fewer} epochs, one seed, since it takes far longer; none of these rates was searched.
+The two rows of ASL are Query2Label's own loss on full labels. Memory is the peak of a process that trains one epoch
+with `an`, libraries included, and images a second are those of that epoch on one core, with validation; other runs may
+have been going on beside it.
 
 {table(columns, rows)}"""
 
