@@ -63,8 +63,9 @@ def measure(bench: Bench) -> dict[str, Any]:
     scores = run_all([*runs, *ceiling, *studies], bench.work, bench.processes)
     found: dict[str, Any] = {name: {str(percent): {"mAP": [], "mF1": []} for percent in fractions} for name in METHODS}
     for (name, percent, _), one in zip(cells, scores, strict=False):
-        found[name][str(percent)]["mAP"].append(one["test"])
-        found[name][str(percent)]["mF1"].append(one["mF1"])
+        if "refused" not in one:
+            found[name][str(percent)]["mAP"].append(one["test"])
+            found[name][str(percent)]["mF1"].append(one["mF1"])
     complete = scores[len(runs) : len(runs) + len(ceiling)]
     options: dict[str, list[float]] = {name: [] for name in VARIATIONS}
     for (name, _), one in zip(varied, scores[len(runs) + len(ceiling) :], strict=True):

@@ -40,7 +40,8 @@ def measure(bench: Bench) -> dict[str, Any]:
             for way, name, seed in cells]  # fmt: skip
     found: dict[str, dict[str, list[float]]] = {name: {way: [] for way in WAYS} for name in METHODS}
     for (way, name, _), one in zip(cells, run_all(runs, bench.work, bench.processes), strict=True):
-        found[name][way].append(one["test"])
+        if "refused" not in one:
+            found[name][way].append(one["test"])
     listed = {name: [rates[kind, name] for kind in range(len(SEARCHED))] for name in METHODS}
     setting = {"epochs": epochs, "grid": bench.grid, "seeds": bench.seeds, "rates": listed}
     return {"setting": setting, "methods": found}

@@ -16,11 +16,13 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def shown(values: Sequence[float]) -> str:
-    """The mean over seeds, with the deviation between them.
+    """The mean over seeds, with the deviation between them; a dash for what refused its data.
 
     >>> shown([1.0, 2.0, 3.0])
     '2.00 ± 1.00'
     """
+    if not values:
+        return "–"
     return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
 
 
