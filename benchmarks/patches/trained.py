@@ -13,6 +13,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[1]))
+
+from boxes import boxed
+
 SIZES = {"train": 600, "val": 200, "test": 400}
 EPOCHS = 25
 SCORES = ("cls", "loc_boxes", "loc_masks")
@@ -103,19 +107,6 @@ def train(job: Job) -> dict[str, float]:
     scores |= {key: kept[key] for key in ("positives", "negatives", "images", "seconds")}
     record.write_text(json.dumps(scores), encoding="utf-8")
     return scores
-
-
-def boxed(data: Any) -> Any:
-    """The same data with a box where there was a mask."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    rows = pa.Table.from_batches(data.rows().to_batches())
-    columns = {"kind": pc.if_else(pc.equal(rows["kind"], "mask"), "box", rows["kind"])}
-    columns |= {n: pa.nulls(rows.num_rows, rows.schema.field(n).type) for n in ("rle", "rle_height", "rle_width")}
-    for name, values in columns.items():
-        rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), values)
-    return data.replace(annotations=rows, folder=None)
 
 
 def say(text: str) -> None:

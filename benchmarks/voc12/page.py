@@ -36,17 +36,27 @@ heights."""
 
 
 def write(results: Path, folder: Path) -> None:
-    """The page into a folder, and its figures beside it."""
+    """The page into a folder, and its figures into `images` beside that folder."""
     places = {name: results / f"voc12-{name.lower()}.json" for name in TABLES}
     found = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in places.items() if path.exists()}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "voc12.md").write_text(page(found), encoding="utf-8")
+    for name, picture in pictures(found).items():
+        (folder.parent / "images").mkdir(exist_ok=True)
+        (folder.parent / "images" / name).write_bytes(picture)
     print(folder / "voc12.md")
 
 
 def page(found: dict[str, dict[str, Any]]) -> str:
     """The page as Markdown, of results by table."""
     return "\n\n".join([HEAD, *(section(name, results) for name, results in found.items())]) + "\n"
+
+
+def pictures(found: dict[str, dict[str, Any]]) -> dict[str, bytes]:
+    """Figures by file name, of the tables that have any."""
+    modules = {name: importlib.import_module(TABLES[name][0]) for name in found}
+    drawing = {name: module.figures for name, module in modules.items() if hasattr(module, "figures")}
+    return {file: picture for name, draw in drawing.items() for file, picture in draw(found[name]).items()}
 
 
 def section(name: str, results: dict[str, Any]) -> str:
