@@ -11,6 +11,8 @@ from jobs import Job, run_all
 from tables import FLOOR, gains, shown, table
 from tuning import tuned
 
+from tagfill.experiments.drawing import TEXT, colour, new_figure, svg_file
+
 REFERENCE = {"full": 82.36, "an": 79.38, "an-ls": 78.64, "wan": 80.55, "epr": 80.38, "role": 79.75}
 """Test mAP of the released MLSPL code on the linear features of whole images: rate 1e-3, batches of 16, 25 epochs, one
 run."""
@@ -97,9 +99,28 @@ def section(results: dict[str, Any]) -> str:
          for name, *switches, paper in ABLATION if name in rows],
     )  # fmt: skip
     refused = [f"- `{row['name']}`: {row['refused']}" for row in results["rows"] if "refused" in row]
-    return "\n\n".join(
-        [same_setting(results["reference"]), main, *signs(rows), "### BoostLU's ablation", ablation, *refused]
-    )
+    picture = "![Test mAP of each method, between that of AN and that of full labels](../images/voc12-a.svg)"
+    ending = ["### BoostLU's ablation", ablation, *refused]
+    return "\n\n".join([same_setting(results["reference"]), picture, main, *signs(rows), *ending])
+
+
+def figures(results: dict[str, Any]) -> dict[str, bytes]:
+    """Every method between AN and full labels; what falls far below AN is cut off."""
+    rows = {row["name"]: row["test"] for row in results["rows"] if "test" in row}
+    floor, ceiling = mean(rows[FLOOR]), mean(rows["full"])
+    least = floor - (ceiling - floor)
+    names = sorted((name for name in rows if mean(rows[name]) >= least), key=lambda name: mean(rows[name]))
+    figure, axes = new_figure(7.5, 0.2 * len(names) + 0.8)
+    for place, name in enumerate(names):
+        axes.plot([min(rows[name]), max(rows[name])], [place, place], color=colour(0), linewidth=1)
+        axes.plot(mean(rows[name]), place, "o", color=colour(0), markersize=4)
+    for score in (floor, ceiling):
+        axes.axvline(score, color=TEXT, linewidth=0.8, linestyle=":")
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.set_ylim(-0.8, len(names) - 0.2)
+    axes.set_xlabel("test mAP, mean and range of seeds")
+    axes.grid(axis="x")
+    return {"voc12-a.svg": svg_file(figure)}
 
 
 def closed(row: dict[str, Any], rows: dict[str, Any]) -> str:
