@@ -9,6 +9,7 @@ import pytest
 
 from tagfill.experiments import drawing
 from tagfill.experiments.report import Figure, Gallery, Listing, Picture, Section, Table, write
+from tagfill.experiments.report.page import beside
 
 NASTY = "<script>alert('a|b')</script>"
 
@@ -76,3 +77,9 @@ def test_markdown_has_tables_figures_and_the_files_that_it_names(folder: Path) -
     assert linked == ["report-files/scores/one.png", "report-files/scores/two.png"]
     assert all((folder / place).stat().st_size > 1000 for place in linked)
     assert (folder / "report-files/scores-2/board.csv").read_text().startswith("method,gap\n")
+
+
+@pytest.mark.parametrize(("columns", "side_by_side"), [(("method", "gap"), True), (("method", "found " * 9), False)])
+def test_a_table_stands_beside_its_figure_if_its_headings_have_room(columns: tuple[str, ...], side_by_side: bool):
+    table = Table("board", "All.", columns, [("an", 0.5)])
+    assert beside(Section("one", "One", figures=(figure("one"),), tables=(table,))) == side_by_side

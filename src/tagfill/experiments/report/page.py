@@ -19,6 +19,9 @@ from tagfill.experiments.report.markdown import markdown
 from tagfill.experiments.report.section import Figure, Section
 from tagfill.files import replacing
 
+HEADINGS = 48
+"""Letters of a table's headings that fit into half of the page; they stand in one line."""
+
 
 def write(
     sections: Sequence[Section],
@@ -97,8 +100,10 @@ def unique(names: Sequence[str]) -> list[str]:
 
 def beside(section: Section) -> bool:
     """Whether a figure and a small table have room side by side."""
-    small = len(section.tables) == 1 and len(section.tables[0].columns) <= 5 and len(section.tables[0].rows) <= 16
-    return small and len(section.figures) == 1 and section.figures[0].svg is not None
+    if len(section.tables) != 1 or len(section.figures) != 1 or section.figures[0].svg is None:
+        return False
+    columns, rows = section.tables[0].columns, section.tables[0].rows
+    return len(columns) <= 5 and sum(map(len, columns)) <= HEADINGS and len(rows) <= 16
 
 
 def address(file: bytes) -> str:
