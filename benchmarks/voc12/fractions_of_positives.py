@@ -49,7 +49,7 @@ def entry(name: str, epochs: int) -> Job:
 def measure(bench: Bench) -> dict[str, Any]:
     """Scores of every method at every fraction, of complete labels, of the options of SE; and what evidence covers."""
     bench.features("views")
-    epochs = 2 if bench.quick else 10
+    epochs = 2 if bench.quick else 6
     fractions = (10, 50) if bench.quick else FRACTIONS
     searched = {name: replace(entry(name, epochs), data=data(bench, SEARCHED, 0)) for name in METHODS}
     rates = chosen(searched, bench)

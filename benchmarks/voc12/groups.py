@@ -25,7 +25,7 @@ GROUPS = {
 def measure(bench: Bench) -> dict[str, Any]:
     """Scores of every method, and of complete labels."""
     bench.features("views")
-    epochs = 2 if bench.quick else 8
+    epochs = 2 if bench.quick else 6
     jobs = {"full": Job(bench.material.made("groups", grouped, of="full"), "bce", epochs=epochs)}
     jobs |= {name: replace(entry(name, epochs), data=data(bench, 0)) for name in METHODS}
     rates = chosen(jobs, bench)

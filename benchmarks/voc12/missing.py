@@ -31,7 +31,7 @@ SEARCHED = ("40 % of positives", "50 % of entries", f"{PER_CLASS} of each class"
 def measure(bench: Bench) -> dict[str, Any]:
     """Scores of every method for every way of missing labels."""
     bench.features("views")
-    epochs = 2 if bench.quick else 8
+    epochs = 2 if bench.quick else 6
     jobs = {(kind, name): Job(data(bench, way, 0), method, epochs=epochs)
             for kind, way in enumerate(SEARCHED) for name, method in METHODS.items()}  # fmt: skip
     rates = chosen(jobs, bench)
