@@ -99,7 +99,9 @@ def _trained_and_scored(job: Job, work: Path, folder: Path) -> Scores:
             data, method=job.method, options=job.options, head=job.head, head_options=job.head_options,
             features=cache, lr=job.lr, epochs=job.epochs, seed=job.seed, out=folder, **_settings(job),
         )  # fmt: skip
-    result = tagfill.evaluate(run, data, split="test", features=cache, localise="minmax" if job.localise else None)
+    fine_tuned = any(stage.get("train") == "all" for stage in job.settings.get("stages", []))
+    seen = None if fine_tuned else cache  # features are those of the backbone as it was
+    result = tagfill.evaluate(run, data, split="test", features=seen, localise="minmax" if job.localise else None)
     lines = (folder / "timings.jsonl").read_text(encoding="utf-8").splitlines()
     return {
         "val": run.best["val_mAP"],

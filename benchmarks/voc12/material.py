@@ -3,7 +3,7 @@
 WORK/photos      the unpacked archive
 WORK/data        datasets: complete labels, and what each protocol left of them
 WORK/features    caches: `eval` has whole images, `views` flips and crops of training images too, `pairs` weak and
-                 strong views of them
+                 strong views of them, `small` whole images at another size
 WORK/scores      one small file for each run that ended
 """
 
@@ -18,7 +18,9 @@ from pathlib import Path
 import tagfill
 from tagfill.progress import SILENT
 
-VIEWS = {"eval": "eval", "views": "eval,flip,crops:2", "pairs": "eval,pairs:1"}
+VIEWS = {"eval": "eval", "views": "eval,flip,crops:2", "pairs": "eval,pairs:1", "small": "eval"}
+SMALL = 96
+"""Side of the images of the cache `small`."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +52,17 @@ class Material:
         return name
 
     def features(self, name: str, jobs: int) -> Path:
-        """A cache, extracted if it is not there; all begin with the same whole images."""
+        """A cache, extracted if it is not there; all but `small` begin with the same whole images."""
         place, base = self.work / "features" / name, self.work / "features" / "eval"
-        if name != "eval" and not place.exists():
+        if name not in ("eval", "small") and not place.exists():
             self.features("eval", jobs)
             shutil.copytree(base, place, copy_function=_link, ignore=shutil.ignore_patterns(".lock", "manifest.json"))
             shutil.copy(base / "manifest.json", place)
         data = self.open("single")
-        tagfill.features(data, views=VIEWS[name], out=place, engine="joblib", jobs=jobs, progress=SILENT)
+        size = SMALL if name == "small" else None
+        tagfill.features(
+            data, views=VIEWS[name], image_size=size, out=place, engine="joblib", jobs=jobs, progress=SILENT
+        )
         return place
 
 
