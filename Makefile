@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all format lint types bench bench-voc docs
+.PHONY: help venv demo test test-all format lint types bench bench-voc numbers docs
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -61,6 +61,9 @@ bench: venv ## run every benchmark, benchmarks/*/run.py, but that of VOC 2012
 bench-voc: venv ## run tables of VOC 2012: make bench-voc VOC=voc2012.tar TABLE=A, or QUICK=1 for a first picture
 	@[ -n "$(VOC)" ] || { echo "Name PASCAL VOC 2012, its folder or a tar of it: make bench-voc VOC=voc2012.tar" >&2; exit 2; }
 	$(BIN)/python benchmarks/voc12/run.py "$(VOC)" --table $(or $(TABLE),all) $(if $(QUICK),--quick) $(if $(WORK),--work "$(WORK)")
+
+numbers: venv ## write the numbers of the documentation anew, from results of benchmarks
+	$(BIN)/python benchmarks/fill_in.py
 
 docs: $(VENV)/.installed-docs ## build the documentation into docs/_build/html
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs docs/_build/html

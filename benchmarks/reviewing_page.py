@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from tagfill.experiments.drawing import TEXT, colour, new_figure, svg_file
-
 Curves = dict[str, np.ndarray]
 
 
@@ -55,6 +53,8 @@ def _spread(values: np.ndarray) -> float:
 
 def figure(results: dict[str, Any]) -> bytes:
     """Test mAP against hours of review."""
+    from tagfill.experiments.drawing import TEXT, colour, new_figure, svg_file  # torch comes with it; tables need none
+
     drawn, axes = new_figure(6.0, 3.6)
     hours = results["hours"]
     for position, (order, values) in enumerate(curves(results, "mAP").items()):

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from generate import generate
+from page import page
 
 sys.path.append(str(Path(__file__).parents[1]))
 
@@ -24,7 +25,6 @@ from bookkeeping import Record, say
 
 RECORD = Record("labels", ("annotations",))
 CLASSES = 9_600
-LIMIT_MB, LIMIT_MS = 600, 10
 
 
 def main() -> None:
@@ -65,83 +65,6 @@ def measured(what: str, folder: Path) -> dict[str, Any]:
     return {
         name: round(value, 3) if isinstance(value, float) else value for name, value in json.loads(done.stdout).items()
     }
-
-
-def page(results: dict[str, Any]) -> str:
-    loads, workers, check = results["load"], results["workers"], results["check"]
-    machine = results["machine"]
-    pairs = {shuffled: [load for load in loads if load["shuffled"] is shuffled] for shuffled in (False, True)}
-    growth = {
-        shuffled: (large["mb"] - small["mb"]) / (large["rows"] - small["rows"]) * 1e6
-        for shuffled, (small, large) in pairs.items()
-    }
-    worst = max(loads, key=lambda load: load["peak_mb"])
-    batch = max(load["batch_ms"] for load in loads)
-    dense = loads[0]["images"] * loads[0]["classes"] / 1e6
-    everybody = workers["workers"] + 1
-    return f"""---
-orphan: true
----
-# Labels at scale
-
-Written by `{results["command"]}` at commit `{results["commit"]}` on a machine of {machine["cores"]} cores
-({machine["system"]}, Python {machine["python"]}) that did other work at the same time: take the times as an order of
-magnitude. Memory is what the kernel counts as private to a fresh process, beyond the interpreter with its imports, in
-millions of bytes; for the peak it is looked at every 50 ms.
-
-## From Parquet to a label matrix
-
-{loads[0]["images"]:,} images, {loads[0]["classes"]:,} classes. "Shuffled" rows are in random order and have times, the
-others are in the order of the images and have none.
-
-| rows | open | labels | rows a second | in use after | at the peak | matrix alone | 256 rows dense | with an overlay |
-|---|---:|---:|---:|---:|---:|---:|---:|---:|
-{chr(10).join(line(load) for load in loads)}
-
-The highest peak is {worst["peak_mb"]:.0f} MB ({verdict(worst["peak_mb"] < LIMIT_MB)} the limit of {LIMIT_MB} MB), and
-the slowest batch takes {batch:.2f} ms ({verdict(batch < LIMIT_MS)} the limit of {LIMIT_MS} ms). The table of images is
-{loads[1]["open_mb"]:.0f} MB of what is in use. From {loads[0]["rows"]:,} to {loads[1]["rows"]:,} rows, memory in use
-grows by {growth[False]:.1f} MB a million rows (shuffled: {growth[True]:.1f} MB). Dense, it would be {dense:,.0f} MB.
-
-## Worker processes
-
-{workers["workers"]} forked workers make all {workers["batches"]:,} batches of an epoch dense, in random order.
-
-| | MB |
-|---|---:|
-| label matrix | {workers["matrix_mb"]:.0f} |
-| proportional set size of the one process before | {workers["alone_pss_mb"]:.0f} |
-| proportional set size of all {everybody} processes at the end | {workers["together_pss_mb"]:.0f} |
-| private memory of a worker at the end | {workers["worker_private_mb"]:.0f} |
-
-## Identities and validation
-
-On {check["rows"]:,} shuffled rows; {check["errors"]} errors were found.
-
-| | time | at the peak |
-|---|---:|---:|
-| the three identities | {check["identities_seconds"]:.1f} s | {check["identities_peak_mb"]:.0f} MB |
-| validation | {check["validate_seconds"]:.1f} s | {check["validate_peak_mb"]:.0f} MB |
-"""
-
-
-def line(load: dict[str, Any]) -> str:
-    cells = [
-        f"{load['rows']:,}{' shuffled' if load['shuffled'] else ''}",
-        f"{load['open_seconds']:.1f} s",
-        f"{load['labels_seconds']:.1f} s",
-        f"{load['rows_per_second']:,.0f}",
-        f"{load['mb']:.0f} MB",
-        f"{load['peak_mb']:.0f} MB",
-        f"{load['matrix_mb']:.0f} MB",
-        f"{load['batch_ms']:.2f} ms",
-        f"{load['overlay_batch_ms']:.2f} ms",
-    ]
-    return f"| {' | '.join(cells)} |"
-
-
-def verdict(holds: bool) -> str:
-    return "within" if holds else "above"
 
 
 if __name__ == "__main__":

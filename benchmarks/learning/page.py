@@ -65,12 +65,3 @@ def verdict(scores: dict[str, list[float]]) -> str:
     expected = ", ".join(f"`{name}`" for name in MUST_BEAT)
     found = "all of them do" if not below else f"{', '.join(f'`{name}`' for name in below)} did not"
     return f"Expected to beat `an` in the mean: {expected}; {found}."
-
-
-if __name__ == "__main__":  # the page anew, from results that are there
-    import json
-    from pathlib import Path
-
-    root = Path(__file__).parents[2]
-    results = json.loads((root / "benchmarks" / "results" / "learning.json").read_text(encoding="utf-8"))
-    (root / "docs" / "benchmarks" / "learning.md").write_text(page(results), encoding="utf-8")

@@ -1,17 +1,17 @@
-"""The page of the benchmark and its figure, from its results alone."""
+"""The page of the benchmark, from its results alone."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from reviewing_page import figure, reviewed, verdicts
+from reviewing_page import reviewed, verdicts
 
 
-def page(results: dict[str, Any]) -> tuple[str, bytes]:
-    """The page as Markdown, and the figure."""
+def page(results: dict[str, Any]) -> str:
+    """The page as Markdown."""
     machine, settings = results["machine"], results["settings"]
-    text = f"""# Train, suggest, review, train again
+    return f"""# Train, suggest, review, train again
 
 Written by `{results["command"]}` at commit `{results["commit"]}` on a machine of {machine["cores"]} cores
 ({machine["system"]}, Python {machine["python"]}, torch {machine["torch"]}).
@@ -29,4 +29,3 @@ order. Hours are the reviewer's. Full labels give {np.mean(results["full"]):.2f}
 
 {verdicts(results)}
 """
-    return text, figure(results)

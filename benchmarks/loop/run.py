@@ -24,6 +24,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 from bookkeeping import Record
 from page import page
+from reviewing_page import figure
 from reviewing import ORDERS, Loop, curve, full_labels
 
 from tagfill import experiments, scenes
@@ -67,9 +68,8 @@ def main() -> None:
     if quick:
         print(json.dumps(results, indent=2))
         return
-    text, figure = page(results)
-    RECORD.write(results, text)
-    FIGURE.write_bytes(figure)
+    RECORD.write(results, page(results))
+    FIGURE.write_bytes(figure(results))
 
 
 if __name__ == "__main__":

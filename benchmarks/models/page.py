@@ -1,9 +1,7 @@
-"""The page about feature caches and heads; `python benchmarks/models/page.py` writes it again from the results."""
+"""The page about feature caches and heads, from its results alone."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 FASTER, LARGER = 1.5, 0.01
@@ -116,13 +114,3 @@ def head_rows(table: dict[str, Any]) -> str:
 
 def verdict(holds: bool) -> str:
     return "within" if holds else "missing"
-
-
-def main() -> None:
-    root = Path(__file__).parents[2]
-    results = json.loads((root / "benchmarks" / "results" / "models.json").read_text(encoding="utf-8"))
-    (root / "docs" / "benchmarks" / "models.md").write_text(page(results), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

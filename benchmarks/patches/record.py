@@ -41,7 +41,3 @@ def stamp(command: str) -> dict[str, Any]:
 
 def git(*words: str) -> str:
     return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
-
-
-if __name__ == "__main__":  # the page anew, from results that are there
-    PAGE.write_text(page(json.loads(RESULTS.read_text(encoding="utf-8"))), encoding="utf-8")

@@ -155,4 +155,4 @@ def compare(results: dict[str, list[dict[str, float]]], base: str | tuple[str, .
             "rounds": [after["wall"] for after in own],
             "cpu_faster": statistics.median(before["cpu"] / after["cpu"] for before, after in pairs),
         }
-    return {"rounds": len(means), "table": table}
+    return {"rounds": len(means), "bases": len(bases), "table": table}

@@ -1,0 +1,18 @@
+"""What blocks of numbers in the documentation say. Each function takes the block's arguments and the way to docs/."""
+
+from collections.abc import Callable
+
+from filling.demonstration import demonstration
+from filling.points import points
+from filling.published import published, published_by_budget
+from filling.single_positive import single_positive
+
+KINDS: dict[str, Callable[[str, str], str]] = {
+    "demo": demonstration,
+    "points": points,
+    "published": published,
+    "published-by-budget": published_by_budget,
+    "single-positive": single_positive,
+}
+
+__all__ = ["KINDS"]

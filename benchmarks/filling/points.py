@@ -1,0 +1,35 @@
+"""What points and tags of the same cost teach on scenes.
+
+<!-- numbers: points 10 I;SP;SP, PatchCluster -->
+"""
+
+from __future__ import annotations
+
+from filling.results import gain, mean, results, table
+
+
+def points(arguments: str, top: str) -> str:
+    """Entries at one budget, in percent of the cost of all labels, against tags alone."""
+    budget, _, entries = arguments.partition(" ")
+    found = results("patches")
+    if found is None:
+        return ""
+    study = found["run"]
+    scores = study["budgets"][budget]
+    floor = scores["I"]
+    rows = [
+        [
+            name,
+            *(
+                cell
+                for key in ("cls", "loc_boxes")
+                for cell in (mean(scores[name][key]), "–" if name == "I" else gain(scores[name][key], floor[key]))
+            ),
+        ]
+        for name in entries.split(";")
+    ]
+    return f"""{table(["entry", "mAP-cls", "gain over I", "mAP-loc", "gain over I"], rows)}
+
+[Scenes]({top}benchmarks/patches.md): {study["sizes"]["train"]} images, {budget} % of what complete labels cost,
+{study["seeds"]} seeds; I are tags, SP a point on one instance of what is present, bought for the same time.
+Gains are paired by seed, ± is the standard error of their mean."""

@@ -1,0 +1,78 @@
+"""What papers report, from the recipes of their tables.
+
+<!-- numbers: published spml-voc12,spml-coco14 an,ll-r,ll-r+boost -->
+<!-- numbers: published-by-budget patchml-coco14-kinds i,sp,sb -->
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from filling.results import table
+
+RECIPES = Path(__file__).parents[2] / "src" / "tagfill" / "experiments" / "recipes"
+DATASETS = {
+    "scratch-voc12": "VOC 2012, from scratch",
+    "scratch-coco14": "COCO 2014, from scratch",
+    "voc12": "VOC 2012",
+    "coco14-fpc": "COCO 2014, 1,000 known a class",
+    "coco14-rps": "COCO 2014, half of the entries known",
+    "coco14": "COCO 2014",
+    "nus": "NUS-WIDE",
+    "cub": "CUB",
+    "imagenet": "ImageNet, ReaL",
+    "coco-panoptic": "COCO panoptic",
+    "openimages-v3": "Open Images V3",
+    "openimages-v5": "Open Images V5",
+    "openimages-v6": "Open Images V6",
+}
+
+
+def published(arguments: str, top: str) -> str:
+    """Rows of one or more tables side by side, a column a dataset."""
+    recipes, _, names = arguments.partition(" ")
+    tables = {recipe: _published(recipe) for recipe in recipes.split(",")}
+    head = ["row of the table", *map(_dataset, tables)]
+    rows = [[f"`{name}`", *(_number(one["rows"].get(name)) for one in tables.values())] for name in names.split(",")]
+    return f"{table(head, rows)}\n\n{_source(tables, top)}"
+
+
+def published_by_budget(arguments: str, top: str) -> str:
+    """Rows of a table by kind, a column a budget. Rows are named KIND-BUDGET, with what is added at the end."""
+    recipe, _, kinds = arguments.partition(" ")
+    found = _published(recipe)
+    parts = {name: re.fullmatch(r"(\w+)-([\d.]+)(.*)", name) for name in found["rows"]}
+    numbers = {(part[1] + part[3], part[2]): _number(found["rows"][name]) for name, part in parts.items() if part}
+    budgets = sorted({budget for _, budget in numbers}, key=float)
+    head = ["entry", *(f"{budget} %" for budget in budgets)]
+    rows = [[f"`{kind}`", *(numbers.get((kind, budget), "–") for budget in budgets)] for kind in kinds.split(",")]
+    return f"{table(head, rows)}\n\n{_source({recipe: found}, top)}"
+
+
+def _published(recipe: str) -> dict[str, Any]:
+    text = (RECIPES / f"{recipe}.yaml").read_text(encoding="utf-8")
+    return dict(yaml.safe_load(text)["published"])
+
+
+def _dataset(recipe: str) -> str:
+    return next(title for end, title in DATASETS.items() if recipe.endswith(end))
+
+
+def _number(row: dict[str, Any] | None) -> str:
+    reported = (row or {}).get("reported")
+    if isinstance(reported, dict):
+        reported = next(iter(reported.values()))  # mAP of its classes comes first
+    return "–" if reported is None else f"{reported:g}"
+
+
+def _source(tables: dict[str, dict[str, Any]], top: str) -> str:
+    recipes = ", ".join(f"`{name}`" for name in tables)
+    papers = "; ".join(dict.fromkeys(f"{one['paper']}, {one['table']}" for one in tables.values()))
+    return (
+        f"mAP in percent as published: {papers}.\n"
+        f"Whole networks, trained on accelerators, [recipes]({top}reproducing.md) {recipes}; we did not run them."
+    )

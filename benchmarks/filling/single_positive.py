@@ -1,0 +1,106 @@
+"""What was measured with one known label an image: on scenes, and on VOC 2012 where that was run.
+
+    <!-- numbers: single-positive an,en,en+scl -->
+
+Names are those of the rows of published tables: `full` for complete labels, `ll-r+boost` for BoostLU, and so on. What a
+benchmark has no row of is shown by a dash.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+
+from filling.results import gain, mean, results, table
+
+FLOOR = "an"
+ON_SCENES = {
+    "full": "full labels",
+    "bce-ls": "bce-ls, full labels",
+    "an+boost": "an + boost",
+    "an+boost-eval": "an + boost at inference",
+    "ll-r+boost": "ll-r + boost",
+    "ll-ct+boost": "ll-ct + boost",
+    "ll-cp+boost": "ll-cp + boost",
+}
+ON_PHOTOS = {
+    "ignore": "ne",
+    "an+boost": "an, boost",
+    "an+boost-eval": "an, boost at inference",
+    "ll-r+boost": "ll-r, boost",
+    "ll-r+boost-eval": "ll-r, boost at inference",
+    "ll-r+boost-train": "ll-r, boost in training",
+    "ll-ct+boost": "ll-ct, boost",
+    "ll-cp+boost": "ll-cp, boost",
+    "role-linear-init": "role, two stages",
+}
+STEPS = {"full": "bce", "an+boost": "an, boost", "ll-r+boost": "ll-r, boost"}
+
+
+def single_positive(arguments: str, top: str) -> str:
+    """The table, and where its numbers come from."""
+    names = arguments.split(",")
+    columns = [_scores(names, *found) for found in (_scenes(), _voc()) if found is not None]
+    head = ["method", *(cell for title, _ in columns for cell in (title, "gain over `an`")), "step"]
+    rows = [[_shown(name), *(cell for _, cells in columns for cell in cells[name]), _step(name)] for name in names]
+    return f"{table(head, rows)}\n\n{_legend(top)}"
+
+
+def _scenes() -> tuple[str, dict[str, list[float]]] | None:
+    found = results("learning")
+    return None if found is None else ("scenes, mAP", _renamed(found["scores"], ON_SCENES))
+
+
+def _voc() -> tuple[str, dict[str, list[float]]] | None:
+    found = results("voc12-a")
+    if found is None:
+        return None
+    return "VOC 2012, mAP", _renamed({row["name"]: row["test"] for row in found["rows"] if "test" in row}, ON_PHOTOS)
+
+
+def _renamed(scores: dict[str, list[float]], there: dict[str, str]) -> dict[str, list[float]]:
+    ours = {name: own for own, name in there.items()}
+    return {ours.get(name, name): values for name, values in scores.items()}
+
+
+def _scores(names: list[str], title: str, scores: dict[str, list[float]]) -> tuple[str, dict[str, list[str]]]:
+    """Mean and gain of each name; dashes where there is none."""
+    cells = {
+        name: [mean(scores[name]), "–" if name == FLOOR else gain(scores[name], scores[FLOOR])]
+        if name in scores
+        else ["–", "–"]
+        for name in names
+    }
+    return title, cells
+
+
+def _step(name: str) -> str:
+    found = results("losses")
+    measured = found["classes"]["80"]["methods"].get(STEPS.get(name, name)) if found else None
+    return f"{median(measured['ratios']):.2f}×" if measured else "–"
+
+
+def _shown(name: str) -> str:
+    return {"full": "`bce`, complete labels", "bce-ls": "`bce-ls`, complete labels"}.get(name, f"`{name}`")
+
+
+def _legend(top: str) -> str:
+    scenes, voc = results("learning"), results("voc12-a")
+    said = ["One known label an image and no known negative; test mAP in percent; gains are paired by seed, ± is the "
+            "standard error of their mean."]  # fmt: skip
+    if scenes:
+        said.append(
+            f"[Scenes]({top}benchmarks/learning.md): {scenes['sizes']['train']} rendered images, {scenes['seeds']} "
+            "seeds, every method at its defaults."
+        )
+    if voc:
+        seeds = max(len(row["test"]) for row in voc["rows"])
+        said.append(
+            f"[VOC 2012]({top}benchmarks/voc12.md): photos, {seeds} seeds, settings chosen on validation from one grid."
+        )
+    else:
+        said.append("Nothing was measured on photos yet.")
+    said.append(
+        f"A [step]({top}benchmarks/losses.md) is over one of `bce` at 80 classes, or of `bce` through class maps where "
+        "the method needs them."
+    )
+    return "\n".join(said)

@@ -1,0 +1,63 @@
+"""Numbers in the documentation are those that benchmarks wrote down and papers published."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def fill_in() -> ModuleType:
+    """The script that writes them."""
+    spec = importlib.util.spec_from_file_location("fill_in", ROOT / "benchmarks" / "fill_in.py")
+    assert spec is not None
+    assert spec.loader is not None
+    before = list(sys.path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.path[:] = before
+    return module
+
+
+def test_no_page_differs_from_its_results(fill_in):
+    differing = [path.name for path, text in fill_in.should_be() if path.read_text(encoding="utf-8") != text]
+    assert differing == [], "python benchmarks/fill_in.py writes them anew"
+
+
+def test_every_result_has_its_page(fill_in):
+    written = {path.stem for path, _ in fill_in.pages()}
+    results = {path.stem.partition("-")[0] for path in (ROOT / "benchmarks" / "results").glob("*.json")}
+    assert results == written
+
+
+def test_a_number_that_was_typed_is_found(fill_in):
+    page = ROOT / "docs" / "methods" / "en.md"
+    opening, end = "<!-- numbers: single-positive an,en -->", "<!-- end of numbers -->"
+    text = fill_in.filled(f"{opening}\n{end}\n", page)
+    assert "| `en` | 66.00 | +3.22 ± 0.34 |" in text
+    assert "](../benchmarks/learning.md)" in text
+    assert fill_in.filled(text, page) == text
+    assert fill_in.filled(text.replace("66.00", "67.00"), page) == text
+
+
+def test_the_end_of_a_block_is_not_forgotten():
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        text = page.read_text(encoding="utf-8")
+        assert text.count("<!-- numbers:") == text.count("<!-- end of numbers -->"), page
+
+
+def test_an_unknown_kind_of_numbers_is_refused(fill_in):
+    with pytest.raises(ValueError, match="guesses"):
+        fill_in.filled("<!-- numbers: guesses -->\n<!-- end of numbers -->", ROOT / "README.md")
+
+
+def test_examples_of_the_cells_of_tables_are_right(fill_in):
+    assert doctest.testmod(importlib.import_module("filling.results")).failed == 0
