@@ -77,14 +77,14 @@ def read(file: Path) -> Any:
 @contextmanager
 def neighbours(script: Path) -> Iterator[None]:
     """Modules beside a script are found, as if it were run; the next may have neighbours of the same names."""
-    before, folder = set(sys.modules), str(script.parent)
-    sys.path.insert(0, folder)
+    before, path, folder = set(sys.modules), list(sys.path), str(script.parent)
+    sys.path[:0] = [folder, str(script.parents[1])]
     try:
         yield
     finally:
-        sys.path.remove(folder)
+        sys.path[:] = path
         for name in set(sys.modules) - before:
-            if str(getattr(sys.modules[name], "__file__", "")).startswith(folder):
+            if str(getattr(sys.modules[name], "__file__", "")).startswith(f"{folder}/"):
                 del sys.modules[name]
 
 

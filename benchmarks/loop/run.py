@@ -24,8 +24,8 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 from bookkeeping import Record
 from page import page
-from reviewing_page import figure
 from reviewing import ORDERS, Loop, curve, full_labels
+from reviewing_page import figure
 
 from tagfill import experiments, scenes
 
