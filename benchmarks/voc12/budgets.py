@@ -24,7 +24,8 @@ PERCENTS = (1, 2, 5, 10)
 ADDED_AT = (2, 10)
 SEARCHED_AT = 5
 WEIGHTS = (1.0, 5.0)
-EPOCHS = 6
+RATE, EPOCHS = 1e-3, 5
+SEEDS, FEWER = 3, 2
 KEPT = ("positives", "negatives", "images", "seconds", "val", "test", "loc")
 CSL_I = {"image_unknown": "selective"}
 CSL_P = {"patch_unknown": "selective", "k_patch": 25, "patch_weights": [24.0, 1.0, 1.0]}
@@ -41,6 +42,7 @@ class Entry:
         term: what is added to `patchml`, and its options.
         pairs: trained on weak and strong views instead of flips and crops, half of each batch from labelled images.
         costs: of the protocol, in place of its own.
+        seeds: of each budget.
         localise: whether class maps are scored too.
     """
 
@@ -50,6 +52,7 @@ class Entry:
     term: tuple[str, dict[str, Any]] | None = None
     pairs: bool = False
     costs: dict[str, float] = field(default_factory=dict)
+    seeds: int = SEEDS
     localise: bool = False
 
 
@@ -57,14 +60,14 @@ ENTRIES = {
     **{kind: Entry(kind, localise=True) for kind in ("I", "SP", "SB", "AP", "AB")},
     "SP, as many as SB": Entry("SP", ADDED_AT, costs={"point_seconds": 6.0}, localise=True),
     "SP + PatchCluster": Entry("SP", term=("patchcluster", {}), localise=True),
-    "SP + CSL-I": Entry("SP", ADDED_AT, CSL_I),
-    "SP + CSL-P": Entry("SP", ADDED_AT, CSL_P),
-    "I + PatchCluster": Entry("I", ADDED_AT, term=("patchcluster", {"features": "image"})),
-    "I + CSL-I": Entry("I", ADDED_AT, CSL_I),
-    "I, pairs": Entry("I", ADDED_AT, pairs=True),
-    "I + FixMatch": Entry("I", ADDED_AT, term=("fixmatch", {}), pairs=True),
-    "SP, pairs": Entry("SP", ADDED_AT, pairs=True),
-    "SP + FixMatch": Entry("SP", ADDED_AT, term=("fixmatch", {}), pairs=True),
+    "SP + CSL-I": Entry("SP", ADDED_AT, CSL_I, seeds=FEWER),
+    "SP + CSL-P": Entry("SP", ADDED_AT, CSL_P, seeds=FEWER),
+    "I + PatchCluster": Entry("I", ADDED_AT, term=("patchcluster", {"features": "image"}), seeds=FEWER),
+    "I + CSL-I": Entry("I", ADDED_AT, CSL_I, seeds=FEWER),
+    "I, pairs": Entry("I", ADDED_AT, pairs=True, seeds=FEWER),
+    "I + FixMatch": Entry("I", ADDED_AT, term=("fixmatch", {}), pairs=True, seeds=FEWER),
+    "SP, pairs": Entry("SP", ADDED_AT, pairs=True, seeds=FEWER),
+    "SP + FixMatch": Entry("SP", ADDED_AT, term=("fixmatch", {}), pairs=True, seeds=FEWER),
 }
 """A point that is charged what a box costs buys as many labels as boxes do: the same pairs, with points."""
 
@@ -77,10 +80,10 @@ def measure(bench: Bench) -> dict[str, Any]:
     bench.features("eval", "views", *({"pairs"} if any(entry.pairs for entry in entries.values()) else ()))
     epochs = 2 if bench.quick else EPOCHS
     bench.material.made("located", divided_as(bench.material.open("full")))
-    searched = search(bench, epochs)
-    cells = [(name, percent, seed) for name in entries for percent in entries[name].percents
-             for seed in range(bench.seeds)]  # fmt: skip
-    runs = [job(bench.material, entries[name], percent, seed, epochs, searched) for name, percent, seed in cells]
+    weight, tried = weight_of_cells(bench, epochs)
+    cells = [(name, percent, seed) for name, entry in entries.items() for percent in entry.percents
+             for seed in range(min(bench.seeds, entry.seeds))]  # fmt: skip
+    runs = [job(bench.material, entries[name], percent, seed, epochs, weight) for name, percent, seed in cells]
     found: dict[str, dict[str, dict[str, list[float]]]] = {name: {} for name in entries}
     for (name, percent, _), run, scores in zip(cells, runs, run_all(runs, bench.work, bench.processes), strict=True):
         bought = bench.material.open(run.data).protocol["kept"]
@@ -88,7 +91,8 @@ def measure(bench: Bench) -> dict[str, Any]:
         for key, value in (scores | bought).items():  # seconds are the annotators'
             if key in KEPT:
                 row.setdefault(key, []).append(value)
-    setting = {"epochs": epochs, "seeds": bench.seeds, "searched at": SEARCHED_AT, **searched}
+    setting = {"epochs": epochs, "seeds": bench.seeds, "fewer": min(bench.seeds, FEWER), "rate": RATE, "weight": weight,
+               "searched at": SEARCHED_AT, "tried": tried}  # fmt: skip
     return {"setting": setting, "entries": found}
 
 
@@ -97,23 +101,16 @@ def divided_as(full: tagfill.Dataset) -> Callable[[tagfill.Dataset], tagfill.Dat
     return lambda everything: full.replace(annotations=everything.rows(), truth=None, protocol=None, folder=None)
 
 
-def search(bench: Bench, epochs: int) -> dict[str, Any]:
-    """Rates of tags and of points, and the weight of cells: by validation, with the first seed at one budget."""
-    of_points = WEIGHTS[-1:] if bench.quick else WEIGHTS
-    settings = [("I", 0.0), *(("SP", weight) for weight in of_points)]
-    tried = [(kind, weight, lr) for kind, weight in settings for lr in bench.grid]
-    runs = [job(bench.material, ENTRIES[kind], SEARCHED_AT, 0, epochs, {"rates": {kind: lr}, "weight": weight})
-            for kind, weight, lr in tried]  # fmt: skip
-    scores = run_all(runs, bench.work, bench.processes)
-    found = [(score["val"], *one) for one, score in zip(tried, scores, strict=True)]
-    _, _, _, tags = max(one for one in found if one[1] == "I")
-    _, _, weight, points = max(one for one in found if one[1] == "SP")
-    return {"rates": {"I": tags, "SP": points}, "weight": weight, "grid": bench.grid, "tried": [
-        {"kind": kind, "weight": weight, "rate": lr, "val": val} for val, kind, weight, lr in found]}  # fmt: skip
+def weight_of_cells(bench: Bench, epochs: int) -> tuple[float, dict[str, float]]:
+    """The weight of cells that validation likes best, with points of the first seed at one budget; and all scores."""
+    runs = [job(bench.material, ENTRIES["SP"], SEARCHED_AT, 0, epochs, weight) for weight in WEIGHTS]
+    scores = [scores["val"] for scores in run_all(runs, bench.work, bench.processes)]
+    best = WEIGHTS[scores.index(max(scores))]
+    return best, {f"{weight:g}": score for weight, score in zip(WEIGHTS, scores, strict=True)}
 
 
-def job(material: Material, entry: Entry, percent: int, seed: int, epochs: int, searched: dict[str, Any]) -> Job:
-    """The run of an entry at a budget; tags have no cells to weigh, and located kinds share the rate of points."""
+def job(material: Material, entry: Entry, percent: int, seed: int, epochs: int, weight: float) -> Job:
+    """The run of an entry at a budget; tags have no cells to weigh."""
     kind = entry.kind
     costs = [f"{name}{cost:g}" for name, cost in entry.costs.items()]
     data = material.made(
@@ -121,11 +118,11 @@ def job(material: Material, entry: Entry, percent: int, seed: int, epochs: int, 
         lambda data: boxed(tagfill.protocols.budget(data, percent=percent, kind=kind, seed=seed, **entry.costs)),
         of="located",
     )
-    options: dict[str, Any] = {"patchml": {"w_patch": 0.0 if kind == "I" else searched["weight"], **entry.options}}
+    options: dict[str, Any] = {"patchml": {"w_patch": 0.0 if kind == "I" else weight, **entry.options}}
     method = "patchml"
     if entry.term is not None:
         method, options = f"patchml+{entry.term[0]}", {**options, entry.term[0]: entry.term[1]}
     half = {"stages": [{"name": "main", "input": "cache", "epochs": epochs, "labelled_share": 0.5}]}
     return Job(data, method, options, head="cam", cache="pairs" if entry.pairs else "views",
-               lr=searched["rates"]["I" if kind == "I" else "SP"], epochs=epochs, seed=seed,
+               lr=RATE, epochs=epochs, seed=seed,
                settings=half if entry.pairs else {}, localise=entry.localise)  # fmt: skip
