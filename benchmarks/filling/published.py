@@ -37,7 +37,7 @@ def published(arguments: str, top: str) -> str:
     recipes, _, names = arguments.partition(" ")
     tables = {recipe: _published(recipe) for recipe in recipes.split(",")}
     head = ["row of the table", *map(_dataset, tables)]
-    rows = [[f"`{name}`", *(_number(one["rows"].get(name)) for one in tables.values())] for name in names.split(",")]
+    rows = [[f"`{name}`", *(_number(one, name) for one in tables.values())] for name in names.split(",")]
     return f"{table(head, rows)}\n\n{_source(tables, top)}"
 
 
@@ -46,7 +46,7 @@ def published_by_budget(arguments: str, top: str) -> str:
     recipe, _, kinds = arguments.partition(" ")
     found = _published(recipe)
     parts = {name: re.fullmatch(r"(\w+)-([\d.]+)(.*)", name) for name in found["rows"]}
-    numbers = {(part[1] + part[3], part[2]): _number(found["rows"][name]) for name, part in parts.items() if part}
+    numbers = {(part[1] + part[3], part[2]): _number(found, name) for name, part in parts.items() if part}
     budgets = sorted({budget for _, budget in numbers}, key=float)
     head = ["entry", *(f"{budget} %" for budget in budgets)]
     rows = [[f"`{kind}`", *(numbers.get((kind, budget), "–") for budget in budgets)] for kind in kinds.split(",")]
@@ -62,11 +62,16 @@ def _dataset(recipe: str) -> str:
     return next(title for end, title in DATASETS.items() if recipe.endswith(end))
 
 
-def _number(row: dict[str, Any] | None) -> str:
-    reported = (row or {}).get("reported")
-    if isinstance(reported, dict):
-        reported = next(iter(reported.values()))  # mAP of its classes comes first
-    return "–" if reported is None else f"{reported:g}"
+def _number(found: dict[str, Any], name: str) -> str:
+    """The number of a row with as many digits as its table has; of several the first, which is mAP."""
+    reported = {row: _first((content or {}).get("reported")) for row, content in found["rows"].items()}
+    digits = 1 if all(value is None or round(value, 1) == value for value in reported.values()) else 2
+    value = reported.get(name)
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _first(reported: Any) -> float | None:
+    return next(iter(reported.values())) if isinstance(reported, dict) else reported
 
 
 def _source(tables: dict[str, dict[str, Any]], top: str) -> str:

@@ -8,8 +8,6 @@ benchmark has no row of is shown by a dash.
 
 from __future__ import annotations
 
-from statistics import median
-
 from filling.results import gain, mean, results, table
 
 FLOOR = "an"
@@ -33,15 +31,14 @@ ON_PHOTOS = {
     "ll-cp+boost": "ll-cp, boost",
     "role-linear-init": "role, two stages",
 }
-STEPS = {"full": "bce", "an+boost": "an, boost", "ll-r+boost": "ll-r, boost"}
 
 
 def single_positive(arguments: str, top: str) -> str:
     """The table, and where its numbers come from."""
     names = arguments.split(",")
     columns = [_scores(names, *found) for found in (_scenes(), _voc()) if found is not None]
-    head = ["method", *(cell for title, _ in columns for cell in (title, "gain over `an`")), "step"]
-    rows = [[_shown(name), *(cell for _, cells in columns for cell in cells[name]), _step(name)] for name in names]
+    head = ["method", *(cell for title, _ in columns for cell in (title, "gain over `an`"))]
+    rows = [[_shown(name), *(cell for _, cells in columns for cell in cells[name])] for name in names]
     return f"{table(head, rows)}\n\n{_legend(top)}"
 
 
@@ -73,34 +70,26 @@ def _scores(names: list[str], title: str, scores: dict[str, list[float]]) -> tup
     return title, cells
 
 
-def _step(name: str) -> str:
-    found = results("losses")
-    measured = found["classes"]["80"]["methods"].get(STEPS.get(name, name)) if found else None
-    return f"{median(measured['ratios']):.2f}×" if measured else "–"
-
-
 def _shown(name: str) -> str:
     return {"full": "`bce`, complete labels", "bce-ls": "`bce-ls`, complete labels"}.get(name, f"`{name}`")
 
 
 def _legend(top: str) -> str:
     scenes, voc = results("learning"), results("voc12-a")
-    said = ["One known label an image and no known negative; test mAP in percent; gains are paired by seed, ± is the "
-            "standard error of their mean."]  # fmt: skip
+    said = [
+        "One known label an image and no known negative; test mAP in percent; gains are paired by seed, ± is the",
+        "standard error of their mean.",
+    ]
     if scenes:
         said.append(
             f"[Scenes]({top}benchmarks/learning.md): {scenes['sizes']['train']} rendered images, {scenes['seeds']} "
             "seeds, every method at its defaults."
         )
     if voc:
-        seeds = max(len(row["test"]) for row in voc["rows"])
+        seeds = max(len(row.get("test", ())) for row in voc["rows"])
         said.append(
             f"[VOC 2012]({top}benchmarks/voc12.md): photos, {seeds} seeds, settings chosen on validation from one grid."
         )
     else:
         said.append("Nothing was measured on photos yet.")
-    said.append(
-        f"A [step]({top}benchmarks/losses.md) is over one of `bce` at 80 classes, or of `bce` through class maps where "
-        "the method needs them."
-    )
     return "\n".join(said)

@@ -11,9 +11,7 @@ MEANS = {
     "1 positive, 1 negative": "one random positive and one random negative of each image",
     "1 positive, 4 negatives": "one random positive and four random negatives of each image",
     "10 % of entries": "each pair of an image and a class with probability 0.1, whatever it says",
-    "50 % of entries": "the same with probability 0.5",
     "25 of each class": "25 random positives and 25 random negatives of each class",
-    "75 % of positives": "each positive with probability 0.75, no negative",
     "40 % of positives": "each positive with probability 0.4, no negative",
     "hierarchy": "random nodes above what is there, and their absent siblings; 20 classes and their five groups",
 }
@@ -28,7 +26,7 @@ def page(results: dict[str, Any]) -> str:
 Written by `{results["command"]}` at commit `{results["commit"]}` on a machine of {machine["cores"]} cores
 ({machine["system"]}, Python {machine["python"]}).
 
-Scenes: {sizes["train"]} training images whose labels are missing in one of eight ways, {sizes["val"]} validation images
+Scenes: {sizes["train"]} training images whose labels are missing in one of six ways, {sizes["val"]} validation images
 with complete labels, which chose the epoch and counted the expected number of labels, {sizes["test"]} test images. A
 `cam` head on cached features of the bundled backbone, Adam 1e-3, batches of 16, {results["epochs"]} epochs,
 {results["seeds"]} seeds. Methods are at their defaults, but for `csl` with `likely: 1` and `threshold: 0.5`, as its

@@ -1,10 +1,10 @@
-"""Which methods suit which labels: eight ways in which labels of the scenes can be missing, three paired seeds.
+"""Which methods suit which labels: six ways in which labels of the scenes can be missing, three paired seeds.
 
 Writes benchmarks/results/missing.json and docs/benchmarks/missing.md. Every method trains a `cam` head on the same
 cached features with the same settings; a seed draws the known labels, the order of images and the initial weights alike
 for all. One process, one thread.
 
-    python benchmarks/missing/run.py                 20 minutes; goes on where it stopped
+    python benchmarks/missing/run.py                 ten minutes; goes on where it stopped
     python benchmarks/missing/run.py --minutes 4     a part of it; the last part writes the files
     python benchmarks/missing/run.py --seeds 1 --epochs 2 --out runs/look    a look, printed and not written down
 """

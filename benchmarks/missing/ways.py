@@ -35,9 +35,7 @@ WAYS = {
     "1 positive, 1 negative": Way("k-positives", {"num_pos": 1, "num_neg": 1}),
     "1 positive, 4 negatives": Way("k-positives", {"num_pos": 1, "num_neg": 4}),
     "10 % of entries": Way("random-entries", {"proportion": 0.1}),
-    "50 % of entries": Way("random-entries", {"proportion": 0.5}),
     "25 of each class": Way("fixed-per-class", {"per_class": 25}),
-    "75 % of positives": Way("dropped-positives", {"keep": 0.75}),
     "40 % of positives": Way("dropped-positives", {"keep": 0.4}),
     "hierarchy": Way("hierarchy", groups=True),
 }
@@ -47,10 +45,8 @@ FEW_CLASSES = {"likely": 1, "threshold": 0.5}
 
 ENTRIES = {
     "full": Entry("bce", complete=True),
-    "an": Entry("an"),
-    **{name: Entry(name) for name in ("ignore", "wne", "an-ls", "ls", "epr", "role", "en", "ll-r")},
+    **{name: Entry(name) for name in ("an", "ignore", "ls", "role", "en", "em", "asl", "hill")},
     "ll-r+boost": Entry("ll-r", head={"boost": 5.0}),
-    **{name: Entry(name) for name in ("em", "asl", "hill", "splc", "curriculum")},
     "csl": Entry("csl", {"csl": FEW_CLASSES}),
     "se": Entry("se"),
 }
