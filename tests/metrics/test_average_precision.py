@@ -126,6 +126,13 @@ def test_shapes_must_agree(labels):
         average_precision([[0.1], [0.2]], labels)
 
 
+def test_mean_skips_a_class_without_known_negatives_or_counts_it_one():
+    scores, labels = np.array([[0.9, 0.9], [0.8, 0.1], [0.7, 0.2]]), np.array([[0, 1], [1, -1], [0, 1]])
+    assert mean_average_precision(scores, labels) == 0.5
+    assert mean_average_precision(scores, labels, empty="zero") == 0.75
+    assert np.isnan(mean_average_precision(scores[:, 1:], labels[:, 1:]))
+
+
 def test_mean_skips_classes_without_positives_or_counts_them_zero():
     scores, labels = np.eye(3), np.array([[1, 0, -1], [0, 0, -1], [0, 0, -1]])
     assert mean_average_precision(scores, labels) == 1

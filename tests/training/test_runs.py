@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 
 import tagfill
@@ -25,6 +26,10 @@ from .stopping import stop_in_epoch
 def cached(material: Material, out: Path, **changes: Any) -> Run:
     settings = {"method": "en+scl", "epochs": 2, "batch_size": 16, **material.settings, **changes}
     return tagfill.train(material.single, out=out, features=material.cache, **settings)
+
+
+def on_cache(material: Material) -> dict[str, Any]:
+    return {"features": material.cache, "batch_size": 16, **material.settings}
 
 
 def on_images(material: Material, out: Path, workers: int) -> Run:
@@ -335,3 +340,15 @@ def test_metrics_are_one_json_object_an_epoch(material: Material, tmp_path: Path
     lines = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [1, 2]
     assert set(lines[0]["loss"]) == {"en", "scl"}
+
+
+def test_tags_alone_cannot_choose_an_epoch(material: Material, tmp_path: Path) -> None:
+    data = Dataset.open(material.single)
+    tags = data.replace(annotations=data.rows().filter(pc.field("present")), truth=None, folder=None)
+
+    run = tagfill.train(tags.save(tmp_path / "tags"), method="an", epochs=2, out=tmp_path / "run", **on_cache(material))
+
+    assert run.best["epoch"] == 2
+    assert run.best["chosen_by"] == "being the last epoch"
+    assert "val_mAP" not in run.best
+    assert np.isnan(tagfill.evaluate(run, tags, split="val", features=material.cache).mean)

@@ -39,7 +39,8 @@ def evaluate(
         str, typer.Option(help="Of average precision: `step` (scikit-learn's), `rank`, `voc12` or `voc07`.")
     ] = "step",
     empty: Annotated[
-        str, typer.Option(help="A class without known positives: `skip` it in the mean, or count it `zero`.")
+        str,
+        typer.Option(help="A class without known positives or negatives: `skip` it, or count it as 0 or 1 (`zero`)."),
     ] = "skip",
     bootstrap: Annotated[
         int | None,
@@ -132,8 +133,9 @@ def _lines(result: Evaluation) -> list[str]:
         lines.append("mAP of groups, rarest first: " + ", ".join(f"G{at} {_percent(value)}" for at, value in means))
     if result.localised is not None:
         lines.append(f"mAP-loc {_percent(result.localised.mean)}")
-    if empty := int((result.positives == 0).sum()):
-        lines.append(f"{empty:,} classes have no known positive and no AP; their rule is {result.empty}")
+    for state, number in (("present", result.positives), ("absent", result.known - result.positives)):
+        if lacking := int((number == 0).sum()):
+            lines.append(f"{lacking:,} classes are nowhere known to be {state}; their rule is {result.empty}")
     if result.unknown:
         lines.append(f"{result.unknown:,} of {result.images * len(result.classes):,} entries are unknown and left out")
     return lines

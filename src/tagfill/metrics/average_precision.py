@@ -78,9 +78,9 @@ def mean_average_precision(
     Args:
         scores: N×L; logits or probabilities.
         labels: N×L, 1 present, 0 absent, -1 unknown.
-        empty: what a class without a known positive counts: nothing ("skip"), or 0 as long as something is known
-            about it ("zero", the habit of the code of Cole et al. and of Large Loss). How many such classes there
-            are: the NaNs of `average_precision`.
+        empty: what a class counts of which no positive, or no negative, is known: nothing ("skip", as in CSL), since
+            there is nothing to rank; or 0 without a positive as long as something is known about it, and 1 without a
+            negative ("zero", the habit of the code of Cole et al. and of Large Loss).
         definition: of average precision, one of the names above.
 
     Returns:
@@ -95,7 +95,9 @@ def mean_average_precision(
     if empty == "zero":
         known = (np.asarray(labels) != UNKNOWN).any(axis=0)
         values = np.where(np.isnan(values) & known, 0.0, values)
-    elif empty != "skip":
+    elif empty == "skip":
+        values = np.where((np.asarray(labels) == NEGATIVE).any(axis=0), values, np.nan)
+    else:
         raise ValueError(f"There is no rule '{empty}' for classes without positives. Known: skip, zero.")
     counted = values[~np.isnan(values)]
     return float(counted.mean()) if len(counted) else float("nan")

@@ -76,11 +76,11 @@ def bootstrap_interval(
 
 
 def resampled_means(scores: ArrayLike, labels: ArrayLike, *, resamples: int, seed: int = 0) -> NDArray[np.float64]:
-    """MAP of each resample; NaN where no class has a positive.
+    """MAP of each resample, over the classes with a positive and a negative in it; NaN where there is no such class.
 
     Example:
         >>> resampled_means([[0.9], [0.1]], [[1], [1]], resamples=3)
-        array([1., 1., 1.])
+        array([nan, nan, nan])
     """
     scores, labels = checked(scores, labels)
     random = np.random.default_rng(seed)
@@ -125,7 +125,10 @@ def _weighted(weights: NDArray[np.uint8], positive: NDArray[np.intp], last: NDAr
     through = np.searchsorted(positive, last, side="right") - 1  # the last positive of the same tie
     positives_at_least = np.cumsum(own, axis=0)[through]
     precision = np.divide(positives_at_least, at_least, out=np.zeros(own.shape), where=at_least > 0)
-    return _shares((own * precision).sum(axis=0), own.sum(axis=0))
+    drawn = own.sum(axis=0)
+    values = _shares((own * precision).sum(axis=0), drawn)
+    values[weights.sum(axis=0, dtype=np.int64) == drawn] = np.nan  # nothing to rank them above
+    return values
 
 
 def _shares(part: NDArray[np.float64], whole: NDArray[np.integer]) -> NDArray[np.float64]:

@@ -7,13 +7,12 @@ left out of the image's ranking.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tagfill.metrics.arrays import POSITIVE, UNKNOWN, checked
-from tagfill.metrics.average_precision import Definition, mean_average_precision
+from tagfill.metrics.average_precision import Definition, average_precision
 
 _IMAGES_AT_ONCE = 4096
 
@@ -107,6 +106,9 @@ def mean_average_precision_by_label_count(
         {'1': (1.0, 2), '≥2': (1.0, 1)}
     """
     scores, labels = checked(scores, labels)
-    groups = by_label_count(labels, most).items()
-    of = partial(mean_average_precision, definition=definition)
-    return {name: (of(scores[rows], labels[rows]), len(rows)) for name, rows in groups}
+    found = {}
+    for name, rows in by_label_count(labels, most).items():
+        values = average_precision(scores[rows], labels[rows], definition=definition)
+        values = values[~np.isnan(values)]
+        found[name] = float(values.mean()) if len(values) else float("nan"), len(rows)
+    return found

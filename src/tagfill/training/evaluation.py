@@ -79,6 +79,18 @@ def choose_thresholds(gathered: Gathered) -> NDArray[np.float64]:
     return best_thresholds(probabilities(gathered.scores), gathered.labels, default=DEFAULT_THRESHOLD)
 
 
+def ranked(
+    scores: NDArray[np.floating], labels: NDArray[np.int8], definition: Definition, empty: Empty
+) -> NDArray[np.float64]:
+    """Average precision of each class; NaN for one without a known positive and, by `skip`, without a known negative.
+
+    >>> ranked(np.array([[0.9, 0.9], [0.1, 0.1]]), np.array([[1, 1], [0, -1]], np.int8), "step", "skip")
+    array([ 1., nan])
+    """
+    values = average_precision(scores, labels, definition=definition)
+    return values if empty == "zero" else np.where((labels == 0).any(0), values, np.nan)
+
+
 def summarise(
     gathered: Gathered,
     split: str,
@@ -93,7 +105,7 @@ def summarise(
     return Evaluation(
         split,
         classes,
-        average_precision(scores, labels, definition=definition),
+        ranked(scores, labels, definition, empty),
         len(gathered.index),
         (labels >= 0).sum(0),
         (labels == 1).sum(0),
@@ -139,7 +151,8 @@ def evaluate(
         boost: α of BoostLU in place of what the model was trained with; 1 is none.
         boost_from: β likewise.
         definition: of average precision: `step`, `rank`, `voc12` or `voc07`, see `tagfill.metrics.average_precision`.
-        empty: what a class of which no positive is known counts in the mean: nothing (`skip`) or `zero`.
+        empty: what a class counts in the mean of which no positive, or no negative, is known: nothing (`skip`), or 0
+            without a positive and 1 without a negative (`zero`).
         ceiling: a run or model to hold this one against, such as one trained on complete labels.
         bootstrap: resamples of the images for an interval of mAP, for `step` and `skip` alone; 0 makes none.
         groups: also the mean of so many groups of classes, by how often each is annotated in training.
@@ -178,7 +191,7 @@ def evaluate(
         scored = replace(scored, localised=found.compute())
     if better is not None:
         best = gather(better.predict(split), Ranks(), width)
-        scored = replace(scored, ceiling=average_precision(best.scores, best.labels, definition=definition))
+        scored = replace(scored, ceiling=ranked(best.scores, best.labels, definition, empty))
     if bootstrap:
         interval = bootstrap_interval(gathered.scores, gathered.labels, resamples=bootstrap, seed=seed)
         scored = replace(scored, interval=interval)
@@ -195,6 +208,6 @@ def _thresholds(trained: Trained, *, changed: bool) -> tuple[NDArray[np.float64]
     width = len(trained.dataset.classes)
     if "val" in trained.dataset.splits:
         gathered = gather(trained.predict("val"), Ranks(), width)
-        if (gathered.labels == 1).any():
+        if (gathered.labels == 1).any() and (gathered.labels == 0).any():
             return choose_thresholds(gathered), "chosen on val, now"
     return np.full(width, DEFAULT_THRESHOLD), "0.5, for lack of validation"

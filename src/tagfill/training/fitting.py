@@ -50,6 +50,11 @@ def fit(
         progress.say(f"expected positives an image: {expected:.3f}, {origin}")
     bad_images = BadImages(run.folder / "bad-images.txt", int(recipe.max_bad_images * len(dataset)), progress)
     setting = Setting(run, recipe, dataset, devices, workers, expected, bad_images)
+    if "val" in dataset.splits and not setting.validated:
+        progress.say(
+            "Validation has no class that is known as present in one image and as absent in another, and so no mAP; "
+            "the last epoch is kept."
+        )
     threads = torch.get_num_threads()
     torch.set_num_threads(recipe.threads)
     if any(stage.input == "images" for stage in recipe.stages):
@@ -63,7 +68,7 @@ def fit(
     result: dict[str, Any] = {"stage": stage, "epoch": int(best["epoch"])}
     if origin is not None:
         result |= {"expected_positives": expected, "expected_positives_from": origin}
-    if "val" in dataset.splits and recipe.select == "mAP":
+    if setting.chosen_by_map:
         result |= {"val_mAP": 100 * best["score"], "chosen_by": f"mAP on val, {recipe.val_labels} labels"}
     else:
         result |= {"chosen_by": "being the last epoch"}

@@ -122,7 +122,8 @@ class Trainer:
     def _show(self, bar: Bar, terms: dict[str, float], visited: int) -> None:
         best = self._standing.best
         losses = " ".join(f"{name} {value:.4f}" for name, value in terms.items())
-        bar.note(losses if best is None else f"{losses}  best mAP {100 * best['score']:.2f}")
+        shown = f"  best mAP {100 * best['score']:.2f}" if best is not None and self._setting.chosen_by_map else ""
+        bar.note(losses + shown)
         bar.advance(visited)
 
     def _end_epoch(self, active: ActiveStage, epoch: int, seconds: float, visits: int) -> None:
@@ -133,7 +134,7 @@ class Trainer:
         decisions = add_up(setting.devices.gather_json(self._totals.decisions))
         gathered = self._validate(active)
         validation = None if gathered is None else mean_average_precision(gathered.scores, gathered.labels)
-        score = validation if validation is not None and setting.recipe.select == "mAP" else float(epoch)
+        score = validation if validation is not None and setting.chosen_by_map else float(epoch)
         better = standing.judge(active.number, epoch, score, stage.stopping)
         if better:
             active.keep_best(setting, gathered)
@@ -156,7 +157,7 @@ class Trainer:
 
     def _validate(self, active: ActiveStage) -> Gathered | None:
         dataset = self._setting.dataset
-        if "val" not in dataset.splits:
+        if not self._setting.validated:
             return None
         gathered = gather(active.task.predict("val"), self._setting.devices.ranks, len(dataset.classes))
         if self._setting.recipe.val_labels == "observed":

@@ -22,7 +22,8 @@ class Evaluation:
     Attributes:
         split: that was scored.
         classes: names.
-        average_precision: of each class in 0…1, NaN where no image is known to show it.
+        average_precision: of each class in 0…1, NaN where no image is known to show it, or none not to and `empty` is
+            `skip`.
         images: number of images scored.
         known: number of known labels of each class.
         positives: number of images known to show each class.
@@ -34,7 +35,7 @@ class Evaluation:
         calibration_error: expected calibration error of the probabilities.
         by_label_count: mAP over images with 1, 2, 3, 4 or more present labels, and how many images these are.
         definition: of average precision.
-        empty: what a class of which no positive is known counts in the mean: nothing, or zero.
+        empty: what a class of which no positive or no negative is known counts in the mean: nothing, or zero and one.
         confusions: classes that are called present where another is shown, strongest first.
         interval: bootstrap interval of mAP over images, where that was asked for.
         ceiling: average precision of the model that this one is held against, where there is one.

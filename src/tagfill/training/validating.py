@@ -12,6 +12,24 @@ from tagfill.annotations.flags import OBSERVED
 from tagfill.errors import DatasetError
 
 
+def can_validate(dataset: Dataset, val_labels: str) -> bool:
+    """Whether a validation split has a class that is known to be present somewhere and absent elsewhere.
+
+    Tags alone, with nothing known as absent, leave nothing to rank the tagged images above.
+
+    Args:
+        dataset: the data.
+        val_labels: `clean`, or `observed`, which reads the rest as absent.
+    """
+    if "val" not in dataset.splits:
+        return False
+    if val_labels == "observed":
+        return True
+    labels = dataset.labels("val")
+    present, absent = (np.unique(labels.classes[labels.values == state]) for state in (POSITIVE, NEGATIVE))
+    return len(np.intersect1d(present, absent)) > 0
+
+
 def observed_labels(dataset: Dataset, split: str) -> NDArray[np.int8]:
     """The labels of a split as a protocol would have left them, everything else read as absent: N×L.
 
