@@ -21,7 +21,7 @@ import tagfill
 __all__ = ["figures", "measure", "section"]
 
 PERCENTS = (1, 2, 5, 10)
-ADDED_AT = (2, 10)
+ADDED_AT = (5,)
 SEARCHED_AT = 5
 WEIGHTS = (1.0, 5.0)
 RATE, EPOCHS = 1e-3, 5
