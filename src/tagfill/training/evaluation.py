@@ -80,7 +80,7 @@ def choose_thresholds(gathered: Gathered) -> NDArray[np.float64]:
 
 
 def ranked(
-    scores: NDArray[np.floating], labels: NDArray[np.int8], definition: Definition, empty: Empty
+    scores: NDArray[np.floating], labels: NDArray[np.integer], definition: Definition, empty: Empty
 ) -> NDArray[np.float64]:
     """Average precision of each class; NaN for one without a known positive and, by `skip`, without a known negative.
 
