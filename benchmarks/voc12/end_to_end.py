@@ -34,7 +34,7 @@ PAPER = {**PUBLISHED, "role": PUBLISHED["role, two stages"]}
 
 SIDE = 96
 SCENES = {"train": 600, "val": 100, "test": 400}
-SCENE_EPOCHS = 6
+SCENE_EPOCHS = 5
 FROM_SCRATCH = {
     "full": ("scenes", "bce", 53.1 - 46.5),
     "an": ("scenes-single", "an", 0.0),
