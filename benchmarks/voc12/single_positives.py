@@ -152,9 +152,9 @@ def signs(rows: dict[str, Any]) -> list[str]:
 
 REASONS = {
     "an-ls": "the released code loses on these features as well (78.64 against 79.38).",
-    "an, boost": "boosting multiplies the wrong gradients of false negatives too; the paper's gain is the smallest of its "
-    "table, and here no backbone answers to those gradients.",
-    "ll-r, boost in training": "without the boost that a head was trained with its scores are off, as in the paper, where "
-    "this also lies below LL-R without any boost (87.18 against 88.24).",
+    "an, boost": "boosting multiplies the wrong gradients of false negatives too; the paper's gain is the smallest of "
+    "its table, and here no backbone answers to those gradients.",
+    "ll-r, boost in training": "without the boost that a head was trained with its scores are off, as in the paper, "
+    "where this also lies below LL-R without any boost (87.18 against 88.24).",
 }
 """What is known, or presumed, about gains of another sign than published."""
