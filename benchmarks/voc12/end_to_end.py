@@ -1,4 +1,4 @@
-"""Table D: the whole network, not its head alone, on photos; and scenes from random weights, with crops made anew.
+"""Table D1: the whole network, not its head alone.
 
 On photos in two stages, as LinearInit has them: a head on cached features of small images, then everything from the
 best head and what the method remembers at that epoch. All runs of the table share one pool, longest first.
@@ -13,9 +13,7 @@ from bench import Bench
 from jobs import Job, run_all
 from material import SMALL
 from single_positives import BOOST, PUBLISHED
-from tables import FLOOR, gains, shown, table
-
-import tagfill
+from tables import FLOOR, gain, gains, shown, table
 
 HEAD_EPOCHS, EPOCHS = 10, 2
 HEAD_RATE, RATE = 1e-3, 1e-4
@@ -32,39 +30,23 @@ ENTRIES = {
 PAPER = {**PUBLISHED, "role": PUBLISHED["role, two stages"]}
 """The fine-tuned LinearInit of ROLE is the row of two stages."""
 
-SIDE = 96
-SCENES = {"train": 600, "val": 100, "test": 400}
-SCENE_EPOCHS = 5
-FROM_SCRATCH = {
-    "full": ("scenes", "bce", 53.1 - 46.5),
-    "an": ("scenes-single", "an", 0.0),
-    "en": ("scenes-single", "en", 47.5 - 46.5),
-    "en+cl": ("scenes-single", "en+cl", 49.1 - 46.5),
-    "en+scl": ("scenes-single", "en+scl", 51.4 - 46.5),
-}
-"""Dataset, method, and the gain over AN of VOC 2012 from random weights in the paper of EN and SCL."""
-
 
 def measure(bench: Bench) -> dict[str, Any]:
-    """Heads alone, whole networks, and scenes from random weights."""
+    """Heads alone, and whole networks."""
     bench.features("small")
-    bench.material.made("scenes", lambda _: tagfill.scenes.make(**SCENES))
-    bench.material.made("scenes-single", lambda scenes: tagfill.protocols.single_positive(scenes), of="scenes")
     entries = {name: ENTRIES[name] for name in (("full", "an") if bench.quick else ENTRIES)}
     epochs = (2, 1) if bench.quick else (HEAD_EPOCHS, EPOCHS)
-    scratch = 1 if bench.quick else SCENE_EPOCHS
     seeds = range(bench.seeds)
     jobs = {
         **{("whole", name, 0): whole(job, *epochs) for name, job in entries.items()},
-        **{("scenes", name, seed): scene(name, scratch, seed) for name in FROM_SCRATCH for seed in seeds},
         **{("head", name, seed): replace(alone(job, epochs[0]), seed=seed) for name, job in entries.items()
            for seed in seeds},
     }  # fmt: skip
-    found: dict[str, dict[str, list[float]]] = {part: {} for part in ("whole", "scenes", "head")}
+    found: dict[str, dict[str, list[float]]] = {part: {} for part in ("whole", "head")}
     for (part, name, _), scores in zip(jobs, run_all(list(jobs.values()), bench.work, bench.processes), strict=True):
         found[part].setdefault(name, []).append(scores["test"])
     setting = {"side": SMALL, "head epochs": epochs[0], "epochs": epochs[1], "rejected": REJECTED, "seeds": bench.seeds}
-    return {"setting": {**setting, "scenes": {**SCENES, "epochs": scratch, "side": SIDE}}, **found}
+    return {"setting": setting, **found}
 
 
 def alone(job: Job, epochs: int) -> Job:
@@ -86,29 +68,17 @@ def whole(job: Job, head_epochs: int, epochs: int) -> Job:
     return replace(first, lr=RATE, epochs=epochs, settings={**first.settings, "stages": stages})
 
 
-def scene(name: str, epochs: int, seed: int) -> Job:
-    """A run on scenes from random weights."""
-    data, method, _ = FROM_SCRATCH[name]
-    stages = [{"name": "main", "input": "images", "train": "all", "epochs": epochs}]
-    settings = {"backbone": "resnet18", "pretrained": False, "image_size": SIDE, "stages": stages}
-    return Job(data, method, head="cam", cache=None, epochs=epochs, seed=seed, settings=settings)
-
-
 def section(results: dict[str, Any]) -> str:
     """What the page says."""
     setting, heads, networks = results["setting"], results["head"], results["whole"]
     rows = []
     for name, whole_network in networks.items():
         head = heads[name]
-        rows.append([f"`{name}`", shown(head), over(head, heads[FLOOR], name), shown(whole_network),
-                     over(whole_network, networks[FLOOR], name), gains(whole_network, head[:1]),
+        rows.append([f"`{name}`", shown(head), gain(head, heads[FLOOR], name), shown(whole_network),
+                     gain(whole_network, networks[FLOOR], name), gains(whole_network, head[:1]),
                      f"{PAPER[name]:+.2f}" if name in PAPER else "–"])  # fmt: skip
     columns = ["method", "head alone", "gain over `an`", "whole network", "gain over `an`", "whole over head, seed 0",
                "gain over `an` in the paper"]  # fmt: skip
-    drawn, scenes = setting["scenes"], results["scenes"]
-    published = {name: "–" if name == FLOOR else f"{gain:+.1f}" for name, (_, _, gain) in FROM_SCRATCH.items()}
-    scratch = [[f"`{name}`", shown(values), over(values, scenes[FLOOR], name), published[name]]
-               for name, values in scenes.items()]  # fmt: skip
     many = f"{setting['seeds']} {'seed' if setting['seeds'] == 1 else 'seeds'}"
     return f"""Photos at {setting["side"]} px, so that fine-tuning is affordable without an accelerator: numbers of this
 section are lower than elsewhere and compare with each other only. *Head alone* trains {setting["head epochs"]} epochs
@@ -118,18 +88,4 @@ of such a head, and from what the method remembers there, with {setting["epochs"
 For ROLE this is LinearInit. Rates were not searched. LL-R rejects {setting["rejected"]:g} % of the labels in the second
 of these epochs. The papers fine-tune a ResNet-50 at 448 px for longer.
 
-{table(columns, rows)}
-
-### Scenes from random weights
-
-{drawn["train"]} training scenes with one positive label each (`full`: all labels), {drawn["val"]} for validation,
-{drawn["test"]} for testing; `resnet18` with a `cam` head at {drawn["side"]} px from random weights, crops and flips
-made anew at each visit, Adam 1e-3, {drawn["epochs"]} epochs, {many}. So few epochs are what time allowed: differences
-within two standard errors are none. The paper's gains are those of VOC 2012 from random weights.
-
-{table(["method", "test mAP", "gain over `an`", "gain over `an` in the paper"], scratch)}"""
-
-
-def over(values: list[float], base: list[float], name: str) -> str:
-    """The gain over AN, which has none."""
-    return "–" if name == FLOOR else gains(values, base)
+{table(columns, rows)}"""

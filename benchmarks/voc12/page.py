@@ -13,7 +13,8 @@ TABLES = {
     "B2": ("groups", "Groups of classes as parents"),
     "B3": ("missing", "Other ways of missing labels"),
     "C": ("budgets", "Tags, points and boxes for the same hours"),
-    "D": ("end_to_end", "The whole network"),
+    "D1": ("end_to_end", "The whole network"),
+    "D2": ("from_scratch", "Scenes, from random weights"),
     "E": ("loop", "Suggest, review, train again"),
     "F": ("heads", "Heads"),
 }

@@ -35,3 +35,12 @@ def gains(values: Sequence[float], base: Sequence[float]) -> str:
     apart = [value - other for value, other in zip(values, base, strict=True)]
     error = f" ± {stdev(apart) / math.sqrt(len(apart)):.2f}" if len(apart) > 1 else ""
     return f"{mean(apart):+.2f}{error}"
+
+
+def gain(values: Sequence[float], base: Sequence[float], name: str) -> str:
+    """The gain of an entry over AN, which has none over itself.
+
+    >>> gain([2.0, 3.0], [1.0, 1.0], "en"), gain([1.0], [1.0], "an")
+    ('+1.50 ± 0.50', '–')
+    """
+    return "–" if name == FLOOR else gains(values, base)
