@@ -50,9 +50,9 @@ def section(results: dict[str, Any]) -> str:
     rows = [[f"`{name}`", shown(values), gain(values, found[FLOOR], name), published[name]]
             for name, values in found.items()]  # fmt: skip
     epochs, seeds, side = drawn["epochs"], drawn["seeds"], drawn["side"]
-    return f"""Not photos: {drawn["train"]} embedded scenes with one positive label each (`full`: all labels), and more for
-validation ({drawn["val"]}) and testing ({drawn["test"]}). `resnet18` with a `cam` head at {side} px from random weights,
-crops and flips made anew at each visit, Adam 1e-3, {epochs} epochs, {seeds} seeds. So few epochs are
+    return f"""Not photos: {drawn["train"]} embedded scenes with one positive label each (`full`: all labels), and
+more for validation ({drawn["val"]}) and testing ({drawn["test"]}). `resnet18` with a `cam` head at {side} px from
+random weights, crops and flips made anew at each visit, Adam 1e-3, {epochs} epochs, {seeds} seeds. So few epochs are
 what time allowed: differences within two standard errors are none. The paper's gains are those of VOC 2012 from random
 weights.
 
