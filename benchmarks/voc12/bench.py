@@ -41,4 +41,4 @@ class Bench:
     def features(self, *names: str) -> None:
         """See that these caches are there."""
         for name in names:
-            self.material.features(name, self.processes)
+            self.material.features(name, self.processes, quick=self.quick)

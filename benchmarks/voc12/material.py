@@ -15,10 +15,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from bookkeeping import say
+
 import tagfill
-from tagfill.progress import SILENT
 
 VIEWS = {"eval": "eval", "views": "eval,flip,crops:2", "pairs": "eval,pairs:1", "small": "eval"}
+QUICK_VIEWS = {**VIEWS, "views": "eval,flip"}
+"""Of each cache; crops and strong views are added to a quick one when all are asked for."""
+
 SMALL = 96
 """Side of the images of the cache `small`."""
 
@@ -51,19 +55,22 @@ class Material:
             protocol(self.open(of)).save(self.folder(name))
         return name
 
-    def features(self, name: str, jobs: int) -> Path:
-        """A cache, extracted if it is not there; all but `small` begin with the same whole images."""
+    def features(self, name: str, jobs: int, *, quick: bool) -> None:
+        """Extract a cache if it is not there; all but `small` begin with the same whole images."""
         place, base = self.work / "features" / name, self.work / "features" / "eval"
         if name not in ("eval", "small") and not place.exists():
-            self.features("eval", jobs)
+            self.features("eval", jobs, quick=quick)
             shutil.copytree(base, place, copy_function=_link, ignore=shutil.ignore_patterns(".lock", "manifest.json"))
             shutil.copy(base / "manifest.json", place)
-        data = self.open("single")
-        size = SMALL if name == "small" else None
+        say(f"features: {name}")
         tagfill.features(
-            data, views=VIEWS[name], image_size=size, out=place, engine="joblib", jobs=jobs, progress=SILENT
+            self.open("single"),
+            views=(QUICK_VIEWS if quick else VIEWS)[name],
+            image_size=SMALL if name == "small" else None,
+            out=place,
+            engine="joblib",
+            jobs=jobs,
         )
-        return place
 
 
 def _link(source: str, target: str) -> None:

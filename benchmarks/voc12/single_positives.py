@@ -40,8 +40,9 @@ ABLATION = (
 """Rows of BoostLU's ablation: boosted at inference, boosted in training, with LL-R, and mAP in the paper."""
 
 
-LACKING = """Methods that leave unknown labels out (`ne`, `wne`, `curriculum`) or judge them by known negatives (`se`,
-`se-l`, `se-i`) collapse here, because nothing is known as absent; sections B1 to B3 have data for them."""
+LACKING = """`full` and `bce-ls` were given all labels, and `iun` is an oracle that leaves out just the unknown labels
+that are present. Methods that leave unknown labels out (`ne`, `wne`, `curriculum`) or judge them by known negatives
+(`se`, `se-l`, `se-i`) collapse here, because nothing is known as absent; sections B1 to B3 have data for them."""
 
 
 def entries(epochs: int) -> dict[str, Job]:
