@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 
+from filling.cases import cases
 from filling.demonstration import demonstration
 from filling.points import points
 from filling.published import published, published_by_budget
 from filling.single_positive import single_positive
 
 KINDS: dict[str, Callable[[str, str], str]] = {
+    "cases": cases,
     "demo": demonstration,
     "points": points,
     "published": published,

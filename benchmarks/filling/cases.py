@@ -1,0 +1,97 @@
+"""What was best for which labels, over all benchmarks of methods.
+
+<!-- numbers: cases -->
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import fmean
+from typing import Any
+
+from filling.results import results, table
+from filling.single_positive import on_photos, on_scenes
+
+Scores = dict[str, list[float]]
+
+FLOORS = ("an", "ignore")  # what others are compared with: the first that was measured
+NOT_RANKED = ("full", "bce-ls", "iun")  # complete labels, and an oracle
+SHOWN = 3
+SCENES, PHOTOS = "[scenes]({top}benchmarks/missing.md)", "[VOC 2012]({top}benchmarks/voc12.md)"
+SAME = {"negative": "an", "ne": "ignore"}
+
+
+def cases(arguments: str, top: str) -> str:
+    """A row for each kind of labels and each dataset."""
+    rows = [[title, source.format(top=top), *_said(scores)] for title, source, scores in _measured()]
+    head = [
+        "known labels of a training image",
+        "measured on",
+        "baseline",
+        "best, one of each family",
+        "below the baseline",
+    ]
+    legend = """Test mAP in percent, means over seeds. The baseline is `an`, or `ignore` where `an` was not measured.
+Where fewer than three are named, no other family beats it."""
+    return f"{table(head, rows, left=len(head))}\n\n{legend}"
+
+
+def _measured() -> Iterator[tuple[str, str, Scores]]:
+    """Title, source and scores of each kind of labels that something was measured for."""
+    for source, found in (("[scenes]({top}benchmarks/learning.md)", on_scenes()), (PHOTOS, on_photos())):
+        if found:
+            yield "one positive", source, found
+    missing, other, parts, groups = (results(name) for name in ("missing", "voc12-b3", "voc12-b1", "voc12-b2"))
+    ways: list[tuple[str, str | None, str | None]] = [
+        ("one positive, one negative", "1 positive, 1 negative", None),
+        ("one positive, four negatives", "1 positive, 4 negatives", None),
+        ("each entry with probability 0.1", "10 % of entries", "10 % of entries"),
+        ("each entry with probability 0.5", None, "50 % of entries"),
+        ("a fixed number for each class, as many negatives", "25 of each class", "100 of each class"),
+        ("each positive with probability 0.75, no negative", None, "75 % of positives"),
+        ("each positive with probability 0.4, no negative", "40 % of positives", "40 % of positives"),
+    ]
+    for title, here, there in ways:
+        if missing and here:
+            yield title, SCENES, missing["ways"][here]["scores"]
+        if other and there:
+            yield title, PHOTOS, _named({name: of[there] for name, of in other["methods"].items()})
+    for percent in ("10", "50"):
+        if parts:
+            title = f"{percent} % of all positives, about as many negatives"
+            yield title, PHOTOS, _named({name: of[percent]["mAP"] for name, of in parts["methods"].items()})
+    if missing:
+        yield "down a hierarchy as far as somebody went", SCENES, missing["ways"]["hierarchy"]["scores"]
+    if groups:
+        scores = _named({name: of["mAP"] for name, of in groups["methods"].items()})
+        yield "down a hierarchy as far as somebody went", PHOTOS, scores
+
+
+def _named(scores: dict[str, Any]) -> Scores:
+    """By the names that methods have on the command line; those that refused are left out."""
+    return {SAME.get(name.lower(), name.lower()): values for name, values in scores.items() if values}
+
+
+def _said(scores: Scores) -> list[str]:
+    means = {name: fmean(values) for name, values in scores.items()}
+    floor = next(name for name in FLOORS if name in means)
+    ranked = sorted((name for name in means if name not in (*NOT_RANKED, floor)), key=lambda name: -means[name])
+    best: dict[str, str] = {}
+    for name in ranked:
+        if means[name] > means[floor]:
+            best.setdefault(_family(name), name)
+    below = [name for name in reversed(ranked) if means[name] < means[floor]]
+    return [
+        f"`{floor}` {means[floor]:.1f}",
+        ", ".join(f"`{name}` {means[name]:.1f}" for name in list(best.values())[:SHOWN]) or "–",
+        ", ".join(f"`{name}`" for name in below) or "–",
+    ]
+
+
+def _family(name: str) -> str:
+    """What methods that differ in an option or an added term have in common.
+
+    >>> _family("ll-ct+boost"), _family("en+scl")
+    ('ll', 'en')
+    """
+    return name.partition("+")[0].partition("-")[0]
