@@ -11,7 +11,7 @@ import pyarrow as pa
 from bench import Bench
 from fractions_of_positives import METHODS, entry
 from jobs import Job, run_all
-from tables import gains, shown, table
+from tables import gain, shown, table
 from tuning import chosen
 
 GROUPS = {
@@ -20,6 +20,18 @@ GROUPS = {
     "vehicle": "aeroplane bicycle boat bus car motorbike train",
     "indoor": "bottle chair diningtable pottedplant sofa tvmonitor",
 }
+
+PUBLISHED = {
+    "full": 62.79,
+    "ne": 57.70,
+    "wne": 59.25,
+    "fe": 60.12,
+    "ls": 63.47,
+    "se-i": 63.71,
+    "se-l": 64.56,
+    "se": 64.91,
+}
+"""Test mAP of Soft Exposure's knowledge graph on COCO panoptic, 163 labels."""
 
 
 def measure(bench: Bench) -> dict[str, Any]:
@@ -79,7 +91,8 @@ def section(results: dict[str, Any]) -> str:
     setting, methods = results["setting"], results["methods"]
     listed = sorted((name for name in methods if methods[name]["mAP"]), key=lambda name: -mean(methods[name]["mAP"]))
     rows = [[f"`{name}`", f"{setting['rates'][name]:g}", shown(methods[name]["mAP"]),
-             gains(methods[name]["mAP"], methods["ne"]["mAP"]), shown(methods[name]["mF1"])]
+             gain(methods[name]["mAP"], methods["ne"]["mAP"], name, of="ne"), published(name),
+             shown(methods[name]["mF1"])]
             for name in listed]  # fmt: skip
     counts = results["known"]
     told = f"{counts['present']:.1f} labels known as present and {counts['absent']:.1f} known as absent"
@@ -88,4 +101,13 @@ class the path from its group is verified down to a random node, and absent sibl
 training image has {told}. {setting["seeds"]} seeds, which draw labels too,
 {setting["epochs"]} epochs; rates were chosen on validation with the first seed.
 
-{table(["method", "rate", "test mAP", "gain over `ne`", "mF1"], rows)}"""
+{table(["method", "rate", "test mAP", "gain over `ne`", "gain in the paper", "mF1"], rows)}
+
+The paper's graph is larger (COCO panoptic, 163 labels) and leaves most labels unknown, where this one leaves about
+three an image, all of them classes of a group that is known to be present: just those of which evidence says least.
+That may be why softening them loses here what it gains there."""
+
+
+def published(name: str) -> str:
+    """The gain over NE in the paper."""
+    return f"{PUBLISHED[name] - PUBLISHED['ne']:+.2f}" if name in PUBLISHED and name != "ne" else "–"

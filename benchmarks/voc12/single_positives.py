@@ -8,7 +8,7 @@ from typing import Any
 
 from bench import Bench
 from jobs import Job, run_all
-from tables import FLOOR, gains, shown, table
+from tables import FLOOR, gain, shown, table
 from tuning import tuned
 
 from tagfill.experiments.drawing import TEXT, colour, new_figure, svg_file
@@ -94,7 +94,7 @@ def section(results: dict[str, Any]) -> str:
     listed = sorted(rows.values(), key=lambda row: -mean(row["test"]))
     main = table(
         ["method", "rate", "test mAP", "gain over `an`", "gain in the paper", "gap closed"],
-        [[f"`{row['name']}`", f"{row['lr']:g}", shown(row["test"]), gains(row["test"], rows[FLOOR]["test"]),
+        [[f"`{row['name']}`", f"{row['lr']:g}", shown(row["test"]), gain(row["test"], rows[FLOOR]["test"], row["name"]),
           f"{PUBLISHED[row['name']]:+.2f}" if row["name"] in PUBLISHED else "–", closed(row, rows)]
          for row in listed],
     )  # fmt: skip

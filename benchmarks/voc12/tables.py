@@ -37,10 +37,10 @@ def gains(values: Sequence[float], base: Sequence[float]) -> str:
     return f"{mean(apart):+.2f}{error}"
 
 
-def gain(values: Sequence[float], base: Sequence[float], name: str) -> str:
-    """The gain of an entry over AN, which has none over itself.
+def gain(values: Sequence[float], base: Sequence[float], name: str, of: str = FLOOR) -> str:
+    """The gain of an entry over another, by default AN, which has none over itself.
 
     >>> gain([2.0, 3.0], [1.0, 1.0], "en"), gain([1.0], [1.0], "an")
     ('+1.50 ± 0.50', '–')
     """
-    return "–" if name == FLOOR else gains(values, base)
+    return "–" if name == of else gains(values, base)
