@@ -4,17 +4,23 @@ from collections.abc import Callable
 
 from filling.cases import cases
 from filling.demonstration import demonstration
+from filling.missing import missing
+from filling.photos import budgets, scratch, whole
 from filling.points import points
 from filling.published import published, published_by_budget
 from filling.single_positive import single_positive
 
 KINDS: dict[str, Callable[[str, str], str]] = {
+    "budgets": budgets,
     "cases": cases,
     "demo": demonstration,
+    "missing": missing,
     "points": points,
     "published": published,
     "published-by-budget": published_by_budget,
+    "scratch": scratch,
     "single-positive": single_positive,
+    "whole": whole,
 }
 
 __all__ = ["KINDS"]

@@ -17,13 +17,26 @@ Scores = dict[str, list[float]]
 FLOORS = ("an", "ignore")  # what others are compared with: the first that was measured
 NOT_RANKED = ("full", "bce-ls", "iun")  # complete labels, and an oracle
 SHOWN = 3
-SCENES, PHOTOS = "[scenes]({top}benchmarks/missing.md)", "[VOC 2012]({top}benchmarks/voc12.md)"
+SCENES, PHOTOS = "[scenes]({top}benchmarks/learning.md)", "[VOC 2012]({top}benchmarks/voc12.md)"
+WAYS = {
+    "10 % of entries": "each entry with probability 0.1",
+    "50 % of entries": "each entry with probability 0.5",
+    "90 % of entries": "each entry with probability 0.9",
+    "100 of each class": "100 positives and as many negatives for each class",
+    "75 % of positives": "each positive with probability 0.75, no negative",
+    "40 % of positives": "each positive with probability 0.4, no negative",
+}
+PARTS = {
+    "10": "10 % of all positives, about as many negatives",
+    "50": "50 % of all positives, about as many negatives",
+}
+HIERARCHY = "down a hierarchy as far as somebody went"
 SAME = {"negative": "an", "ne": "ignore"}
 
 
 def cases(arguments: str, top: str) -> str:
     """A row for each kind of labels and each dataset."""
-    rows = [[title, source.format(top=top), *_said(scores)] for title, source, scores in _measured()]
+    rows = [[title, source.format(top=top), *_said(scores)] for title, source, scores in measured()]
     head = [
         "known labels of a training image",
         "measured on",
@@ -36,35 +49,19 @@ Where fewer than three are named, no other family beats it."""
     return f"{table(head, rows, left=len(head))}\n\n{legend}"
 
 
-def _measured() -> Iterator[tuple[str, str, Scores]]:
+def measured() -> Iterator[tuple[str, str, Scores]]:
     """Title, source and scores of each kind of labels that something was measured for."""
-    for source, found in (("[scenes]({top}benchmarks/learning.md)", on_scenes()), (PHOTOS, on_photos())):
+    for source, found in ((SCENES, on_scenes()), (PHOTOS, on_photos())):
         if found:
             yield "one positive", source, found
-    missing, other, parts, groups = (results(name) for name in ("missing", "voc12-b3", "voc12-b1", "voc12-b2"))
-    ways: list[tuple[str, str | None, str | None]] = [
-        ("one positive, one negative", "1 positive, 1 negative", None),
-        ("one positive, four negatives", "1 positive, 4 negatives", None),
-        ("each entry with probability 0.1", "10 % of entries", "10 % of entries"),
-        ("each entry with probability 0.5", None, "50 % of entries"),
-        ("a fixed number for each class, as many negatives", "25 of each class", "100 of each class"),
-        ("each positive with probability 0.75, no negative", None, "75 % of positives"),
-        ("each positive with probability 0.4, no negative", "40 % of positives", "40 % of positives"),
-    ]
-    for title, here, there in ways:
-        if missing and here:
-            yield title, SCENES, missing["ways"][here]["scores"]
-        if other and there:
-            yield title, PHOTOS, _named({name: of[there] for name, of in other["methods"].items()})
-    for percent in ("10", "50"):
-        if parts:
-            title = f"{percent} % of all positives, about as many negatives"
-            yield title, PHOTOS, _named({name: of[percent]["mAP"] for name, of in parts["methods"].items()})
-    if missing:
-        yield "down a hierarchy as far as somebody went", SCENES, missing["ways"]["hierarchy"]["scores"]
+    missing, parts, groups = (results(name) for name in ("voc12-b3", "voc12-b1", "voc12-b2"))
+    for way, title in WAYS.items() if missing else ():
+        yield title, PHOTOS, _named({name: of[way] for name, of in missing["methods"].items()})
+    for percent, title in PARTS.items() if parts else ():
+        yield title, PHOTOS, _named({name: of[percent]["mAP"] for name, of in parts["methods"].items()})
     if groups:
         scores = _named({name: of["mAP"] for name, of in groups["methods"].items()})
-        yield "down a hierarchy as far as somebody went", PHOTOS, scores
+        yield HIERARCHY, PHOTOS, scores
 
 
 def _named(scores: dict[str, Any]) -> Scores:

@@ -1,7 +1,7 @@
 """Docstrings of Tagfill as reStructuredText, which is what autodoc reads.
 
 They are plain text with code in single backticks and with equations and programs set in. Here code stays code, what is
-set in becomes a literal block, and signs that mean something to reStructuredText alone are escaped.
+set in, tables too, becomes a literal block, and signs that mean something to reStructuredText alone are escaped.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 SECTION = re.compile(r"^\s*(Args|Arguments|Attributes|Returns|Yields|Raises|Example|Examples|Note|Notes):\s*$")
 CODE = re.compile(r"(``.+?``|`[^`]+`)")
 EMPHASIS = re.compile(r"(?<!\w)\*[^\s*](?:[^*]*[^\s*])?\*(?!\w)")
+ARRAY = re.compile(r"~?numpy\.ndarray\[tuple\[~?typing\.Any, \.\.\.\], ~?numpy\.dtype\[(~?[\w.]+)\]\]")
 LITERAL_SIGN = re.compile(r"\*|\||_(?=\W|$)|\\")
 
 
@@ -27,6 +28,7 @@ def converted(lines: list[str]) -> list[str]:
 
 def _converted(lines: list[str]) -> Iterator[str]:
     literal, sections = False, False
+    lines = [f"    {line}" if line.startswith("|") and line.endswith("|") else line for line in lines]  # of a table
     for number, line in enumerate(lines):
         sections = sections or bool(SECTION.match(line))
         indented = line.startswith("    ") and not sections
@@ -66,11 +68,26 @@ def _without_signs(text: str) -> str:
     return "".join(piece + emphasis for piece, emphasis in zip(plain, [*kept, ""], strict=True))
 
 
+def shortened(signature: str) -> str:
+    """A signature that Sphinx can take apart, with arrays as the code writes them.
+
+    >>> shortened("(known: ~numpy.ndarray[tuple[~typing.Any, ...], ~numpy.dtype[~numpy.int64]] = <factory>)")
+    '(known: ~numpy.typing.NDArray[~numpy.int64] = ...)'
+    """
+    return ARRAY.sub(r"~numpy.typing.NDArray[\1]", signature).replace("<factory>", "...")
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Called by Sphinx; before napoleon, which reads the sections."""
 
     def process(app: Any, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
         lines[:] = converted(lines)
 
+    def sign(
+        app: Any, what: str, name: str, obj: object, options: object, signature: str | None, returned: str | None
+    ) -> tuple[str | None, str | None]:
+        return (signature and shortened(signature)), (returned and shortened(returned))
+
     app.connect("autodoc-process-docstring", process, priority=100)
+    app.connect("autodoc-process-signature", sign)
     return {"parallel_read_safe": True}

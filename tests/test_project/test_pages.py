@@ -35,6 +35,11 @@ def test_a_doctest_stays_as_it_is():
     assert extension("docstrings").converted(lines)[-3:] == ["    '|'", "", "and \\|then\\|."]
 
 
+def test_a_table_stays_a_table():
+    converted = extension("docstrings").converted(["Files:", "", "| a | b |", "|---|---|", "", "and *more*."])
+    assert converted == ["Files:", "", "::", "", "    | a | b |", "    |---|---|", "", "and *more*."]
+
+
 def test_what_another_host_would_be_asked_for_is_found(tmp_path):
     pages = extension("self_contained")
     (tmp_path / "page.html").write_text('<link rel="stylesheet" href="https://fonts.example/f.css"><p>x</p>')

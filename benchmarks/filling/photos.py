@@ -1,0 +1,61 @@
+"""Tables of VOC 2012's benchmark beside that of single positives, where they were run.
+
+<!-- numbers: budgets I;SP;SP + PatchCluster -->
+<!-- numbers: whole an;en+scl;full -->
+"""
+
+from __future__ import annotations
+
+from filling.results import gain, mean, results, table
+
+
+def budgets(arguments: str, top: str) -> str:
+    """What tags, points and boxes of the same cost teach: a column a budget, and maps where they were scored."""
+    found = results("voc12-c")
+    if found is None:
+        return "On photos this was not measured yet."
+    entries = {name: found["entries"][name] for name in arguments.split(";") if name in found["entries"]}
+    percents = sorted({percent for entry in entries.values() for percent in entry}, key=float)
+    head = ["entry", *(f"mAP-cls, {percent} %" for percent in percents), *(f"mAP-loc, {p} %" for p in percents)]
+    rows = [
+        [name, *_cells(entry, "test", percents), *_cells(entry, "loc", percents)] for name, entry in entries.items()
+    ]
+    legend = f"""[VOC 2012]({top}benchmarks/voc12.md): photos, labels for so much of what complete ones cost, means over
+{found["setting"]["seeds"]} seeds. I are tags, SP points and SB boxes of one instance, AP and AB of all."""
+    return f"{table(head, rows)}\n\n{legend}"
+
+
+def whole(arguments: str, top: str) -> str:
+    """One positive an image, the head alone beside the whole network."""
+    found = results("voc12-d1")
+    if found is None:
+        return ""
+    names = [name for name in arguments.split(";") if name in found["whole"]]
+    rows = [
+        [f"`{name}`", *(cell for part in ("head", "whole") for cell in _beside(found[part], name))] for name in names
+    ]
+    legend = f"""[VOC 2012]({top}benchmarks/voc12.md): photos of {found["setting"]["side"]} pixels, one positive each;
+the head on frozen features, and the whole network after it, one seed of the latter."""
+    head = ["method", "head alone, mAP", "gain over `an`", "whole network, mAP", "gain over `an`"]
+    return f"{table(head, rows)}\n\n{legend}"
+
+
+def scratch(arguments: str, top: str) -> str:
+    """Scenes with one positive an image, a whole network from random weights."""
+    found = results("voc12-d2")
+    if found is None:
+        return ""
+    rows = [
+        [f"`{name}`", *_beside(found["methods"], name)] for name in arguments.split(";") if name in found["methods"]
+    ]
+    legend = f"""[Scenes of {found["setting"]["side"]} pixels]({top}benchmarks/voc12.md), one positive each, a network
+trained from random weights with real crops, {found["setting"]["seeds"]} seeds."""
+    return f"{table(['method', 'from random weights, mAP', 'gain over `an`'], rows)}\n\n{legend}"
+
+
+def _cells(entry: dict[str, dict[str, list[float]]], key: str, percents: list[str]) -> list[str]:
+    return [mean(entry[percent][key]) if key in entry.get(percent, {}) else "–" for percent in percents]
+
+
+def _beside(scores: dict[str, list[float]], name: str) -> tuple[str, str]:
+    return mean(scores[name]), "–" if name == "an" else gain(scores[name], scores["an"])
