@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tagfill import scenes as scenes
     from tagfill.annotations import Dataset as Dataset
     from tagfill.annotations import LabelMatrix as LabelMatrix
+    from tagfill.curation.suggesting import suggest as suggest
     from tagfill.errors import TagfillError as TagfillError
     from tagfill.experiments import budget as budget
     from tagfill.experiments import compare as compare
@@ -51,6 +52,7 @@ _NAMES = {
     "predict": "inference",
     "predict_to_file": "inference",
     "Run": "training",
+    "suggest": "curation.suggesting",
     "evaluate": "training",
     "resume": "training",
     "train": "training",

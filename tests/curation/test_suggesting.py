@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
+import tagfill
 from reference import worth
 from tagfill.annotations import Dataset
 from tagfill.annotations.rows import from_records
@@ -16,7 +17,7 @@ from tagfill.errors import TagfillError
 
 @pytest.fixture(scope="module")
 def found(run, part, place):
-    return suggest(run.folder, part, folds=2, minimum=0.0, missing=100_000, wrong=50, out=place / "folds", jobs=1)
+    return tagfill.suggest(run, part, folds=2, minimum=0.0, missing=100_000, wrong=50, out=place / "folds", jobs=1)
 
 
 def test_every_unknown_pair_is_suggested_once_and_no_other(found, part):

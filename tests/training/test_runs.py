@@ -15,6 +15,7 @@ import pytest
 
 import tagfill
 from tagfill.annotations import Dataset
+from tagfill.errors import RunError
 from tagfill.training import Run, make_recipe, start
 from tagfill.training.checkpoints import open_newest
 
@@ -352,3 +353,21 @@ def test_tags_alone_cannot_choose_an_epoch(material: Material, tmp_path: Path) -
     assert run.best["chosen_by"] == "being the last epoch"
     assert "val_mAP" not in run.best
     assert np.isnan(tagfill.evaluate(run, tags, split="val", features=material.cache).mean)
+
+
+def test_the_same_call_begins_anew_by_force_and_gives_the_same_bytes(material: Material, tmp_path: Path) -> None:
+    first = cached(material, tmp_path / "run", epochs=1)
+    before = first.metrics_path.read_bytes()
+    with pytest.raises(RunError, match="is not empty"):
+        cached(material, tmp_path / "run", epochs=1)
+    assert cached(material, tmp_path / "run", epochs=1, force=True).metrics_path.read_bytes() == before
+
+
+def test_a_run_and_a_cache_are_taken_where_their_folders_are(material: Material, tmp_path: Path) -> None:
+    cache = tagfill.FeatureCache.open(material.cache)
+    data = Dataset.open(material.single)
+    run = tagfill.train(data, method="an", features=cache, epochs=1, out=tmp_path / "run", **material.settings)
+    by_objects = tagfill.evaluate(run, data, features=cache)
+    by_folders = tagfill.evaluate(run.folder, data, features=material.cache)
+    assert by_objects.mean == by_folders.mean
+    assert Path(run) == run.folder

@@ -8,7 +8,7 @@ then streamed, so that opening a large dataset is cheap.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tagfill.annotations import deciding, description, folders, identity, tables
 from tagfill.annotations.labels import LabelMatrix
-from tagfill.annotations.rows import SCHEMA
+from tagfill.annotations.rows import IMAGES_SCHEMA, SCHEMA, from_records
 from tagfill.errors import DatasetError
 
 
@@ -61,6 +61,45 @@ class Dataset:
         ('anchor', 'bell', ...)
         """
         return cls(**folders.read(Path(folder)))
+
+    @classmethod
+    def from_records(
+        cls,
+        name: str,
+        root: Path | str,
+        classes: Sequence[str],
+        images: Sequence[Mapping[str, Any]],
+        rows: Sequence[Mapping[str, Any]],
+    ) -> Dataset:
+        """A dataset from plain values, for files that no format reads.
+
+        Args:
+            name: a short name, used for run folders.
+            root: where the images are: a path, or a URL as text.
+            classes: class names in their order.
+            images: a mapping an image: `image` and `split`, and `width` and `height` where they are known.
+            rows: a mapping for each thing that somebody looked at: `image`, `label` and `present`, and any other column
+                of `tagfill.annotations.SCHEMA`.
+
+        >>> Dataset.from_records(
+        ...     "shop",
+        ...     "photos",
+        ...     ["cup", "spoon"],
+        ...     [{"image": "a.jpg", "split": "train"}],
+        ...     [{"image": "a.jpg", "label": "spoon", "present": True}],
+        ... ).labels("train").dense().tolist()
+        [[-1, 1]]
+        """
+        return cls(name, root, tuple(classes), from_records(images, IMAGES_SCHEMA), from_records(rows))
+
+    def with_records(self, rows: Sequence[Mapping[str, Any]]) -> Dataset:
+        """A copy, not saved yet, that also has these rows: what somebody found out since.
+
+        Args:
+            rows: as in `from_records`. Of two rows about an image and a label the newer decides, by `time`.
+        """
+        more = pa.concat_tables([self.rows(), from_records(rows)])
+        return self.replace(annotations=more, folder=None)
 
     def save(self, folder: str | os.PathLike[str], *, tables: str = "parquet") -> Dataset:
         """Write the dataset folder and open it.

@@ -22,7 +22,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tagfill.errors import DatasetError, unknown_name
+
 KINDS = ("image", "point", "box", "mask")
+REQUIRED = frozenset({"image", "label", "present", "split"})  # of the columns of either table
 
 SCHEMA = pa.schema(
     [
@@ -76,7 +79,21 @@ def table(columns: Mapping[str, Any], schema: pa.Schema = SCHEMA) -> pa.Table:
 
 
 def from_records(records: Sequence[Mapping[str, Any]], schema: pa.Schema = SCHEMA) -> pa.Table:
-    """A table in `schema` from one mapping a row; for small tables and tests."""
+    """A table in `schema` from one mapping a row, for tables that fit into memory twice.
+
+    Raises:
+        DatasetError: if a record has a column that the schema does not know, or lacks one that has to be there.
+
+    >>> from_records([{"image": "a.jpg", "label": "cat", "presnt": True}])
+    Traceback (most recent call last):
+    tagfill.errors.TagfillError: There is no column 'presnt'; did you mean 'present'? Known: ...
+    """
+    known = set(schema.names)
+    for number, record in enumerate(records):
+        if strange := record.keys() - known:
+            raise unknown_name("column", min(strange), schema.names)
+        if lacking := REQUIRED.intersection(known).difference(record):
+            raise DatasetError(f"Record {number} has no '{min(lacking)}', which every record needs.")
     return table({name: [record.get(name, _default(name)) for record in records] for name in schema.names}, schema)
 
 

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tagfill.annotations import csv_tables
+from tagfill.annotations.rows import REQUIRED
 from tagfill.errors import DatasetError, unknown_name
 
 BATCH_ROWS = 1 << 18
 KINDS = ("parquet", "csv")
 CODED = ("image", "label", "kind", "source")  # text of few distinct values, kept as dictionaries
-_REQUIRED = ("image", "label", "present", "split")
 
 
 def find(folder: Path, name: str) -> Path:
@@ -92,7 +92,7 @@ def plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def check_columns(found: Collection[str], schema: pa.Schema, where: str) -> None:
     """Refuse missing, unknown and repeated columns."""
     names = list(found)
-    missing = [name for name in schema.names if name in _REQUIRED and name not in names]
+    missing = [name for name in schema.names if name in REQUIRED and name not in names]
     strange = [name for name in names if name not in schema.names]
     if missing or strange:
         faults = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"has unknown {', '.join(strange)}"] * bool(strange)

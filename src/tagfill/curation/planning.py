@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,14 +133,14 @@ def plan(
     dataset: Dataset | str | Path,
     hours: float,
     *,
-    run: str | Path,
+    run: str | os.PathLike[str],
     study: str | Path | None = None,
     goal: str = "tags",
     kind: str | None = None,
     costs: Costs | None = None,
     split: str = TRAIN,
     folds: int = 5,
-    features: str | Path | None = None,
+    features: str | os.PathLike[str] | None = None,
     models: str | Path,
     jobs: int | None = None,
     workers: int = 0,
@@ -157,7 +158,7 @@ def plan(
         costs: seconds of a tag, and of a point and a box on top of it.
         split: whose images may be annotated.
         folds: models to train; 0 asks the run itself.
-        features: a feature cache to use instead of images; models of folds use that of the run by default.
+        features: a feature cache, or its folder, to use instead of images; models of folds use the run's by default.
         models: folder of the models of the folds; they are used again.
         jobs: processes that train at once.
         workers: processes that decode images.

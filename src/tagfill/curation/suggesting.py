@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,7 @@ class Suggested:
 
 
 def suggest(
-    run: str | Path,
+    run: str | os.PathLike[str],
     dataset: Dataset | str | Path,
     *,
     split: str = TRAIN,
@@ -60,7 +61,7 @@ def suggest(
     per_class: int | None = None,
     minimum: float = 0.1,
     order: str = "probability",
-    features: str | Path | None = None,
+    features: str | os.PathLike[str] | None = None,
     out: str | Path | None = None,
     jobs: int | None = None,
     workers: int = 0,
@@ -70,7 +71,7 @@ def suggest(
     """Rank what is worth a look.
 
     Args:
-        run: a run folder, or a model folder.
+        run: a run or its folder, or a model folder.
         dataset: the data, or its folder; what its rows say decides what is unknown.
         split: whose images are looked at.
         folds: models to train so that none is asked about what it learned from; by default 5 for the training split
@@ -80,7 +81,7 @@ def suggest(
         per_class: suggestions of one class at most, of each kind.
         minimum: unknown labels that are less probable are left out, and annotations that are less probably wrong.
         order: `probability` or `value`, which see `tagfill.curation.ranking`.
-        features: a feature cache to use instead of images; models of folds use that of the run by default.
+        features: a feature cache, or its folder, to use instead of images; models of folds use the run's by default.
         out: folder of the models that are trained, to be used again; by default they are thrown away.
         jobs: processes that train at once; one a core by default.
         workers: processes that decode images.

@@ -6,6 +6,7 @@ the first seed and chosen by validation mAP; the test split chooses nothing.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +45,7 @@ def compare(
     out: str | Path,
     seeds: int = 3,
     epochs: int = 10,
-    features: str | Path | None = None,
+    features: str | os.PathLike[str] | None = None,
     choices: Sequence[str] = (),
     fixed: grid.Choice = (),
     split: str = "test",
@@ -65,7 +66,7 @@ def compare(
         out: folder of the runs and the leaderboard.
         seeds: runs of each method.
         epochs: of each run.
-        features: a feature cache to train on instead of images.
+        features: a feature cache, or its folder, to train on instead of images.
         choices: a grid, as in `["optimizer.lr=1e-3,1e-4"]`.
         fixed: settings of all runs by their paths, as in `(("optimizer.lr", 1e-4),)`.
         split: that gives the scores.

@@ -14,6 +14,7 @@ changed label does not touch it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -40,8 +41,12 @@ class FeatureCache:
         self.manifest = manifest
         self._views: dict[str, CachedView] = {}
 
+    def __fspath__(self) -> str:
+        """Its folder: a cache goes wherever the path of one does."""
+        return str(self.folder)
+
     @classmethod
-    def open(cls, folder: str | Path, dataset: Dataset | None = None) -> FeatureCache:
+    def open(cls, folder: str | os.PathLike[str], dataset: Dataset | None = None) -> FeatureCache:
         """Open a cache: it must be complete, and every file as long as the manifest says.
 
         Args:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import tagfill.torchvision_remedy  # noqa: F401  (before timm, which imports torchvision)
 from tagfill.draws import seed_of
 from tagfill.errors import TagfillError, unknown_name
-from tagfill.models import bundled, cvt, freezing, reach
+from tagfill.models import bundled, cvt, freezing, own, reach
 from tagfill.models.attention import class_token_rows
 from tagfill.models.grids import layout_of
 from tagfill.models.weights import load_weights, read_weights
@@ -61,10 +61,10 @@ class Seen:
 
 
 class Backbone(nn.Module):
-    """A model of timm, or a CvT, that gives its last feature grid.
+    """A model of timm, a CvT, or a module of your own, that gives its last feature grid.
 
     Attributes:
-        name: timm's name.
+        name: timm's name, or that in `BACKBONES`.
         preprocessing: what the weights expect.
         grid: rows and columns of the features.
         channels: D.
@@ -184,12 +184,12 @@ class Backbone(nn.Module):
 def create_backbone(
     name: str, *, pretrained: bool | str = False, image_size: int | tuple[int, int] | None = None, seed: int = 0
 ) -> Backbone:
-    """A timm backbone with the weights asked for.
+    """A backbone with the weights asked for.
 
     Args:
-        name: timm's name of the model.
+        name: timm's name of the model, or that of one of your own in `BACKBONES`.
         pretrained: True for timm's own weights from its hub, `"bundled"` for those of the extra `pretrained`, the
-            path of a safetensors file, or False for random ones.
+            path of a safetensors file, or False for random ones, or for those that your own model was made with.
         image_size: of the input, (height, width) or the side of a square; None takes the model's own. Where positions
             are learned, those of pretrained weights are interpolated.
         seed: of random weights.
@@ -214,6 +214,13 @@ def create_backbone(
 def _bare_model(name: str, pretrained: bool, size: tuple[int, int] | None) -> Any:
     import timm
 
+    if name in own.BACKBONES:
+        if pretrained:
+            raise TagfillError(
+                f"timm's hub has no weights for {name}, which is your own; give the path of a safetensors file, or "
+                "False for those that it was made with."
+            )
+        return own.Own(name)
     if name in cvt.NAMES:
         if pretrained:
             published = name.removesuffix(cvt.IN_QUERY2LABEL).replace("_", "-")
@@ -223,7 +230,7 @@ def _bare_model(name: str, pretrained: bool, size: tuple[int, int] | None) -> An
             )
         return cvt.Cvt(name)
     if not timm.is_model(name):
-        near = difflib.get_close_matches(name, [*timm.list_models(), *cvt.NAMES], n=6)
+        near = difflib.get_close_matches(name, [*timm.list_models(), *cvt.NAMES, *own.BACKBONES], n=6)
         raise unknown_name("backbone", name, near or ["tf_efficientnet_lite0", "resnet50"])
     config = timm.get_pretrained_cfg(name)
     fixed: dict[str, Any] = (

@@ -33,7 +33,8 @@ def weights(model: nn.Module, backbone: str) -> dict[str, Tensor]:
     """
     if backbone != BACKBONE:
         raise TagfillError(
-            f"Bundled weights exist for {BACKBONE} only, not for {backbone}; give a safetensors file instead."
+            f"Bundled weights exist for {BACKBONE} only, not for {backbone}; give a safetensors file, or train from "
+            "random weights."
         )
     stored = cache_folder() / "weights" / f"{BACKBONE}-{_SHA256[:12]}.safetensors"
     state = _read_stored(stored)

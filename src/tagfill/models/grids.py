@@ -2,7 +2,7 @@
 
 timm's models end in one of three forms, and each model says itself in which:
 
-    NCHW    B×D×H×W, most convolutional networks
+    NCHW    B×D×H×W, most convolutional networks, and what users register as their own
     NHWC    B×H×W×D, Swin and others that state `output_fmt`
     tokens  B×(P + H·W)×D: `num_prefix_tokens` P of class, distillation and registers, then the patches, row by row,
             of the `grid_size` H×W of the patch embedding
@@ -71,7 +71,7 @@ def _of_maps(name: str, model: Any, shape: tuple[int, ...]) -> Layout:
     order = str(getattr(model, "output_fmt", "NCHW")).rpartition(".")[2]
     if order == "NHWC":
         return Layout(order, shape[3], (shape[1], shape[2]))
-    if order == "NCHW" and shape[1] == model.num_features:
+    if order == "NCHW" and shape[1] == getattr(model, "num_features", shape[1]):
         return Layout(order, shape[1], (shape[2], shape[3]))
     raise _without_grid(name, f"gives features of shape {shape} and does not say which of them is the channel")
 

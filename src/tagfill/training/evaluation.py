@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -127,7 +128,7 @@ def evaluate(
     dataset: Dataset,
     *,
     split: str = "test",
-    features: str | Path | None = None,
+    features: str | os.PathLike[str] | None = None,
     workers: int = 0,
     localise: str | None = None,
     boost: float | None = None,
@@ -145,7 +146,7 @@ def evaluate(
         run: a run or its folder, or a model folder.
         dataset: with the classes that the model was trained on.
         split: to score.
-        features: a cache of the dataset's features to use instead of its images.
+        features: a cache of the dataset's features, or its folder, to use instead of its images.
         workers: processes that decode images.
         localise: also score class maps (mAP-loc): scaled by `minmax`, by `sigmoid`, or `coupled` with attention.
         boost: α of BoostLU in place of what the model was trained with; 1 is none.

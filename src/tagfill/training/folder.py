@@ -41,6 +41,10 @@ class Run:
 
     folder: Path
 
+    def __fspath__(self) -> str:
+        """Its folder: a run goes wherever the path of one does."""
+        return str(self.folder)
+
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Run:
         """Open an existing run folder."""

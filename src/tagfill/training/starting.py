@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 from tagfill.annotations import Dataset
 from tagfill.errors import RunError, unknown_name
-from tagfill.loading import FeatureCache
 from tagfill.models import HEADS
 from tagfill.progress import SILENT, Progress
 from tagfill.training.devices import Devices
@@ -26,10 +26,11 @@ def train(
     method: str = "an",
     backbone: str = "tf_efficientnet_lite0",
     head: str = "cam",
-    features: FeatureCache | str | Path | None = None,
+    features: str | os.PathLike[str] | None = None,
     epochs: int = 10,
     lr: float = 1e-3,
     out: str | Path | None = None,
+    force: bool = False,
     progress: Progress = SILENT,
     **settings: Any,
 ) -> Run:
@@ -38,12 +39,13 @@ def train(
     Args:
         dataset: the data, or its folder; one that was never saved is saved inside the run folder.
         method: how to learn from labels with gaps; several that add up are joined by `+`.
-        backbone: timm's name of the backbone.
+        backbone: timm's name of the backbone, or that of one of your own in `tagfill.models.BACKBONES`.
         head: what turns features into logits.
-        features: a feature cache to train on instead of images.
+        features: a feature cache, or its folder, to train on instead of images.
         epochs: of the only stage, unless `stages` is given.
         lr: learning rate of the only stage, unless `stages` is given.
         out: the run folder; by default a name below `runs/` that tells what the run is.
+        force: begin anew in a folder that is not empty, such as that of the same script an hour ago.
         progress: told about epochs and steps.
         **settings: any other field of a recipe (`seed`, `batch_size`, `options`, `stages`, …), or an option of the head
             (`boost`).
@@ -55,8 +57,6 @@ def train(
         >>> run = tagfill.train(part, method="en+scl", features=cache, epochs=10)  # doctest: +SKIP
     """
     data = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
-    if isinstance(features, FeatureCache):
-        features = features.folder
     if "stages" not in settings:
         given = "images" if features is None else "cache"
         settings["stages"] = [{"name": "main", "input": given, "epochs": epochs, "optimizer": {"lr": lr}}]
@@ -73,7 +73,7 @@ def train(
         },
         "the settings",
     )
-    return start(data, recipe, out=out, progress=progress)
+    return start(data, recipe, out=out, force=force, progress=progress)
 
 
 def _options_of(head: str) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,7 @@ class Trained:
         run: Run | str | Path,
         dataset: Dataset,
         *,
-        features: str | Path | None = None,
+        features: str | os.PathLike[str] | None = None,
         workers: int = 0,
         maps: bool = False,
         boost: float | None = None,
@@ -44,7 +45,7 @@ class Trained:
         Args:
             run: a run or its folder, or a model folder.
             dataset: with the classes that the model was trained on.
-            features: a cache of the dataset's features to use instead of its images.
+            features: a cache of the dataset's features, or its folder, to use instead of its images.
             workers: processes that decode images.
             maps: class maps will be asked for.
             boost: α of BoostLU in place of what the model was trained with; 1 is none.

@@ -9,6 +9,7 @@ A study that was stopped goes on where it stopped; more budgets, kinds or seeds 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ def budget(
     out: str | Path,
     method: str = "patchml",
     epochs: int = 20,
-    features: str | Path | None = None,
+    features: str | os.PathLike[str] | None = None,
     localise: str = "minmax",
     fixed: grid.Choice = (),
     split: str = "test",
@@ -55,7 +56,7 @@ def budget(
         out: folder of the datasets, the runs and the results.
         method: that trains, the same for all kinds; image labels have no marks to learn from.
         epochs: of each run.
-        features: a feature cache to train on instead of images.
+        features: a feature cache, or its folder, to train on instead of images.
         localise: how class maps are scaled for mAP-loc, see `tagfill.evaluate`.
         fixed: settings of all runs by their paths, as in `(("optimizer.lr", 1e-4),)`.
         split: that gives the scores.
