@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 JOBS ?= 2
+CASES ?= 10000
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
@@ -10,7 +11,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all format lint types bench bench-voc numbers docs
+.PHONY: help venv demo test test-all fuzz format lint types bench bench-voc numbers docs
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -37,6 +38,9 @@ test: venv ## run the tests, without those of long matrices
 
 test-all: venv ## run every test
 	$(PYTEST)
+
+fuzz: venv ## run CASES damaged files (10,000) through the reader of each format
+	FUZZ_CASES=$(CASES) $(PYTEST) tests/fuzz
 
 format: venv ## format the code, and mend what can be mended
 	$(BIN)/ruff check --fix-only --quiet .

@@ -247,10 +247,10 @@ def test_an_annotation_without_a_key_is_named(tmp_path, key):
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"width": -5}, "image 9 has a width of -5; it must be at least one pixel."),
-        ({"id": None}, "images[0] has no id."),
-        ({"file_name": 9}, "images[0] has a file name that is not text."),
-        ({"file_name": "../../9.jpg"}, "'../../9.jpg' is not the path of an image below the image root."),
+        ({"width": -5}, "image 9 has a width of -5; it must be a whole number of pixels, at least one."),
+        ({"id": None}, "images[0] has no id but null."),
+        ({"file_name": 9}, "images[0] has a file_name of 9, which is not text."),
+        ({"file_name": "../../9.jpg"}, '"../../9.jpg" is not the path of an image below the image root.'),
     ],
     ids=["size", "id", "number", "path"],
 )

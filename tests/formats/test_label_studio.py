@@ -144,9 +144,10 @@ def test_image_is_known_by_its_path(tmp_path, address, expected):
         ('[{"image": "a.jpg", "tag": "cat"}]', "task 0 has no 'data'; export the project as JSON, not as JSON-MIN"),
         ('[{"id": 7, "data": {"photo": "a.jpg"}}]', "task 7 has no 'image' but photo in its data"),
         ('[{"data": {"image": "../a.jpg"}}]', "not a path below the image root"),
-        ('[{"data": {"image": "a.jpg"}}', "is not valid JSON after task 1"),
+        ('[{"data": {"image": "a.jpg"}}', "ends in the middle of its JSON"),
+        ('[{"data": {"image": "a.jpg"}} 1]', "is not valid JSON after task 1"),
         ("{}", "holds no list of tasks"),
-        ('[{"data": {"image": "a"}, "annotations": [{"created_at": "soon"}]}]', "created_at 'soon' is no time"),
+        ('[{"data": {"image": "a"}, "annotations": [{"created_at": "soon"}]}]', 'created_at "soon" is no time'),
         (
             '[{"data": {"image": "a"}, "annotations": [{"result": [{"type": "choices", "value": {}}]}]}]',
             "has a result that cannot be read",

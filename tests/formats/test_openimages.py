@@ -114,7 +114,7 @@ def test_a_path_is_not_an_id(tmp_path):
         tmp_path / "train-annotations-human-imagelabels-boxable.csv", layout.LABELS, f"../secret,human,{layout.CAT},1"
     )
 
-    assert message(tmp_path) == "'../secret' is not the id of an image of Open Images: it is a path."
+    assert message(tmp_path) == "'../secret' is not the id of an image of Open Images; mend the file."
 
 
 def test_a_box_that_ends_before_it_begins_is_named(tmp_path):
@@ -125,13 +125,20 @@ def test_a_box_that_ends_before_it_begins_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", ["ImageID,Source,LabelName\na,b,c", "ImageID,Source,LabelName,Confidence\na,b,c,d", "", "a,b\n1"]
+    ("content", "problem"),
+    [
+        ("ImageID,Source,LabelName\na,b,c", "cannot be read: "),
+        ("ImageID,Source,LabelName,Confidence\na,b,c,d", "cannot be read: "),
+        ("", "is empty"),
+        ("a,b\n1", "cannot be read: "),
+        ("ImageID,Source,LabelName,Confidence,Confidence\na,b,c,0,1", "has two columns 'Confidence'"),
+    ],
 )
-def test_a_bad_table_is_named(tmp_path, content):
+def test_a_bad_table_is_named(tmp_path, content, problem):
     layout.v5(tmp_path)
     layout.text(tmp_path / "train-annotations-human-imagelabels-boxable.csv", content)
 
-    assert message(tmp_path).startswith("FOLDER/train-annotations-human-imagelabels-boxable.csv cannot be read: ")
+    assert message(tmp_path).startswith(f"FOLDER/train-annotations-human-imagelabels-boxable.csv {problem}")
 
 
 @pytest.mark.parametrize(("content", "problem"), [("{", "is not valid JSON"), ("[1]", "has a node that is not")])
@@ -184,7 +191,7 @@ def test_descriptions_in_another_encoding_are_refused(tmp_path):
     layout.v5(tmp_path)
     (tmp_path / "class-descriptions-boxable.csv").write_bytes(b"/m/01,Caf\xe9\n")
 
-    assert "class-descriptions-boxable.csv is not a CSV file in UTF-8" in message(tmp_path)
+    assert "class-descriptions-boxable.csv, line 1: found bytes that are not UTF-8" in message(tmp_path)
 
 
 def test_all_splits_are_checked_before_the_first_file_is_written(tmp_path):

@@ -66,7 +66,7 @@ def test_named_codings(tmp_path, coding, expected):
         ("image,cat\n1.jpg,1\n", {"coding": "odd"}, "There is no coding 'odd'"),
         ("image,cat\n1.jpg,1\n", {"coding": "true", "absent_means": "absent"}, "leave absent_means out"),
         ("image,cat\n1.jpg,1\n", {"ignore": ["dog"]}, "no column 'dog'"),
-        ("image,cat,cat\n1.jpg,1,\n", {}, "class 'cat' is listed twice"),
+        ("image,cat,cat\n1.jpg,1,\n", {}, "has two columns 'cat'"),
         ("image,split\n1.jpg,val\n", {}, "no column for a class"),
     ],
 )

@@ -6,12 +6,15 @@ import json
 import shutil
 import tarfile
 from pathlib import Path, PurePosixPath
+from typing import Self
 
 from tagfill.errors import DatasetError
 from tagfill.files import write_json
 from tagfill.progress import SILENT, Progress
 
 _RECEIPT = ".unpacked.json"  # written last: a folder without it was interrupted
+_HeaderError, _ReadError = tarfile.HeaderError, tarfile.ReadError
+_EndError: type[Exception] = tarfile.EOFHeaderError  # type: ignore[attr-defined]  # zeros, as at the end of an archive
 
 
 def is_archive(path: Path) -> bool:
@@ -43,7 +46,10 @@ def unpack(archive: Path, folder: Path, progress: Progress = SILENT) -> Path:
         raise DatasetError(f"{folder} is not an empty folder; unpack {archive.name} into another one.")
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with tarfile.open(archive) as content, progress.bar(f"Unpacking {archive.name}", status.st_size, "B") as bar:
+        with (
+            tarfile.open(archive, tarinfo=_Member) as content,
+            progress.bar(f"Unpacking {archive.name}", status.st_size, "B") as bar,
+        ):
             for member in content:
                 _unpack_one(content, member, folder, archive)
                 bar.advance(member.size)
@@ -55,6 +61,19 @@ def unpack(archive: Path, folder: Path, progress: Progress = SILENT) -> Path:
         raise
     write_json(folder / _RECEIPT, receipt)
     return folder
+
+
+class _Member(tarfile.TarInfo):
+    """A file of an archive; where its description is damaged or missing, that is an error and not the archive's end."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile: tarfile.TarFile) -> Self:
+        try:
+            return super().fromtarfile(tarfile)
+        except _EndError:
+            raise
+        except _HeaderError as error:
+            raise _ReadError(f"it is cut off or damaged ({error})") from None
 
 
 def _unpack_one(content: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, archive: Path) -> None:

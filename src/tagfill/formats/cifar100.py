@@ -136,9 +136,12 @@ def _read_pickle(path: Path) -> _Part:
 
 def _numbers(path: Path, content: dict[Any, Any], key: str, count: int) -> NDArray[np.int64]:
     numbers = content.get(key.encode())
-    if not isinstance(numbers, list) or len(numbers) != count or not all(isinstance(entry, int) for entry in numbers):
+    if not isinstance(numbers, list) or len(numbers) != count or not all(type(entry) is int for entry in numbers):
         raise DatasetError(f"{path} has no list '{key}' of {count:,} numbers; it is not of CIFAR-100.")
-    return np.array(numbers, dtype=np.int64)
+    try:
+        return np.array(numbers, dtype=np.int64)
+    except OverflowError:
+        raise DatasetError(f"{path} has a number in '{key}' that is no class; get it anew.") from None
 
 
 def _read_meta(path: Path) -> tuple[list[str], list[str]]:
@@ -148,7 +151,7 @@ def _read_meta(path: Path) -> tuple[list[str], list[str]]:
         names = content.get(key.encode())
         if not isinstance(names, list) or not all(isinstance(name, bytes) for name in names):
             raise DatasetError(f"{path} has no list '{key}'; it is not of CIFAR-100.")
-        found.append([name.decode() for name in names])
+        found.append([name.decode(errors="replace") for name in names])
     return found[0], found[1]
 
 

@@ -12,13 +12,14 @@ from tagfill.errors import DatasetError
 from tagfill.formats import masks
 from tagfill.formats.coco_tables import Categories, Pictures
 from tagfill.formats.collecting import Collector
-from tagfill.formats.json_sections import JsonFile
+from tagfill.formats.json_sections import JsonFile, shown
 from tagfill.progress import SILENT, Progress
 
 LOCATIONS = ("mask", "box", "none")
 IMAGES = ("annotated", "all")
 CROWD = {"iscrowd": "crowd"}
 _ROUNDING = 1e-6  # boxes may leave the image by this much before they are cut
+_FAR = 1e9  # pixels, more than any image has
 
 
 class Shown:
@@ -73,12 +74,12 @@ def collect(
     Returns:
         What the images show.
     """
-    shown = Shown(pictures, categories)
+    shows = Shown(pictures, categories)
     for item in file.items("annotations", f"Annotations of {file.path.name}", progress):
-        add_one(file, item, collector, pictures, categories, shown, locations, flags)
+        add_one(file, item, collector, pictures, categories, shows, locations, flags)
     if locations == "none":
-        shown.add_rows(collector)
-    return shown
+        shows.add_rows(collector)
+    return shows
 
 
 def add_one(
@@ -87,38 +88,38 @@ def add_one(
     collector: Collector,
     pictures: Pictures,
     categories: Categories,
-    shown: Shown,
+    shows: Shown,
     locations: str,
     flags: Mapping[str, str] = CROWD,
 ) -> None:
     """Note what one annotation shows and, unless `locations` is `none`, add its row."""
     try:
-        position, code = pictures.position[item["image_id"]], categories.code[item["category_id"]]
-        shown.add(position, code)
+        position, code = _find(item, "image_id", pictures.position), _find(item, "category_id", categories.code)
+        shows.add(position, code)
         if locations != "none":
             columns = _location(item, pictures.widths[position], pictures.heights[position], locations)
-            said = [flag for key, flag in flags.items() if item.get(key)]
+            said = [flag for key, flag in flags.items() if _is_set(item, key)]
             collector.add(pictures.names[position], categories.names[code], True, flags=said or None, **columns)
-    except (KeyError, TypeError) as error:
-        raise DatasetError(f"{_where(file, item)} {_problem(item, pictures, error)}.") from None
+    except LookupError as problem:
+        raise DatasetError(f"{_where(file, item)} {problem.args[0]}.") from None
     except ValueError as problem:
         raise DatasetError(f"{_where(file, item)}: {problem}.") from None
 
 
 def add_images(
-    collector: Collector, pictures: Pictures, shown: Shown, split: str, *, images: str, exhaustive: bool
+    collector: Collector, pictures: Pictures, shows: Shown, split: str, *, images: str, exhaustive: bool
 ) -> None:
     """Add the images of a file in their order, and what they do not show.
 
     Args:
         collector: gets them.
         pictures: of the file.
-        shown: by its annotations.
+        shows: what annotations show of them.
         split: that they belong to.
         images: `annotated` leaves out those without any annotation, `all` does not.
         exhaustive: whether a class without an annotation is verified absent.
     """
-    for position, labels in shown.per_image():
+    for position, labels in shows.per_image():
         if labels or images == "all":
             collector.add_image(pictures.names[position], split, pictures.widths[position], pictures.heights[position])
             if exhaustive:
@@ -129,7 +130,7 @@ def relative(box: Any, width: int | None, height: int | None) -> dict[str, float
     """Left, top, width and height in pixels as the centre and size of a row, cut where they leave the image."""
     if width is None or height is None:
         raise ValueError("its image has no width and height, which its location is relative to")
-    if not (isinstance(box, list) and len(box) == 4 and all(isinstance(side, int | float) for side in box)):
+    if not (isinstance(box, list) and len(box) == 4 and all(map(_is_length, box))):
         raise ValueError("its bbox is not a list of left, top, width and height")
     left, top, across, down = box
     if across < 0 or down < 0:
@@ -160,17 +161,28 @@ def _location(item: dict[str, Any], width: int | None, height: int | None, locat
     return {} if box is None else {"kind": "box", **relative(box, width, height)}
 
 
+def _find(item: dict[str, Any], key: str, known: Mapping[Any, int]) -> int:
+    """The position of what an annotation refers to; a LookupError says what is wrong, as half a sentence."""
+    if key not in item:
+        raise LookupError(f"has no {key}")
+    identity = item[key]
+    if isinstance(identity, int | float | str) and not isinstance(identity, bool) and identity in known:
+        return known[identity]
+    what = "belongs to image {}, which is not among the images"
+    if key == "category_id":
+        what = "is of category {}, which is not among the categories"
+    raise LookupError(what.format(shown(identity)))
+
+
+def _is_set(item: dict[str, Any], key: str) -> bool:
+    if item.get(key) not in (None, 0, 1):
+        raise ValueError(f"its {key} is {shown(item[key])}, which is neither 0 nor 1")
+    return bool(item.get(key))
+
+
+def _is_length(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and -_FAR < value < _FAR
+
+
 def _where(file: JsonFile, item: dict[str, Any]) -> str:
-    return f"{file.path}, annotation {item.get('id', 'without an id')}"
-
-
-def _problem(item: dict[str, Any], pictures: Pictures, error: Exception) -> str:
-    for key in ("image_id", "category_id"):
-        if key not in item:
-            return f"has no {key}"
-    image, category = item["image_id"], item["category_id"]
-    if isinstance(error, KeyError) and error.args[0] == image and image not in pictures.position:
-        return f"belongs to image {image}, which is not among the images"
-    if isinstance(error, KeyError) and error.args[0] == category:
-        return f"is of category {category}, which is not among the categories"
-    return f"cannot be read ({error})"
+    return f"{file.path}, annotation {shown(item['id']) if 'id' in item else 'without an id'}"

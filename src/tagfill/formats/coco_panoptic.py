@@ -147,7 +147,8 @@ def _collect(
     for item in file.items("annotations", f"Segments of {file.path.name}", progress):
         segments = item.get("segments_info")
         if not isinstance(segments, list) or not all(isinstance(segment, dict) for segment in segments):
-            raise DatasetError(f"{file.path}: the annotation of image {item.get('image_id')} has no segments_info.")
+            image = json_sections.shown(item.get("image_id"))
+            raise DatasetError(f"{file.path}: the annotation of image {image} has no segments_info.")
         for segment in segments:
             coco_instances.add_one(
                 file, {**segment, "image_id": item.get("image_id")}, collector, pictures, categories, shown, locations

@@ -9,8 +9,10 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from tagfill.errors import DatasetError
-from tagfill.formats.json_sections import JsonFile
+from tagfill.formats.json_sections import JsonFile, shown
 from tagfill.progress import SILENT, Progress
+
+_LONGEST_SIDE = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ def read_categories(file: JsonFile) -> Categories:
         where = f"{file.path}, categories[{number}]"
         ids.append(_required(item, "id", where))
         names.append(str(_required(item, "name", where)))
-        parents.append(item.get("supercategory"))
+        parents.append(None if item.get("supercategory") is None else text_of(item, "supercategory", where))
     if not ids:
         raise DatasetError(f"{file.path} lists no categories.")
     _refuse_repeats(ids, f"{file.path}: category id")
@@ -77,7 +79,7 @@ def agreed_categories(files: Sequence[JsonFile]) -> Categories:
 
 def read_pictures(
     file: JsonFile,
-    name_of: Callable[[dict[str, Any]], str],
+    name_of: Callable[[dict[str, Any], str], str],
     progress: Progress = SILENT,
     *,
     visit: Callable[[Any, dict[str, Any]], None] | None = None,
@@ -86,7 +88,7 @@ def read_pictures(
 
     Args:
         file: to read from.
-        name_of: an image's path below the image root.
+        name_of: an image's path below the image root, from what the file says and the place where it does.
         progress: told about the bytes.
         visit: called with the id of each image and what else the file says about it.
     """
@@ -95,12 +97,10 @@ def read_pictures(
         where = f"{file.path}, images[{number}]"
         identity = _required(item, "id", where)
         try:
-            name = _below_root(name_of(item), where)
+            name = _below_root(name_of(item, where), where)
         except KeyError as missing:
             raise DatasetError(f"{where} has no {missing}.") from None
-        except TypeError:
-            raise DatasetError(f"{where} has a file name that is not text.") from None
-        width, height = (_side(item, key, f"{file.path}, image {identity}") for key in ("width", "height"))
+        width, height = (_side(item, key, f"{file.path}, image {shown(identity)}") for key in ("width", "height"))
         found.append((identity, name, width, height))
         if visit:
             visit(identity, item)
@@ -112,14 +112,22 @@ def read_pictures(
     return Pictures(names, widths, heights, {identity: position for position, identity in enumerate(ids)})
 
 
-def in_folder(folder: str) -> Callable[[dict[str, Any]], str]:
+def in_folder(folder: str) -> Callable[[dict[str, Any], str], str]:
     """How to find an image's path below the root: its file name, in this folder unless it names one itself."""
 
-    def name_of(item: dict[str, Any]) -> str:
-        name: str = item["file_name"]
+    def name_of(item: dict[str, Any], where: str) -> str:
+        name = text_of(item, "file_name", where)
         return f"{folder}/{name}" if folder and "/" not in name else name
 
     return name_of
+
+
+def text_of(item: dict[str, Any], key: str, where: str) -> str:
+    """A value that has to be text; it is a KeyError if there is none."""
+    text = item[key]
+    if not isinstance(text, str):
+        raise DatasetError(f"{where} has a {key} of {shown(text)}, which is not text.")
+    return text
 
 
 def distinct(names: Sequence[str], ids: Sequence[Any]) -> tuple[str, ...]:
@@ -135,28 +143,30 @@ def distinct(names: Sequence[str], ids: Sequence[Any]) -> tuple[str, ...]:
 
 
 def _below_root(name: str, where: str) -> str:
-    path = PurePosixPath(name)  # a number is a TypeError
+    path = PurePosixPath(name)
     if not path.parts or path.is_absolute() or ".." in path.parts:
-        raise DatasetError(f"{where}: '{name}' is not the path of an image below the image root.")
+        raise DatasetError(f"{where}: {shown(name)} is not the path of an image below the image root.")
     return path.as_posix()
 
 
 def _required(item: dict[str, Any], key: str, where: str) -> Any:
-    if not isinstance(item.get(key), int | str):
-        raise DatasetError(f"{where} has no {key}.")
-    return item[key]
+    value = item.get(key)
+    if not isinstance(value, int | str) or isinstance(value, bool):
+        found = f" but {shown(value)}" if key in item else ""
+        raise DatasetError(f"{where} has no {key}{found}.")
+    return value
 
 
 def _side(item: dict[str, Any], key: str, where: str) -> int | None:
     side = item.get(key)
     if side is None:
         return None
-    if not isinstance(side, int | float) or side < 1:
-        raise DatasetError(f"{where} has a {key} of {side}; it must be at least one pixel.")
+    if not isinstance(side, int | float) or isinstance(side, bool) or not 1 <= side <= _LONGEST_SIDE or side % 1:
+        raise DatasetError(f"{where} has a {key} of {shown(side)}; it must be a whole number of pixels, at least one.")
     return int(side)
 
 
 def _refuse_repeats(ids: Sequence[Any], what: str) -> None:
     if len(set(ids)) < len(ids):
         repeated = next(identity for identity, count in Counter(ids).items() if count > 1)
-        raise DatasetError(f"{what} {repeated} occurs twice; ids must be distinct.")
+        raise DatasetError(f"{what} {shown(repeated)} occurs twice; ids must be distinct.")

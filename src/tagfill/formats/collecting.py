@@ -34,6 +34,9 @@ class Collector:
 
     def __init__(self, name: str, root: Path | str, classes: Collection[str], source: str) -> None:
         self.classes = tuple(classes)
+        for label in self.classes:
+            if not _is_text(label):
+                raise DatasetError(f"{name}: a class is called {label!a:.60}; it needs a name that is text.")
         self._codes = {label: code for code, label in enumerate(self.classes)}
         if len(self._codes) < len(self.classes):
             repeated = next(label for label in self.classes if self.classes.count(label) > 1)
@@ -56,7 +59,7 @@ class Collector:
     def add_images(self, columns: Mapping[str, Any]) -> None:
         """Many images at once, as columns of the table of images."""
         self._flush_images()
-        self._image_tables.append(table(columns, IMAGES_SCHEMA))
+        self._image_tables.append(self._table(columns, IMAGES_SCHEMA))
 
     def add(self, image: str, label: str, present: bool | None, **columns: Any) -> None:
         """One annotation row; `columns` are any others of the schema."""
@@ -70,7 +73,7 @@ class Collector:
             given = dict(columns)
             if given.get("source") is None:
                 given["source"] = _repeat(self._source, len(given["image"]))
-            self._spool.add(table(given))
+            self._spool.add(self._table(given, SCHEMA))
 
     def add_absent(self, image: str, present: Collection[str]) -> None:
         """A row of verified absence for every class that is not among `present`: for exhaustively labelled images."""
@@ -98,8 +101,25 @@ class Collector:
 
     def _flush_images(self) -> None:
         if self._images["image"]:
-            self._image_tables.append(table(self._images, IMAGES_SCHEMA))
+            self._image_tables.append(self._table(self._images, IMAGES_SCHEMA))
             self._images = _new_images()
+
+    def _table(self, columns: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
+        try:
+            return table(columns, schema)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError):
+            raise self._unfit(columns, schema) from None
+
+    def _unfit(self, columns: Mapping[str, Any], schema: pa.Schema) -> DatasetError:
+        """The error for a value that has no place in its column."""
+        for name, values in columns.items():
+            for row, value in enumerate(values):
+                try:
+                    pa.array([value], schema.field(name).type)
+                except (pa.ArrowException, OverflowError, TypeError, ValueError):
+                    image = f"{columns['image'][row]!a:.200}"
+                    return DatasetError(f"{self._name}: image {image} has a {name} of {value!a:.60}; mend it.")
+        return DatasetError(f"{self._name}: its columns are not of the same length.")
 
     def _flush(self) -> None:
         rows, self._rows = self._rows, []
@@ -126,6 +146,14 @@ class Collector:
                 "present": pa.array(np.zeros(len(image), dtype=bool)),
             }
         )
+
+
+def _is_text(name: object) -> bool:
+    """Whether a name is text that is not empty and that UTF-8 can say."""
+    try:
+        return isinstance(name, str) and bool(name.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _new_images() -> dict[str, list[Any]]:

@@ -20,7 +20,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tagfill.annotations import NEGATIVE, POSITIVE, UNKNOWN, Dataset
+from tagfill.annotations import NEGATIVE, POSITIVE, UNKNOWN, Dataset, tables
 from tagfill.annotations.image_root import image_root
 from tagfill.errors import DatasetError
 from tagfill.files import replacing
@@ -81,7 +81,7 @@ def read(
             raise text_files.bad_line(path, number, f"value '{value}' without a label", "name the label")
     names = tuple(sorted(labels) if classes is None else classes)
     if unlisted := [label for label in labels if label not in set(names)]:
-        found = f"label '{unlisted[0]}', which is not among the classes given"
+        found = f"label '{unlisted[0][:60]}', which is not among the classes given"
         raise text_files.bad_line(path, labels[unlisted[0]], found, "add it to them or drop the line")
     if absent_means is not None or not table.has_value:
         absent_means = unsaid.reading(absent_means, path, images=len(splits), classes=len(names), present=listed)
@@ -134,6 +134,7 @@ class _Table:
         self.path, self.delimiter = text_files.needed(path, "a table"), delimiter
         self.is_parquet = path.suffix.lower() in (".parquet", ".pq")
         header = self._header()
+        text_files.require_distinct(path, [name for name in header if name in columns])
         for column in columns[:2]:
             if column not in header:
                 raise DatasetError(
@@ -156,9 +157,12 @@ class _Table:
             return [name.strip() for name in next(text_files.cells(self.path, self.delimiter))[1]]
         try:
             names: list[str] = pq.read_schema(self.path).names
-        except (pa.ArrowException, OSError) as error:
-            raise DatasetError(f"{self.path} cannot be read as Parquet: {str(error).splitlines()[0]}.") from None
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise self._damaged(error) from None
         return names
+
+    def _damaged(self, error: Exception) -> DatasetError:
+        return DatasetError(f"{self.path} cannot be read as Parquet: {tables.first_line(error)[:200]}.")
 
     def _text(self, progress: Progress) -> Iterator[tuple[int, list[str]]]:
         rows = text_files.cells(self.path, self.delimiter, progress)
@@ -167,23 +171,26 @@ class _Table:
 
     def _parquet(self, progress: Progress) -> Iterator[tuple[int, list[str]]]:
         number = 0
-        with (
-            pq.ParquetFile(self.path) as file,
-            progress.bar(f"Reading {self.path.name}", file.metadata.num_rows, "rows") as bar,
-        ):
-            for batch in file.iter_batches():
-                columns = [["" if cell is None else str(cell) for cell in column.to_pylist()] for column in batch]
-                for row in zip(*columns, strict=True):
-                    yield number, list(row)
-                    number += 1
-                bar.advance(batch.num_rows)
+        try:
+            with (
+                pq.ParquetFile(self.path) as file,
+                progress.bar(f"Reading {self.path.name}", file.metadata.num_rows, "rows") as bar,
+            ):
+                for batch in file.iter_batches():
+                    columns = [["" if cell is None else str(cell) for cell in column.to_pylist()] for column in batch]
+                    for row in zip(*columns, strict=True):
+                        yield number, list(row)
+                        number += 1
+                    bar.advance(batch.num_rows)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise self._damaged(error) from None
 
 
 def _check_image(path: Path, number: int, image: str, split: str, splits: dict[str, str]) -> None:
     if image not in splits:
         image_files.check_name(image, f"{path}, line {number}")
     if splits.setdefault(image, split) != split:
-        found = f"image '{image}' in split '{split}', but it was in '{splits[image]}' before"
+        found = f"image '{image[:200]}' in split '{split[:60]}', but it was in '{splits[image][:60]}' before"
         raise text_files.bad_line(path, number, found, "an image belongs to one split")
 
 
@@ -195,7 +202,7 @@ def _state(path: Path, number: int, value: str | None) -> bool | None:
         return STATES[value.strip().lower()]
     except KeyError:
         remedy = "1 or true is present, 0 or false absent, blank cannot tell"
-        raise text_files.bad_line(path, number, f"value '{value}'", remedy) from None
+        raise text_files.bad_line(path, number, f"value '{value[:40]}'", remedy) from None
 
 
 def _decided(dataset: Dataset, bar: Bar) -> Iterator[tuple[str, str, str, str]]:

@@ -105,6 +105,12 @@ def _add_labels(
         if len(rows) == _ROWS_AT_ONCE:
             _flush(collector, rows)
     _flush(collector, rows)
+    if not seen.all():
+        image, attribute = np.argwhere(~seen)[0].tolist()
+        raise DatasetError(
+            f"{path} says nothing about attribute {list(attributes)[attribute]} of image {list(images)[image]}, but "
+            "has a line for each in the release; it may be an incomplete download."
+        )
 
 
 def _flush(collector: Collector, rows: list[tuple[str, str, bool]]) -> None:
@@ -144,7 +150,7 @@ def _table(path: Path, what: str) -> dict[int, str]:
     """Numbers and texts of a file with a number and a text a line."""
     texts: dict[int, str] = {}
     for number, line in text_files.lines(path):
-        key, _, text = line.partition(" ")
+        key, text = [*line.split(maxsplit=1), ""][:2]
         identity = text_files.whole_number(key, path, number, "a number")
         if not text or identity in texts:
             found = f"number {identity} again" if text else f"'{line[:60]}'"

@@ -18,6 +18,7 @@ counts them.
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -120,7 +121,11 @@ def _state(shape: Shape, image: Image, path: Path) -> bool | None:
 
 def _columns(shape: Shape, image: Image, polygons: str, path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a shape: one, or one for each of its points."""
-    flags = ["occluded"] if shape.attributes.get("occluded") == "1" else []
+    occluded = shape.attributes.get("occluded", "0")
+    if occluded not in ("0", "1"):
+        where = f"{path}, image {image.name}"
+        raise DatasetError(f"{where}: a {shape.kind} has occluded='{occluded[:40]}'; 0 or 1 is expected.")
+    flags = ["occluded"] if occluded == "1" else []
     flags += [name for name, value in shape.more.items() if value == "true" and name != PRESENT]
     row: dict[str, Any] = {
         "label": shape.attributes["label"],
@@ -135,7 +140,8 @@ def _columns(shape: Shape, image: Image, polygons: str, path: Path) -> Iterator[
         for place in _places(shape, image, polygons):
             yield {**row, **place}
     except (KeyError, ValueError) as error:
-        raise DatasetError(f"{where} cannot be read ({type(error).__name__}: {error}); mend it.") from None
+        problem = f"{type(error).__name__}: {error}"[:200]
+        raise DatasetError(f"{where} cannot be read ({problem}); mend it.") from None
 
 
 def _places(shape: Shape, image: Image, polygons: str) -> Iterator[dict[str, Any]]:
@@ -143,7 +149,7 @@ def _places(shape: Shape, image: Image, polygons: str) -> Iterator[dict[str, Any
     if shape.kind == "tag":
         yield {}
     elif shape.kind == "box":
-        left, top, right, bottom = (float(given[side]) for side in ("xtl", "ytl", "xbr", "ybr"))
+        left, top, right, bottom = (_number(given[side]) for side in ("xtl", "ytl", "xbr", "ybr"))
         yield _box(left, top, right, bottom, image)
     elif shape.kind == "points":
         for x, y in _corners(given["points"]):
@@ -173,13 +179,21 @@ def _box(left: float, top: float, right: float, bottom: float, image: Image) -> 
 
 def _corners(text: str) -> list[tuple[float, float]]:
     pairs = [pair.split(",") for pair in text.split(";")]
-    return [(float(x), float(y)) for x, y in pairs]
+    return [(_number(x), _number(y)) for x, y in pairs]
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"'{text[:40]}' is no length")
+    return number
 
 
 def _pixels(
     text: str, left: int, top: int, width: int, height: int, image: Image
 ) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """The raster of a mask: run lengths along the rows of its own rectangle, the first of background."""
+    masks.require_raster(image.height, image.width)
     runs = [int(run) for run in text.split(",")]
     inside = left >= 0 and top >= 0 and left + width <= image.width and top + height <= image.height
     if not inside or min(runs) < 0 or sum(runs) != width * height:

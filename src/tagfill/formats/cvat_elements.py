@@ -13,6 +13,7 @@ from tagfill.formats import image_files, text_files
 from tagfill.progress import Progress
 
 _CHUNK = 1 << 18
+_LONGEST_SIDE = 2**31 - 1
 _SHAPES = ("tag", "box", "points", "polygon", "mask")
 _LEFT_OUT = ("polyline", "cuboid", "ellipse", "skeleton")
 
@@ -72,7 +73,7 @@ class Target:
 
     def end(self, tag: str) -> None:
         """An element ends."""
-        text = "".join(self._text)
+        text = "".join(self._text).strip()
         self._open.pop()
         if tag == "image" and self._image is not None:
             self.images.append(self._image)
@@ -104,7 +105,7 @@ class Target:
             width, height = int(attributes["width"]), int(attributes["height"])
         except (KeyError, ValueError):
             width = height = 0
-        if width <= 0 or height <= 0:
+        if not (0 < width <= _LONGEST_SIDE and 0 < height <= _LONGEST_SIDE):
             raise DatasetError(f"{self.path}, image {name}: its width and height are not whole numbers above 0.")
         return Image(name, attributes.get("subset"), width, height)
 
@@ -122,5 +123,5 @@ def images(path: Path, progress: Progress, target: Target | None = None) -> Iter
                 target.images.clear()
                 bar.advance(len(chunk))
             parser.close()
-    except ElementTree.ParseError as error:
+    except (ElementTree.ParseError, LookupError, ValueError) as error:  # the latter two for encodings
         raise DatasetError(f"{path} is not valid XML ({error}); export it anew.") from None

@@ -60,8 +60,11 @@ def size(root: Path | str, name: str) -> tuple[int, int]:
 
 def check_name(name: str, where: str) -> None:
     """Refuse an image that is not a path below the image root; `where` is the place in a file, for the message."""
-    if not name or name.startswith("/") or ".." in PurePosixPath(name).parts:
-        raise DatasetError(f"{where}: image '{name}' is not a path below the image root; name the root with root=.")
+    if not name or name.startswith("/") or ".." in PurePosixPath(name).parts or "\0" in name:
+        on_one_line = " ".join(name[:200].split())
+        raise DatasetError(
+            f"{where}: image '{on_one_line}' is not a path below the image root; name the root with root=."
+        )
 
 
 class Carrier:

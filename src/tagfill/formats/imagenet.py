@@ -23,6 +23,7 @@ from tagfill.errors import DatasetError
 from tagfill.formats import image_files, text_files, unsaid
 from tagfill.formats.collecting import Collector
 from tagfill.formats.imagenet_writing import REAL, write
+from tagfill.formats.json_sections import shown
 from tagfill.progress import SILENT, Progress
 
 TITLE = "ImageNet: class folders, and ReaL labels"
@@ -97,7 +98,7 @@ def _real(path: Path, images: list[str], classes: int) -> dict[str, list[int]]:
     """The class numbers of each validation image."""
     try:
         lists = json.loads(text_files.needed(path, "the ReaL labels").read_text(encoding="utf-8-sig"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DatasetError(f"{path} is not valid JSON: {error}.") from None
     if not isinstance(lists, list) or len(lists) != len(images):
         found = f"a list of {len(lists):,}" if isinstance(lists, list) else type(lists).__name__
@@ -108,8 +109,7 @@ def _real(path: Path, images: list[str], classes: int) -> dict[str, list[int]]:
         numbers = entry if isinstance(entry, list) else [None]
         if not all(type(code) is int and 0 <= code < classes for code in numbers) or len(set(numbers)) < len(numbers):
             raise DatasetError(
-                f"{path}, entry {number}: found {json.dumps(entry)[:60]}; distinct numbers of the {classes} classes "
-                "are expected."
+                f"{path}, entry {number}: found {shown(entry)}; distinct numbers of the {classes} classes are expected."
             )
     order = sorted(images, key=lambda file: PurePosixPath(file).name)
     return dict(zip(order, lists, strict=True))

@@ -21,8 +21,10 @@ from tagfill.files import replacing
 from tagfill.progress import SILENT, Bar, Progress
 
 _CHUNK = 1 << 20
-_KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:\s*\Z', re.DOTALL)
-_LONGEST_KEY = 1 << 10
+_BEGINNING = 1 << 10
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_LONGEST_SHOWN = 60
+_DEEPEST = 100  # lists and objects within one another; ijson's memory grows with the square
 _ESCAPED = re.compile(rb"\\.", re.DOTALL)
 _QUOTE, _OPENING, _CLOSING = ord('"'), ord("{"), ord("}")  # brackets differ from braces in one bit only
 _BRACE_BIT = 32
@@ -50,14 +52,19 @@ class JsonFile:
         if not path.is_file():
             raise DatasetError(f"There is no file {path}.")
         with path.open("rb") as file:
-            if not file.read(_LONGEST_KEY).lstrip().startswith(b"{"):
+            if not file.read(_BEGINNING).removeprefix(_BYTE_ORDER_MARK).lstrip().startswith(b"{"):
                 raise DatasetError(f"{path} is not a JSON object with lists of images and annotations.")
-            found: dict[str, tuple[int, int]] = {}
-            for start, end in list(_containers(path)):
-                file.seek(max(0, start - _LONGEST_KEY))
-                if key := _KEY.search(file.read(min(start, _LONGEST_KEY))):
-                    found[key[1].decode(errors="replace")] = (start, end)
-        return cls(path, found)
+            places = list(_containers(path))
+            outline = _outline(file, places)
+        try:
+            pairs = json.loads(outline, object_pairs_hook=tuple)
+        except (ValueError, RecursionError) as error:
+            problem = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+            raise DatasetError(f"{path} is not valid JSON between its lists: {problem}.") from None
+        keys = [key for key, _ in pairs]
+        if repeated := next((key for key in keys if keys.count(key) > 1), None):
+            raise DatasetError(f"{path} has {shown(repeated)} twice; keep one of them.")
+        return cls(path, {key: places[value[0]] for key, value in pairs if isinstance(value, list)})
 
     def items(self, key: str, title: str = "", progress: Progress = SILENT) -> Iterator[dict[str, Any]]:
         """The objects of a list, one at a time.
@@ -81,11 +88,30 @@ class JsonFile:
             try:
                 for number, item in enumerate(ijson.items(_Part(file, end - start, bar), "item", use_float=True)):
                     if not isinstance(item, dict):
-                        raise DatasetError(f"{self.path}, {key}[{number}] is not an object but {json.dumps(item)}.")
+                        raise DatasetError(f"{self.path}, {key}[{number}] is not an object but {shown(item)}.")
                     yield item
             except (ijson.JSONError, UnicodeDecodeError) as error:
                 problem = str(error).strip().splitlines()[0].removeprefix("parse error: ")
                 raise DatasetError(f"{self.path} is not valid JSON at {key}[{number + 1}]: {problem}.") from None
+
+
+def require_whole(path: Path) -> None:
+    """Refuse a JSON file that is cut off, or nested so deeply that parsing it would take all memory."""
+    for _ in _containers(path):
+        pass
+
+
+def shown(value: Any) -> str:
+    """A value as it stands in a JSON file, short enough for a message.
+
+    >>> shown({"id": [1, None]})
+    '{"id": [1, null]}'
+    """
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (ValueError, RecursionError):  # a number of very many digits, or very many lists within lists
+        return f"a very long {type(value).__name__}"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
 class _Part:
@@ -99,6 +125,17 @@ class _Part:
         self._left -= len(content)
         self._bar.advance(len(content))
         return content
+
+
+def _outline(file: IO[bytes], places: list[tuple[int, int]]) -> bytes:
+    """The outermost object, with the number of each place in a list in place of what stands there."""
+    parts, before = [], 0
+    for number, (start, end) in enumerate(places):
+        file.seek(before)
+        parts += [file.read(start - before), b"[%d]" % number]
+        before = end
+    file.seek(before)
+    return b"".join([*parts, file.read()]).removeprefix(_BYTE_ORDER_MARK)
 
 
 def _containers(path: Path) -> Iterator[tuple[int, int]]:
@@ -124,6 +161,8 @@ def _containers(path: Path) -> Iterator[tuple[int, int]]:
                     start = offset + int(at[place])
                 else:
                     yield start, offset + int(at[place]) + 1
+            if depths.max(initial=0) > _DEEPEST:
+                raise DatasetError(f"{path} has lists within lists, more than {_DEEPEST} deep; it is not read.")
             depth = int(depths[-1]) if len(depths) else depth
             offset += size
     if depth or inside:

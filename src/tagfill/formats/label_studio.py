@@ -34,8 +34,9 @@ import ijson
 from tagfill.annotations import Dataset
 from tagfill.annotations.image_root import image_root
 from tagfill.errors import DatasetError
-from tagfill.formats import image_files, masks, text_files, unsaid
+from tagfill.formats import image_files, json_sections, masks, text_files, unsaid
 from tagfill.formats.collecting import Collector
+from tagfill.formats.json_sections import shown
 from tagfill.formats.label_studio_writing import ABSENT, CANNOT_TELL, write
 from tagfill.progress import SILENT, Progress
 
@@ -78,6 +79,9 @@ def read(
     skipped: Counter[str] = Counter()
     for task in _tasks(path, image_key, prefix, progress):
         known = sizes.get(task.image, (task.split or split, None, None))
+        if known[0] != (task.split or split):
+            found = f"image '{task.image[:200]}' in split '{task.split or split}', but it was in '{known[0]}' before"
+            raise DatasetError(f"{path}: found {found}; an image belongs to one split.")
         sizes[task.image] = known if known[1] else (known[0], task.width, task.height)
         for annotation in task.annotations:
             labels |= {label for label, _, _ in annotation.statements}
@@ -132,6 +136,7 @@ class _Task:
 def _tasks(path: Path, image_key: str, prefix: str, progress: Progress) -> Iterator[_Task]:
     """The tasks of a file, one at a time."""
     size = text_files.needed(path, "a JSON export").stat().st_size
+    json_sections.require_whole(path)
     with path.open("rb") as file, progress.bar(f"Reading {path.name}", size, "B") as bar:
         if file.read(3) != b"\xef\xbb\xbf":
             file.seek(0)
@@ -139,7 +144,7 @@ def _tasks(path: Path, image_key: str, prefix: str, progress: Progress) -> Itera
         number = -1
         try:
             for number, item in enumerate(ijson.items(file, "item", use_float=True)):
-                where = f"{path}, task {item.get('id', number) if isinstance(item, dict) else number}"
+                where = f"{path}, task {shown(item.get('id', number)) if isinstance(item, dict) else number}"
                 yield _task(item, image_key, prefix, where)
                 bar.advance(file.tell() - before)
                 before = file.tell()
@@ -156,28 +161,61 @@ def _task(item: Any, image_key: str, prefix: str, where: str) -> _Task:
         raise DatasetError(f"{where} has no 'data'; export the project as JSON, not as JSON-MIN.")
     if not isinstance(data.get(image_key), str):
         raise DatasetError(f"{where} has no '{image_key}' but {', '.join(data)} in its data; name it with image_key=.")
-    task = _Task(_image(data[image_key], prefix), data.get("split"))
+    task = _Task(_image(data[image_key], prefix, where), data.get("split"))
+    if not isinstance(task.split, str | None):
+        raise DatasetError(f"{where} has a split of {shown(task.split)}; the name of a split is expected.")
     image_files.check_name(task.image, where)
-    for given in item.get("annotations", item.get("completions")) or []:
+    annotations = "annotations" if "annotations" in item else "completions"
+    for given in _objects(item, annotations, where):
+        if given.get("was_cancelled") not in (None, False, True):
+            raise DatasetError(f"{where} has was_cancelled={shown(given['was_cancelled'])}; true or false is expected.")
         if given.get("was_cancelled"):
             continue
-        annotation = _Annotation(_who(given), _when(given.get("created_at"), where), given.get("lead_time"))
-        results = given.get("result") or []
-        regions = {result.get("id") for result in results if result.get("type") != "choices"}
+        annotation = _Annotation(_who(given), _when(given.get("created_at"), where), _seconds(given, where))
+        results = _objects(given, "result", where)
+        regions = {str(result.get("id")) for result in results if result.get("type") != "choices"}
         for result in results:
-            if isinstance(width := result.get("original_width"), int):
-                task.width, task.height = width, result.get("original_height")
             try:
+                task.width, task.height = _size(result) or (task.width, task.height)
                 _understand(result, annotation, regions)
-            except (KeyError, TypeError, ValueError) as error:
-                problem = f"{type(error).__name__}: {error}"
+            except (LookupError, TypeError, ValueError, OverflowError) as error:
+                problem = f"{type(error).__name__}: {error}"[:200]
                 raise DatasetError(f"{where} has a result that cannot be read ({problem}); export it anew.") from None
         task.annotations.append(annotation)
     return task
 
 
-def _image(address: str, prefix: str) -> str:
-    parts = urlsplit(address)
+def _objects(item: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
+    """A list of objects; none if there is no such key."""
+    found = [] if item.get(key) is None else item[key]
+    if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
+        raise DatasetError(f"{where} has a '{key}' of {shown(found)}; a list of objects is expected.")
+    return found
+
+
+def _size(result: dict[str, Any]) -> tuple[int, int] | None:
+    width, height = result.get("original_width"), result.get("original_height")
+    if width is None and height is None:
+        return None
+    if not all(type(side) is int and 0 < side < 2**31 for side in (width, height)):
+        raise ValueError(f"its original size is {shown([width, height])}")
+    return width, height
+
+
+def _seconds(annotation: dict[str, Any], where: str) -> float | None:
+    seconds = annotation.get("lead_time")
+    if seconds is None:
+        return None
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 <= seconds < 1e12:
+        raise DatasetError(f"{where} has a lead_time of {shown(seconds)}; a number of seconds is expected.")
+    return seconds
+
+
+def _image(address: str, prefix: str, where: str) -> str:
+    try:
+        parts = urlsplit(address)
+    except ValueError as error:
+        raise DatasetError(f"{where}: '{address[:200]}' is not the address of an image ({error}).") from None
     if parts.path.endswith("/local-files/") and parts.query.startswith("d="):
         name = unquote(parts.query[2:])
     elif parts.scheme or address.startswith("/data/"):
@@ -199,22 +237,31 @@ def _when(text: Any, where: str) -> datetime | None:
         return None
     try:
         time = datetime.fromisoformat(text)
-    except (TypeError, ValueError):
-        raise DatasetError(f"{where}: created_at '{text}' is no time in ISO 8601.") from None
-    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+        return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+    except (TypeError, ValueError, OverflowError):
+        raise DatasetError(f"{where}: created_at {shown(text)} is no time in ISO 8601.") from None
 
 
-def _understand(result: dict[str, Any], annotation: _Annotation, regions: set[Any]) -> None:
+def _understand(result: dict[str, Any], annotation: _Annotation, regions: set[str]) -> None:
     """Add what one result says, or count it among those left out."""
     kind, value = result.get("type", "none"), result.get("value", {})
-    if kind == "choices" and result.get("id") not in regions:
+    if not isinstance(value, dict):
+        raise ValueError(f"its value is {shown(value)}")
+    if kind == "choices" and str(result.get("id")) not in regions:
         state = _STATES.get(result.get("from_name", ""), True)
-        annotation.statements += [(label, state, {}) for label in value["choices"]]
+        annotation.statements += [(label, state, {}) for label in _labels(value, "choices")]
     elif kind in _REGIONS and value.get(kind):
         columns = _REGIONS[kind](value, result)
-        annotation.statements += [(label, True, columns) for label in value[kind]]
+        annotation.statements += [(label, True, columns) for label in _labels(value, kind)]
     else:
         annotation.skipped[kind] += 1
+
+
+def _labels(value: dict[str, Any], key: str) -> list[str]:
+    labels = value[key]
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise ValueError(f"its {key} are {shown(labels)}, not a list of names")
+    return labels
 
 
 def _rectangle(value: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
@@ -234,14 +281,14 @@ def _keypoint(value: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _polygon(value: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
-    xs, ys = ([float(point[axis]) / 100 for point in value["points"]] for axis in (0, 1))
+    xs, ys = zip(*((float(x) / 100, float(y) / 100) for x, y in value["points"]), strict=True)
     width, height = int(result["original_width"]), int(result["original_height"])
     pixels = [side for x, y in zip(xs, ys, strict=True) for side in (x * width, y * height)]
     mask = masks.from_segmentation([pixels], height, width)
     return {**_around(xs, ys), **(mask.columns() if mask else {})}
 
 
-def _around(xs: list[float], ys: list[float]) -> dict[str, Any]:
+def _around(xs: Sequence[float], ys: Sequence[float]) -> dict[str, Any]:
     left, right, top, bottom = min(xs), max(xs), min(ys), max(ys)
     return {
         "kind": "box",

@@ -26,7 +26,7 @@ from tagfill.errors import DatasetError, one_of
 from tagfill.formats import coco_instances, coco_tables, coco_writing, unsaid, writable
 from tagfill.formats.coco_tables import Categories, Pictures
 from tagfill.formats.collecting import Collector
-from tagfill.formats.json_sections import JsonFile
+from tagfill.formats.json_sections import JsonFile, shown
 from tagfill.progress import SILENT, Progress
 
 TITLE = "LVIS v0.5 and v1"
@@ -65,9 +65,9 @@ def read(
     for split, file in files.items():
         verified = _Verified(file, categories)
         pictures = coco_tables.read_pictures(file, _below(split), progress, visit=verified.visit)
-        shown = coco_instances.collect(file, collector, pictures, categories, locations=locations, progress=progress)
-        verified.add_rows(collector, pictures, shown)
-        coco_instances.add_images(collector, pictures, shown, split, images="all", exhaustive=False)
+        shows = coco_instances.collect(file, collector, pictures, categories, locations=locations, progress=progress)
+        verified.add_rows(collector, pictures, shows)
+        coco_instances.add_images(collector, pictures, shows, split, images="all", exhaustive=False)
     return collector.dataset()
 
 
@@ -120,26 +120,28 @@ class _Verified:
     def visit(self, identity: Any, item: dict[str, Any]) -> None:
         for key, kept in ((_ABSENT_KEY, self._absent), (_NOT_EXHAUSTIVE_KEY, self._not_exhaustive)):
             if not isinstance(item.get(key), list):
-                raise DatasetError(f"{self._path}, image {identity} has no {key}; this is not a file of LVIS.")
+                raise DatasetError(f"{self._path}, image {shown(identity)} has no {key}; this is not a file of LVIS.")
             kept[identity] = [self._code(identity, key, category) for category in item[key]]
 
     def _code(self, identity: Any, key: str, category: Any) -> int:
-        if category not in self._categories.code:
+        if not isinstance(category, int | str) or isinstance(category, bool) or category not in self._categories.code:
             raise DatasetError(
-                f"{self._path}, image {identity}: {key} has category {category}, which is not among the categories."
+                f"{self._path}, image {shown(identity)}: {key} has category {shown(category)}, which is not among the "
+                "categories."
             )
         return self._categories.code[category]
 
-    def add_rows(self, collector: Collector, pictures: Pictures, shown: coco_instances.Shown) -> None:
+    def add_rows(self, collector: Collector, pictures: Pictures, shows: coco_instances.Shown) -> None:
         identities = list(pictures.position)
         names = self._categories.names
-        for position, labels in shown.per_image():
+        for position, labels in shows.per_image():
             identity, image = identities[position], pictures.names[position]
             partly = {names[code] for code in self._not_exhaustive[identity]}
             absent = {names[code] for code in self._absent[identity]}
             if both := absent & partly.union(labels):
                 raise DatasetError(
-                    f"{self._path}, image {identity}: '{min(both)}' is both verified absent and shown by an annotation."
+                    f"{self._path}, image {shown(identity)}: '{min(both)}' is both verified absent and shown by an "
+                    "annotation."
                 )
             for label in sorted(partly):
                 collector.add(image, label, True, flags=[NOT_EXHAUSTIVE])
@@ -163,14 +165,15 @@ def _find(folder: Path, version: str | None) -> dict[str, Path]:
     return next(iter(found.values()))
 
 
-def _below(split: str) -> Callable[[dict[str, Any]], str]:
+def _below(split: str) -> Callable[[dict[str, Any], str], str]:
     """An image's path below the root: v1 has only `coco_url`, v0.5 names from COCO 2014 for images of COCO 2017."""
 
-    def name_of(item: dict[str, Any]) -> str:
+    def name_of(item: dict[str, Any], where: str) -> str:
         if "coco_url" in item:
-            return "/".join(str(item["coco_url"]).split("/")[-2:])
-        official = _COCO_NAME.fullmatch(item["file_name"])
-        return f"{split}2017/{official[1]}" if official else str(item["file_name"])
+            return "/".join(coco_tables.text_of(item, "coco_url", where).split("/")[-2:])
+        name = coco_tables.text_of(item, "file_name", where)
+        official = _COCO_NAME.fullmatch(name)
+        return f"{split}2017/{official[1]}" if official else name
 
     return name_of
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tagfill.annotations import run_lengths
 
 _FAR = 10.0  # image sizes; pycocotools walks along a polygon's edges, however long they are
+_LONGEST_SIDE, _MOST_PIXELS = 1 << 20, 1 << 28  # of a raster
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ def from_segmentation(segmentation: Any, height: int, width: int) -> RunLengths 
     Raises:
         ValueError: with what is wrong, in the form of half a sentence.
     """
+    require_raster(height, width)
     if isinstance(segmentation, dict):
         return _from_runs(segmentation)
     if not isinstance(segmentation, list):
@@ -65,6 +67,12 @@ def from_segmentation(segmentation: Any, height: int, width: int) -> RunLengths 
     return RunLengths(mask.merge(parts)["counts"], height, width)
 
 
+def require_raster(height: int, width: int) -> None:
+    """Refuse a raster that would not fit into memory; a ValueError in the form of half a sentence."""
+    if max(height, width) > _LONGEST_SIDE or height * width > _MOST_PIXELS:
+        raise ValueError(f"a mask of {width} × {height} pixels is too large")
+
+
 def from_pixels(pixels: NDArray[np.bool_]) -> RunLengths:
     """The mask of an H×W array."""
     height, width = pixels.shape
@@ -74,7 +82,7 @@ def from_pixels(pixels: NDArray[np.bool_]) -> RunLengths:
 def _corners(polygon: Any, height: int, width: int) -> list[float]:
     try:
         corners = np.asarray(polygon, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         corners = np.empty((0, 0))
     if corners.ndim != 1 or len(corners) % 2 or not np.isfinite(corners).all():
         raise ValueError("a polygon of its segmentation is not a list of x, y, x, y…")
@@ -89,6 +97,7 @@ def _from_runs(segmentation: dict[str, Any]) -> RunLengths:
     if not (isinstance(size, list) and len(size) == 2 and all(isinstance(side, int) and side > 0 for side in size)):
         raise ValueError("the run lengths of its segmentation have no size of [height, width]")
     height, width = size
+    require_raster(height, width)
     if isinstance(counts, str):
         try:
             lengths, compressed = run_lengths.runs(counts.encode()), counts.encode()

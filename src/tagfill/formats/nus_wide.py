@@ -69,7 +69,7 @@ def read(
         blocks = ((part, *_arrays(folder, word, len(names))) for word, part in parts.items())
     elif (folder / "ImageList").is_dir():
         parts = {"Train": "train", "Test": held_out}
-        names = tuple(classes or _listed_concepts(folder) or _labelled_concepts(folder))
+        names = tuple(classes or _official_concepts(folder))
         blocks = ((part, *_official(folder, word, names, progress)) for word, part in parts.items())
     else:
         raise DatasetError(
@@ -112,17 +112,24 @@ def _arrays(folder: Path, word: str, classes: int) -> tuple[list[str], NDArray[A
             f"{labels} holds {matrix.dtype} of shape {matrix.shape}, but numbers of {len(names):,} images × {classes} "
             "concepts are expected."
         )
-    texts = [name.decode() if isinstance(name, bytes) else name for name in names.tolist()]
+    try:
+        texts = [name.decode() if isinstance(name, bytes) else name for name in names.tolist()]
+        "".join(texts).encode()
+    except (ValueError, SystemError):  # bytes that are no UTF-8, and numbers that are no characters
+        raise DatasetError(f"{path} holds a name that is not text; get it anew.") from None
     return [_name(text, path, number) for number, text in enumerate(texts)], matrix, labels
 
 
 def _load(path: Path) -> NDArray[Any]:
     try:
         array = np.load(text_files.needed(path, "an array"), allow_pickle=False, mmap_mode="r")
-    except (ValueError, EOFError, OSError) as error:
+    except DatasetError:
+        raise
+    except Exception as error:  # a damaged header can fail in any way
+        problem = " ".join(str(error).split())[:200]
         raise DatasetError(
-            f"{path} cannot be read as an array ({error}); arrays of Python objects are not read: save file names with "
-            "array.astype(str)."
+            f"{path} cannot be read as an array ({problem}); arrays of Python objects are not read: save file names "
+            "with array.astype(str)."
         ) from None
     if not isinstance(array, np.ndarray):
         raise DatasetError(f"{path} holds several arrays; one is expected.")
@@ -175,6 +182,17 @@ def _listed_concepts(folder: Path) -> tuple[str, ...]:
         if path.is_file():
             return tuple(line for _, line in text_files.lines(path))
     return ()
+
+
+def _official_concepts(folder: Path) -> tuple[str, ...]:
+    """The concepts in the order of their list, if there is one; it must have all that there are labels of."""
+    listed, labelled = _listed_concepts(folder), _labelled_concepts(folder)
+    if listed and (missing := sorted(set(labelled) - set(listed))):
+        raise DatasetError(
+            f"{folder} has labels of {missing[0]}, which Concepts81.txt does not list; it may be an incomplete "
+            "download, or give classes= to choose some."
+        )
+    return listed or labelled
 
 
 def _labelled_concepts(folder: Path) -> tuple[str, ...]:

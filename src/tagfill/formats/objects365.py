@@ -107,13 +107,14 @@ def _file(folder: Path, split: str) -> Path | None:
     return next((path for path in (folder / name, folder / "annotations" / name) if path.is_file()), None)
 
 
-def _below(folder: Path, split: str) -> Callable[[dict[str, Any]], str]:
+def _below(folder: Path, split: str) -> Callable[[dict[str, Any], str], str]:
     """An image's path below the root; the files say images/v1/patch0/…, the archives unpack to patch0/…."""
     prefix = f"images/{split}" if (folder / "images" / split).is_dir() else split
 
-    def name_of(item: dict[str, Any]) -> str:
-        stored = _STORED.fullmatch(item["file_name"])
-        return f"{prefix}/{stored[1]}" if stored else str(item["file_name"])
+    def name_of(item: dict[str, Any], where: str) -> str:
+        name = coco_tables.text_of(item, "file_name", where)
+        stored = _STORED.fullmatch(name)
+        return f"{prefix}/{stored[1]}" if stored else name
 
     return name_of
 

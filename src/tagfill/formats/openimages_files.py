@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any
 
 from tagfill.errors import DatasetError
 from tagfill.files import write_json
-from tagfill.formats import coco_tables
+from tagfill.formats import coco_tables, text_files
 
 SPLITS = {"train": "train", "val": "validation", "test": "test"}
 HIERARCHY = "bbox_labels_600_hierarchy.json"
@@ -49,7 +48,9 @@ def classes(source: Path, edition: str) -> list[str] | None:
     if edition == "v5":
         return list(descriptions(source, edition)) or None
     path = _first(source, [f"{version}classes-trainable.txt" for version in _VERSIONS])
-    return None if path is None else path.read_text(encoding="utf-8").split()
+    if path is None:
+        return None
+    return list(dict.fromkeys(word for _, line in text_files.lines(path) for word in line.split()))
 
 
 def descriptions(source: Path, edition: str) -> dict[str, str]:
@@ -59,16 +60,14 @@ def descriptions(source: Path, edition: str) -> dict[str, str]:
     if path is None:
         return {}
     names: dict[str, str] = {}
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            for number, row in enumerate(csv.reader(file), start=1):
-                if not row or (number == 1 and tuple(row[:2]) in _HEADERS):
-                    continue
-                if len(row) < 2:
-                    raise DatasetError(f"{path}, line {number} is not a class id and a name.")
-                names[row[0]] = row[1]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DatasetError(f"{path} is not a CSV file in UTF-8: {error}.") from None
+    for number, cells in text_files.cells(path):
+        row = [cell.strip() for cell in cells]
+        if not names and tuple(row[:2]) in _HEADERS:
+            continue
+        if len(row) < 2:
+            raise DatasetError(f"{path}, line {number} is not a class id and a name.")
+        if names.setdefault(row[0], row[1]) != row[1]:
+            raise text_files.bad_line(path, number, f"another name of class {row[0][:60]}", "drop one of them")
     return names
 
 
@@ -80,8 +79,8 @@ def display_names(ids: Sequence[str], described: Mapping[str, str]) -> tuple[str
 def read_hierarchy(path: Path) -> list[tuple[str, str]]:
     """(child, parent) ids of a nested hierarchy; a class may occur below several parents, and parts do not count."""
     try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, UnicodeDecodeError) as error:
+        tree = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
         raise DatasetError(f"{path} is not valid JSON: {error}.") from None
 
     def edges(node: Any) -> Iterator[tuple[str, str]]:
@@ -91,7 +90,7 @@ def read_hierarchy(path: Path) -> list[tuple[str, str]]:
 
     try:
         return list(dict.fromkeys(edges(tree)))
-    except (AttributeError, KeyError, TypeError):
+    except (AttributeError, KeyError, TypeError, RecursionError):
         raise DatasetError(f"{path} has a node that is not a LabelName with Subcategory.") from None
 
 

@@ -13,6 +13,7 @@ import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
 from tagfill.errors import DatasetError
+from tagfill.formats import text_files
 from tagfill.progress import SILENT, Progress
 
 FLAGS = {
@@ -36,6 +37,8 @@ _BLOCK = 4 << 20  # bytes
 
 def blocks(path: Path, columns: tuple[str, ...], progress: Progress = SILENT) -> Iterator[pa.RecordBatch]:
     """Some columns of a CSV file."""
+    _, header = next(text_files.cells(path))
+    text_files.require_distinct(path, header)
     try:
         with (
             pa_csv.open_csv(
@@ -57,9 +60,10 @@ def blocks(path: Path, columns: tuple[str, ...], progress: Progress = SILENT) ->
 
 def image_names(ids: pa.Array, folder: str) -> pa.Array:
     """Images' paths below the root."""
-    if pc.any(pc.match_substring(ids, "/")).as_py():
-        wrong = ids.filter(pc.match_substring(ids, "/"))[0].as_py()
-        raise DatasetError(f"'{wrong}' is not the id of an image of Open Images: it is a path.")
+    strange = pc.match_substring_regex(ids, r"^$|/|\x00")
+    if pc.any(strange).as_py():
+        wrong = ids.filter(strange)[0].as_py()
+        raise DatasetError(f"'{wrong[:60]}' is not the id of an image of Open Images; mend the file.")
     return pc.binary_join_element_wise(folder + "/", ids, ".jpg", "")
 
 
@@ -82,7 +86,8 @@ def box_rows(batch: pa.RecordBatch, path: Path, folder: str, names: Mapping[str,
     columns = _shared(batch, folder, names)
     kept = columns.pop("kept")
     left, right, top, bottom = (batch[name].filter(kept).to_numpy(zero_copy_only=False) for name in CORNERS)
-    wrong = np.flatnonzero(~((right >= left) & (bottom >= top)))
+    finite = np.isfinite([left, right, top, bottom]).all(axis=0)
+    wrong = np.flatnonzero(~((right >= left) & (bottom >= top) & finite))
     if len(wrong):
         row = batch.filter(kept).slice(int(wrong[0]), 1).to_pylist()[0]
         raise DatasetError(f"{path}: a box of {row['LabelName']} in image {row['ImageID']} ends before it begins.")

@@ -88,7 +88,7 @@ _KNOWN: dict[tuple[str, str], Any] = {
 }
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(pickle._Unpickler):  # that of Python, since that of C takes as much memory as a damaged file asks for
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _KNOWN:
             raise _ForbiddenError(f"{module}.{name}")
@@ -105,11 +105,13 @@ def load(path: Path) -> dict[Any, Any]:
         with needed(path, "a pickle").open("rb") as file:
             content = _Unpickler(file, encoding="bytes").load()
     except _ForbiddenError as error:
-        raise DatasetError(f"{path} is not read, because it asks for {error}, and not for plain data only.") from None
+        asked = ascii(str(error))[1:-1][:100]
+        raise DatasetError(f"{path} is not read, because it asks for {asked}, and not for plain data only.") from None
     except DatasetError:
         raise
     except Exception as error:  # a damaged pickle can fail in any way
-        raise DatasetError(f"{path} is damaged ({type(error).__name__}: {error}); get it anew.") from None
+        problem = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise DatasetError(f"{path} is damaged ({problem}); get it anew.") from None
     if not isinstance(content, dict):
         raise DatasetError(f"{path} holds {type(content).__name__}, not a dictionary; it is another file.")
     return {key: value.values if isinstance(value, _Array) else value for key, value in content.items()}

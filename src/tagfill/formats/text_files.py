@@ -11,6 +11,7 @@ from tagfill.errors import DatasetError
 from tagfill.progress import SILENT, Progress
 
 _REPORT_BYTES = 1 << 20
+_DIGITS = 1000  # of a whole number; Python refuses to read some more
 _NEEDS_QUOTES = re.compile(r'^ |[,\t"\n\r]').search
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -25,10 +26,12 @@ def lines(path: Path, progress: Progress = SILENT) -> Iterator[tuple[int, str]]:
 def cells(path: Path, delimiter: str | None = None, progress: Progress = SILENT) -> Iterator[tuple[int, list[str]]]:
     """Line number and cells of each row of a CSV file, or of a TSV file if its name ends so; the first is the header.
 
-    Cells may be quoted, and may then hold delimiters, quotes and line ends. Spaces that follow a delimiter do not
-    belong to the cell.
+    Cells may be quoted, and may then hold delimiters, quotes and line ends; a quote that is never closed is refused.
+    Spaces that follow a delimiter do not belong to the cell.
     """
-    reader = csv.reader(_decoded(path, progress), delimiter=delimiter or delimiter_of(path), skipinitialspace=True)
+    reader = csv.reader(
+        _decoded(path, progress), delimiter=delimiter or delimiter_of(path), skipinitialspace=True, strict=True
+    )
     width = None
     try:
         for row in reader:
@@ -67,9 +70,15 @@ def needed(path: Path, what: str) -> Path:
     return path
 
 
+def require_distinct(path: Path, names: list[str]) -> None:
+    """Refuse a column that is there twice."""
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise DatasetError(f"{path} has two columns '{repeated[:60]}'; drop one of them.")
+
+
 def whole_number(text: str, path: Path, number: int, what: str) -> int:
     """A cell that has to be a whole number."""
-    if not text.isascii() or not text.isdigit():
+    if not text.isascii() or not text.isdigit() or len(text) > _DIGITS:
         raise bad_line(path, number, f"'{text[:40]}' as {what}", "a whole number is expected")
     return int(text)
 
@@ -87,13 +96,16 @@ def _decoded(path: Path, progress: Progress) -> Iterator[str]:
     """The lines with their ends, decoded; the bar counts bytes."""
     unreported = 0
     with needed(path, "text").open("rb") as file, progress.bar(f"Reading {path.name}", path.stat().st_size) as bar:
-        for number, raw in enumerate(file, start=1):
+        if file.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
+            file.seek(0)
+        pieces = (line for part in file for line in part.splitlines(keepends=True))  # a lone \r ends a line too
+        for number, raw in enumerate(pieces, start=1):
             unreported += len(raw)
             if unreported > _REPORT_BYTES:
                 bar.advance(unreported)
                 unreported = 0
             try:
-                yield (raw.removeprefix(_BYTE_ORDER_MARK) if number == 1 else raw).decode()
+                yield raw.decode()
             except UnicodeDecodeError:
                 raise bad_line(path, number, "bytes that are not UTF-8", "save the file as UTF-8") from None
         bar.advance(unreported)

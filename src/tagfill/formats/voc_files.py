@@ -11,9 +11,11 @@ from typing import Any
 
 from tagfill.errors import DatasetError
 from tagfill.files import replacing
+from tagfill.formats import text_files
 
 SPLITS = ("train", "val", "test")
 FLAGS = ("difficult", "truncated", "occluded")
+_LONGEST_SIDE = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,14 @@ def image_lists(folder: Path) -> dict[str, list[str]]:
     """The ids of each split, sorted."""
     main = folder / "ImageSets" / "Main"
     paths = {split: main / f"{split}.txt" for split in SPLITS}
-    lists = {split: sorted(_lines(path)) for split, path in paths.items() if path.is_file()}
+    lists = {
+        split: sorted(line for _, line in text_files.lines(path)) for split, path in paths.items() if path.is_file()
+    }
     if not lists:
         raise DatasetError(f"{main} has no train.txt, val.txt or test.txt.")
     for split, ids in lists.items():
         if outside := next((name for name in ids if name.startswith("/") or ".." in name.split("/")), None):
-            raise DatasetError(f"{main / split}.txt lists {outside}, which leads out of the folder.")
+            raise DatasetError(f"{main / split}.txt lists {outside[:60]}, which leads out of the folder.")
     return lists
 
 
@@ -65,7 +69,7 @@ def class_names(folder: Path, splits: Iterable[str]) -> tuple[str, ...]:
     found = {
         path.name.removesuffix(f"_{split}.txt")
         for split in splits
-        for path in (folder / "ImageSets" / "Main").glob(f"*_{split}.txt")
+        for path in (folder / "ImageSets" / "Main").glob(f"[!.]*_{split}.txt")
     }
     return tuple(sorted(found))
 
@@ -76,14 +80,16 @@ def read_marks(folder: Path, label: str, split: str, ids: list[str]) -> dict[str
     if not path.is_file():
         raise DatasetError(f"There is no file {path}, although class '{label}' has one for another split.")
     marks: dict[str, int] = {}
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in text_files.lines(path):
         identity, _, mark = line.rpartition(" ")
         if mark not in ("1", "-1", "0"):
-            raise DatasetError(f"{path}, line {number}: '{line}' is not an image and one of 1, -1 and 0.")
+            raise DatasetError(f"{path}, line {number}: '{line[:60]}' is not an image and one of 1, -1 and 0.")
+        if identity.strip() in marks:
+            raise text_files.bad_line(path, number, f"image {identity.strip()[:60]} again", "drop one of the two lines")
         marks[identity.strip()] = int(mark)
     if missing := sorted(set(ids) ^ set(marks)):
         raise DatasetError(
-            f"{path} and {split}.txt beside it do not list the same images; {missing[0]} is in one only."
+            f"{path} and {split}.txt beside it do not list the same images; {missing[0][:60]} is in one only."
         )
     return marks
 
@@ -95,6 +101,9 @@ def read_photo(folder: Path, identity: str) -> Photo:
         root = ElementTree.parse(path).getroot()
     except FileNotFoundError:
         raise DatasetError(f"There is no file {path}, although ImageSets/Main lists {identity}.") from None
+    except OSError as error:
+        found = f"ImageSets/Main lists {identity[:60]}"
+        raise DatasetError(f"{found}, but its XML file cannot be read ({error.strerror}).") from None
     except (ElementTree.ParseError, LookupError, ValueError) as error:  # the latter two for encodings
         raise DatasetError(f"{path} is not valid XML: {error}.") from None
     width, height = (_side(root.findtext(f"size/{side}"), path, side) for side in ("width", "height"))
@@ -132,19 +141,12 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
         file.writelines(f"{line}\n".encode() for line in lines)
 
 
-def _lines(path: Path) -> list[str]:
-    try:
-        return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except UnicodeDecodeError:
-        raise DatasetError(f"{path} is not text in UTF-8.") from None
-
-
 def _name(root: ElementTree.Element, identity: str) -> str:
     """Below JPEGImages as in VOC, unless folder and file name together are where the id points to."""
-    file_name = PurePosixPath(root.findtext("filename") or "")
+    file_name = PurePosixPath((root.findtext("filename") or "").strip())
     place = root.findtext("folder")
     if place is not None and file_name.name:
-        stated = PurePosixPath(place) / file_name
+        stated = PurePosixPath(place.strip()) / file_name
         if stated.with_suffix("").as_posix() == identity:
             return stated.as_posix()
     return f"JPEGImages/{identity}{file_name.suffix or '.jpg'}"
@@ -157,8 +159,10 @@ def _side(text: str | None, path: Path, side: str) -> int | None:
         length = int(text)
     except ValueError:
         length = 0
-    if length < 1:
-        raise DatasetError(f"{path}: the {side} of its size is '{text}'; it must be at least one pixel.")
+    if not 1 <= length <= _LONGEST_SIDE:
+        raise DatasetError(
+            f"{path}: the {side} of its size is '{text[:40]}'; it must be a whole number of pixels, at least one."
+        )
     return length
 
 
@@ -168,7 +172,7 @@ def _thing(item: ElementTree.Element, width: int | None, height: int | None, pat
         raise DatasetError(f"{path} has an object without a name.")
     if width is None or height is None:
         raise DatasetError(f"{path} has no size, which the boxes of its objects are relative to.")
-    flags = tuple(flag for flag in FLAGS if (item.findtext(flag) or "0").strip() == "1")
+    flags = tuple(flag for flag in FLAGS if _is_set(item, flag, path))
     corners = {corner: _number(item.findtext(f"bndbox/{corner}")) for corner in ("xmin", "ymin", "xmax", "ymax")}
     if any(value is None for value in corners.values()):
         raise DatasetError(
@@ -180,6 +184,13 @@ def _thing(item: ElementTree.Element, width: int | None, height: int | None, pat
     if w < 0 or h < 0:
         raise DatasetError(f"{path}: the bndbox of a {label} ends before it begins.")
     return Thing(label, flags, {"x": x, "y": y, "w": w, "h": h})
+
+
+def _is_set(item: ElementTree.Element, flag: str, path: Path) -> bool:
+    text = (item.findtext(flag) or "").strip()
+    if text not in ("", "0", "1"):
+        raise DatasetError(f"{path}: the {flag} of an object is '{text[:40]}', which is neither 0 nor 1.")
+    return text == "1"
 
 
 def _relative(first: float, last: float, length: int) -> tuple[float, float]:

@@ -147,6 +147,7 @@ class _Table:
     ) -> None:
         self.path, self.delimiter = path, delimiter
         header = [name.strip() for name in next(text_files.cells(path, delimiter))[1]]
+        text_files.require_distinct(path, header)
         if image_column is None:
             image_column = "image" if "image" in header else header[0]
         for name in (image_column, *ignore):

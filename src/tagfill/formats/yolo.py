@@ -76,8 +76,8 @@ def read(
 def _description(path: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(text_files.needed(path, "the names of the classes").read_bytes())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise DatasetError(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise DatasetError(f"{path} is not valid YAML: {' '.join(str(error).split())[:400]}.") from None
     if not isinstance(content, dict):
         raise DatasetError(f"{path} is not a description of a YOLO dataset; it needs 'names' and 'train'.")
     return content
@@ -93,10 +93,12 @@ def _names(path: Path, description: dict[str, Any]) -> list[str]:
         raise DatasetError(f"{path} has no 'names'; list the class names there.")
     if not all(isinstance(name, str) for name in names):
         wrong = next(name for name in names if not isinstance(name, str))
-        raise DatasetError(f"{path}: class name {wrong!r} is no text; quote names that look like numbers or dates.")
+        raise DatasetError(
+            f"{path}: class name {ascii(wrong)[:60]} is no text; quote names that look like numbers or dates."
+        )
     if description.get("nc", len(names)) != len(names):
         raise DatasetError(
-            f"{path}: 'nc' is {description['nc']}, but {len(names)} classes are named; mend one of them."
+            f"{path}: 'nc' is {ascii(description['nc'])[:60]}, but {len(names)} classes are named; mend one of them."
         )
     return names
 
@@ -104,23 +106,36 @@ def _names(path: Path, description: dict[str, Any]) -> list[str]:
 def _images(path: Path, description: dict[str, Any], part: str) -> Iterator[tuple[str, Path]]:
     """Images of a split, which is given as folders or as lists of files."""
     given = description.get(part) or []
-    for entry in [given] if isinstance(given, str) else given:
-        place = _existing(path, description, str(entry))
+    entries = [given] if isinstance(given, str) else given
+    if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
+        raise DatasetError(f"{path}: '{part}' is {ascii(given)[:60]}; a folder, a file or a list of them is expected.")
+    for entry in entries:
+        place = _existing(path, description, entry)
         if place.is_dir():
             yield from ((part, place / name) for name in image_files.below(place))
         else:
-            for _, line in text_files.lines(place):
+            for number, line in text_files.lines(place):
                 beside = place.parent / line
-                yield part, beside if beside.exists() else _existing(path, description, line)
+                image = beside if _is_there(beside) else _existing(path, description, line)
+                if not image.is_file():
+                    raise text_files.bad_line(place, number, f"'{line[:60]}'", "the path of an image is expected")
+                yield part, image
 
 
 def _existing(path: Path, description: dict[str, Any], entry: str) -> Path:
     """Where an entry of data.yaml leads: below `path`, beside data.yaml, or there without the leading `../`."""
     base = path.parent.absolute()
     for place in (base / str(description.get("path") or "") / entry, base / entry, base / entry.removeprefix("../")):
-        if place.exists():
+        if _is_there(place):
             return Path(os.path.normpath(place))
-    raise DatasetError(f"{path} names {entry}, but there is no such file or folder; mend the path.")
+    raise DatasetError(f"{path} names '{entry[:200]}', but there is no such file or folder; mend the path.")
+
+
+def _is_there(place: Path) -> bool:
+    try:
+        return place.exists()
+    except OSError:  # the name is too long
+        return False
 
 
 def _labels_of(image: Path) -> Path:

@@ -1,0 +1,100 @@
+"""The files of a source as a mapping, and ways in which a folder can differ: files lost, added, renamed, linked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from fuzz.promises import Promise
+
+
+@dataclass(frozen=True)
+class Link:
+    """A symbolic link to a path, which need not exist."""
+
+    target: str
+
+
+Tree = dict[str, "bytes | Link | None"]  # None is an empty folder
+Mutation = Callable[[Tree, Random], tuple[Tree, Promise]]
+_STRANGE = (
+    *("", " ", "é", "猫.jpg", "x.jpg", "\udcff.jpg", "\udcff", "a\nb.jpg", "a\\b.jpg", "train", "-1", ".x"),
+    "x" * 200,
+)
+
+
+def taken(folder: Path) -> Tree:
+    """What is below a folder."""
+    tree: Tree = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file():
+            tree[name] = path.read_bytes()
+        elif not any(path.iterdir()):
+            tree[name] = None
+    return tree
+
+
+def put(tree: Tree, folder: Path) -> None:
+    """Write a tree."""
+    for name, content in tree.items():
+        path = folder / name
+        for above in path.parents:
+            if above.is_file():
+                above.unlink()  # a folder has taken its name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            continue  # and here a folder keeps it
+        if content is None:
+            path.mkdir(exist_ok=True)
+        elif isinstance(content, Link):
+            path.symlink_to(content.target)
+        else:
+            path.write_bytes(content)
+
+
+def hidden_file(tree: Tree, chance: Random) -> tuple[Tree, Promise]:
+    """What file managers leave behind, beside any other file."""
+    beside = Path(chance.choice(list(tree)))
+    name = chance.choice((".DS_Store", f"._{beside.name}", "Thumbs.db", f".{beside.name}.swp"))
+    return {**tree, beside.with_name(name).as_posix(): b"\0\x05\x16\x07 \xff"}, Promise.SAME
+
+
+def lost(tree: Tree, chance: Random) -> tuple[Tree, Promise]:
+    return _without(tree, chance.choice(list(tree))), Promise.NO_CRASH
+
+
+def folder_instead(tree: Tree, chance: Random) -> tuple[Tree, Promise]:
+    return {**tree, chance.choice(list(tree)): None}, Promise.NO_CRASH
+
+
+def linked(tree: Tree, chance: Random) -> tuple[Tree, Promise]:
+    """A link in place of a file, to nowhere, to itself or to the folder that it is in."""
+    name = chance.choice(list(tree))
+    return {**tree, name: Link(chance.choice(("nowhere", Path(name).name, ".")))}, Promise.NO_CRASH
+
+
+def renamed(tree: Tree, chance: Random) -> tuple[Tree, Promise]:
+    name = chance.choice(list(tree))
+    return {**_without(tree, name), _strange(name, chance): tree[name]}, Promise.NO_CRASH
+
+
+def copied(tree: Tree, chance: Random) -> tuple[Tree, Promise]:
+    name = chance.choice(list(tree))
+    return {**tree, _strange(name, chance): tree[name]}, Promise.NO_CRASH
+
+
+ALL: list[Mutation] = [hidden_file, lost, folder_instead, linked, renamed, copied]
+
+
+def _without(tree: Tree, name: str) -> Tree:
+    return {other: content for other, content in tree.items() if other != name}
+
+
+def _strange(name: str, chance: Random) -> str:
+    """The path with another last part, or with another folder above it; never that of a file's own folder."""
+    path, word = Path(name), chance.choice(_STRANGE)
+    other = path.parent / word / path.name if chance.random() < 0.3 else path.with_name(word or "_")
+    return other.as_posix()
