@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -113,11 +114,21 @@ def _arrays(folder: Path, word: str, classes: int) -> tuple[list[str], NDArray[A
             "concepts are expected."
         )
     try:
-        texts = [name.decode() if isinstance(name, bytes) else name for name in names.tolist()]
-        "".join(texts).encode()
-    except (ValueError, SystemError):  # bytes that are no UTF-8, and numbers that are no characters
+        texts = _texts(names)
+    except ValueError:
         raise DatasetError(f"{path} holds a name that is not text; get it anew.") from None
     return [_name(text, path, number) for number, text in enumerate(texts)], matrix, labels
+
+
+def _texts(names: NDArray[Any]) -> list[str]:
+    """Bytes that are no UTF-8, and numbers that are no characters, are a ValueError."""
+    if names.dtype.kind == "S":
+        return [name.decode() for name in names.tolist()]
+    if names.nbytes and np.array(names, names.dtype.newbyteorder("=")).view(np.uint32).max() > sys.maxunicode:
+        raise ValueError
+    texts: list[str] = names.tolist()
+    "".join(texts).encode()
+    return texts
 
 
 def _load(path: Path) -> NDArray[Any]:
