@@ -75,7 +75,7 @@ def test_bad_lines_are_named(tmp_path, text, message):
         ("train: x\n", "has no 'names'"),
         ("names: {0: a, 2: b}\n", "without gaps"),
         ("names: [a]\nnc: 2\n", "'nc' is 2, but 1 classes are named"),
-        ("names: [a]\ntrain: nowhere\n", "names nowhere, but there is no such file or folder"),
+        ("names: [a]\ntrain: nowhere\n", "names 'nowhere', but there is no such file or folder"),
         ("names: [a\n", "is not valid YAML"),
         ("just text", "not a description"),
     ],

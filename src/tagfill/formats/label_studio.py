@@ -194,11 +194,12 @@ def _objects(item: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]
 
 
 def _size(result: dict[str, Any]) -> tuple[int, int] | None:
-    width, height = result.get("original_width"), result.get("original_height")
-    if width is None and height is None:
+    sides = [result.get("original_width"), result.get("original_height")]
+    if sides == [None, None]:
         return None
-    if not all(type(side) is int and 0 < side < 2**31 for side in (width, height)):
-        raise ValueError(f"its original size is {shown([width, height])}")
+    width, height = (side if type(side) is int and 0 < side < 2**31 else 0 for side in sides)
+    if not (width and height):
+        raise ValueError(f"its original size is {shown(sides)}")
     return width, height
 
 
