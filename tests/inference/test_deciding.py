@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
 from tagfill.errors import TagfillError
-from tagfill.inference.deciding import chosen_thresholds, decide, probabilities
-
-
-def test_probabilities_are_sigmoids_and_never_overflow() -> None:
-    logits = np.array([-1e4, -3.0, 0.0, 2.5, 1e4])
-
-    expected = [0.0, 1 / (1 + math.exp(3)), 0.5, 1 / (1 + math.exp(-2.5)), 1.0]
-
-    assert probabilities(logits).tolist() == pytest.approx(expected, abs=1e-15)
+from tagfill.inference.deciding import chosen_thresholds, decide
+from tagfill.metrics import Gathered
+from tagfill.probabilities import probabilities
+from tagfill.training.evaluation import choose_thresholds
 
 
 def test_a_label_is_present_from_its_threshold_on() -> None:
     decided = decide(np.zeros((1, 3)), [0.5, 0.500001, 0.0])
 
     assert decided.present.tolist() == [[True, False, True]]
+
+
+def test_a_label_that_stands_at_the_threshold_that_evaluation_chose_is_present() -> None:
+    """All labels are present, so that the best threshold of a class is the least probability of its images."""
+    logits = np.random.default_rng(0).normal(0, 3, (20, 500)).astype(np.float32)
+    thresholds = choose_thresholds(Gathered(np.arange(20), logits, np.ones((20, 500), np.int8)))
+
+    assert decide(logits, thresholds.tolist()).present.all()
 
 
 def test_top_k_keeps_the_most_probable_first_and_ties_in_class_order() -> None:

@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "tagfill"
 
-LEAVES = {"errors", "files", "draws", "progress", "engines", "torchvision_remedy"}
+LEAVES = {"errors", "files", "draws", "probabilities", "progress", "engines", "torchvision_remedy"}
 
 _TRAINING = {"annotations", "images", "contract", "models", "loading", "losses", "memory", "methods", "metrics"}
 _EXPERIMENTS = {*_TRAINING, "training", "scenes", "protocols"}

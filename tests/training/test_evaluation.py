@@ -17,8 +17,9 @@ from tagfill.contract import Ranks
 from tagfill.errors import TagfillError
 from tagfill.metrics import Gathered, best_thresholds, bootstrap_interval, group_means, mean_average_precision
 from tagfill.models import Classifier
+from tagfill.probabilities import probabilities
 from tagfill.training import Evaluation, Run, evaluate
-from tagfill.training.evaluation import gather, probabilities
+from tagfill.training.evaluation import gather
 from tagfill.training.trained import Trained
 
 from .conftest import Material

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagfill.metrics import expected_calibration_error
+from tagfill.probabilities import sigmoid
 
 _STEPS = 50
 _ENOUGH = 1e-10
@@ -36,7 +37,7 @@ class Calibration:
 
     def __call__(self, logits: NDArray[np.floating]) -> NDArray[np.float64]:
         """Probabilities of N×L logits."""
-        return _sigmoid(self.slope * np.asarray(logits, dtype=np.float64) + self.offset)
+        return sigmoid(self.slope * np.asarray(logits, dtype=np.float64) + self.offset)
 
 
 def calibrate(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> Calibration:
@@ -62,7 +63,7 @@ def calibrate(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> Cali
     base = slope * z + offset
     deltas = np.zeros(width)
     for _ in range(_STEPS):
-        p = _sigmoid(base + deltas[class_of])
+        p = sigmoid(base + deltas[class_of])
         gradient = np.bincount(class_of, weights=p - y, minlength=width) + deltas
         curvature = np.bincount(class_of, weights=p * (1 - p), minlength=width) + 1
         step = gradient / curvature
@@ -74,7 +75,7 @@ def calibrate(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> Cali
 
 def calibration_errors(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> tuple[float, float]:
     """Expected calibration error before and after; each half of the images is judged by a fit to the other half."""
-    before = expected_calibration_error(_sigmoid(np.asarray(logits, dtype=np.float64)), labels)
+    before = expected_calibration_error(sigmoid(logits), labels)
     after = np.empty(logits.shape)
     for half in (0, 1):
         after[half::2] = calibrate(logits[1 - half :: 2], labels[1 - half :: 2])(logits[half::2])
@@ -87,7 +88,7 @@ def _fit(z: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
     weights, rest = np.array([1.0, 0.0]), np.array([1.0, 0.0])
     faint = np.diag([1e-3, 1e-3])
     for _ in range(_STEPS):
-        p = _sigmoid(weights @ design)
+        p = sigmoid(weights @ design)
         gradient = design @ (p - y) + faint @ (weights - rest)
         curvature = (design * (p * (1 - p))) @ design.T + faint
         step = np.linalg.solve(curvature, gradient)
@@ -96,7 +97,3 @@ def _fit(z: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
         if largest < _ENOUGH:
             break
     return float(weights[0]), float(weights[1])
-
-
-def _sigmoid(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    return 0.5 * (1 + np.tanh(0.5 * x))

@@ -11,6 +11,7 @@ import numpy as np
 
 from tagfill.annotations import Dataset
 from tagfill.metrics import Recovered, recovered
+from tagfill.probabilities import probabilities
 from tagfill.training import Recipe, Run, evaluate, resume, start
 from tagfill.training.evaluation import DEFAULT_THRESHOLD
 from tagfill.training.oracle import true_labels
@@ -116,7 +117,7 @@ def recovered_labels(run: Run, dataset: Dataset, *, features: str | None) -> Rec
     thresholds = trained.model.thresholds or (DEFAULT_THRESHOLD,) * len(dataset.classes)
     called = right = missing = 0
     for batch, prediction in trained.predict("train"):
-        present = prediction.logits.sigmoid().numpy() >= np.array(thresholds)
+        present = probabilities(prediction.logits.numpy()) >= np.array(thresholds)
         found = recovered(present, batch.labels.numpy(), truth.rows(batch.index.numpy()))
         called, right, missing = called + found.called, right + found.right, missing + found.missing
     return Recovered(called, right, missing) if missing else None

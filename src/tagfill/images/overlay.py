@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from tagfill.errors import TagfillError, one_of
+from tagfill.probabilities import sigmoid
 
 SCALINGS = ("minmax", "sigmoid", "unit")
 _OPACITY = (0.25, 0.8)  # of the colour where the map says nothing, and where it says most
@@ -49,7 +50,7 @@ def overlay(image: Image.Image, values: NDArray[np.floating], *, scaling: str = 
 
 def _scaled(values: NDArray[np.float64], scaling: str) -> NDArray[np.float64]:
     if scaling == "sigmoid":
-        return 1 / (1 + np.exp(-np.clip(values, -50, 50)))
+        return sigmoid(values)
     if scaling == "unit":
         return np.clip(values, 0, 1)
     low, high = values.min(), values.max()

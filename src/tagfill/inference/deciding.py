@@ -1,6 +1,6 @@
 """From logits to what is said about an image: probabilities, those that are kept, and which labels are present.
 
-    p = 1 / (1 + exp(−g)),   present where p ≥ the threshold of the class
+    p = σ(g),   present where p ≥ the threshold of the class
 
 Thresholds are those that were chosen for the model, 0.5 where nobody chose any, or what the caller gives instead.
 """
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagfill.errors import TagfillError, unknown_name
+from tagfill.probabilities import probabilities
 
 DEFAULT_THRESHOLD = 0.5
 Threshold = float | Mapping[str, float] | None
@@ -59,12 +60,6 @@ def chosen_thresholds(
     return tuple(float(chosen[name]) for name in classes)
 
 
-def probabilities(logits: NDArray[np.floating]) -> NDArray[np.float64]:
-    """The sigmoid, without overflow."""
-    scores: NDArray[np.float64] = np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
-    return scores
-
-
 def decide(logits: NDArray[np.floating], thresholds: Sequence[float], top_k: int | None = None) -> Decided:
     """Decide about images.
 
@@ -84,4 +79,4 @@ def decide(logits: NDArray[np.floating], thresholds: Sequence[float], top_k: int
     if top_k is not None:
         labels = np.argsort(-scores, axis=1, kind="stable")[:, :top_k]
         scores, present = np.take_along_axis(scores, labels, axis=1), np.take_along_axis(present, labels, axis=1)
-    return Decided(labels.astype(np.int32), scores.astype(np.float32), present)
+    return Decided(labels.astype(np.int32), scores, present)

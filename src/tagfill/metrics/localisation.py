@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tagfill.metrics.arrays import NEGATIVE, POSITIVE, UNKNOWN
 from tagfill.metrics.average_precision import average_precision
+from tagfill.probabilities import sigmoid
 
 THRESHOLDS = (0.6, 0.7, 0.8, 0.9)
 LEAST = 0.5
@@ -86,7 +87,7 @@ def raising(small: int, large: int) -> NDArray[np.float64]:
 
 def _scaled(maps: NDArray[np.float64], scaling: Scaling) -> NDArray[np.float64]:
     if scaling == "sigmoid":
-        return 0.5 * (1 + np.tanh(0.5 * maps))
+        return sigmoid(maps)
     least, largest = (edge(maps, axis=(1, 2), keepdims=True) for edge in (np.min, np.max))
     extent = largest - least
     return np.where(extent > 0, (maps - least) / np.where(extent > 0, extent, 1), 0.0)

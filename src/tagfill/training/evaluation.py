@@ -32,6 +32,7 @@ from tagfill.metrics import (
     mean_average_precision_by_label_count,
     top_1,
 )
+from tagfill.probabilities import probabilities
 from tagfill.training import localising
 from tagfill.training.folder import Run
 from tagfill.training.scored import Evaluation
@@ -64,15 +65,6 @@ def gather(passes: Iterator[tuple[Batch, Prediction]], ranks: Ranks, width: int)
 def share(size: int, ranks: Ranks) -> NDArray[np.int64]:
     """The positions of a split of `size` images that this rank evaluates."""
     return np.arange(ranks.rank, size, ranks.world)
-
-
-def probabilities(logits: NDArray[np.floating]) -> NDArray[np.float32]:
-    """What logits say as probabilities, in single precision, as predictions give them.
-
-    >>> probabilities(np.array([[0.0, 100.0]]))
-    array([[0.5, 1. ]], dtype=float32)
-    """
-    return np.asarray(torch.from_numpy(np.asarray(logits, dtype=np.float32)).sigmoid().numpy())
 
 
 def choose_thresholds(gathered: Gathered) -> NDArray[np.float64]:

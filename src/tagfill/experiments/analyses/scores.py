@@ -19,6 +19,7 @@ from tagfill.experiments import drawing
 from tagfill.experiments.analyses import charts
 from tagfill.experiments.analyses.subjects import Question, Subject
 from tagfill.experiments.report import Figure, Section, Table
+from tagfill.probabilities import sigmoid
 from tagfill.training import records
 
 _BINS = 25
@@ -60,9 +61,7 @@ def highest(logits: NDArray[np.floating], count: int) -> NDArray[np.float64]:
     >>> highest(np.array([[0.0, 50.0, -50.0]]), 2)
     array([[1. , 0.5]])
     """
-    best = -np.sort(-logits.astype(np.float64), axis=1)[:, :count]
-    probabilities: NDArray[np.float64] = 1 / (1 + np.exp(-best))
-    return probabilities
+    return sigmoid(-np.sort(-logits, axis=1)[:, :count])
 
 
 def histogram(values: NDArray[np.floating], bins: int = _BINS) -> NDArray[np.float64]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tagfill.annotations import NEGATIVE, POSITIVE, UNKNOWN, Dataset
 from tagfill.experiments.report.contents.material import Entrant, Material
 from tagfill.metrics import average_precision
+from tagfill.probabilities import sigmoid
 from tagfill.progress import SILENT, Progress
 from tagfill.training.trained import Trained
 
@@ -151,11 +152,6 @@ def logits(trained: Trained, part: Part, bar: Any) -> tuple[Scores, NDArray[np.i
     return np.concatenate(values), rows
 
 
-def probability(values: Scores) -> NDArray[np.float64]:
-    """σ of logits, without overflow."""
-    return 1 / (1 + np.exp(-np.clip(values.astype(np.float64), -50, 50)))
-
-
 def top(values: Scores, part: Part, rows: NDArray[np.int64], among: NDArray[np.bool_]) -> list[Suspect]:
     """The highest scores among some entries, one an image so that one picture does not fill them all."""
     best = np.where(among, values, -np.inf)
@@ -166,7 +162,7 @@ def top(values: Scores, part: Part, rows: NDArray[np.int64], among: NDArray[np.b
         Suspect(
             int(part.index[rows[at]]),
             int(label[at]),
-            float(probability(score[at : at + 1])[0]),
+            float(sigmoid(score[at])),
             int(part.truth[rows[at], label[at]]),
         )
         for at in order.tolist()
@@ -177,7 +173,7 @@ def top(values: Scores, part: Part, rows: NDArray[np.int64], among: NDArray[np.b
 def _histograms(values: Scores, part: Part, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
     shares = {}
     for kind, mask in part.kinds().items():
-        counts = np.histogram(probability(values[mask[rows]]), EDGES)[0]
+        counts = np.histogram(sigmoid(values[mask[rows]]), EDGES)[0]
         shares[kind] = counts / max(counts.sum(), 1)
     return shares
 

@@ -13,11 +13,12 @@ from tagfill.annotations import POSITIVE, UNKNOWN, Dataset
 from tagfill.errors import ImageError, TagfillError
 from tagfill.experiments import pictures
 from tagfill.experiments.examples import labelled, located
-from tagfill.experiments.report.contents.looking import Look, Suspect, opened, probability
+from tagfill.experiments.report.contents.looking import Look, Suspect, opened
 from tagfill.experiments.report.contents.material import Entrant, Material
 from tagfill.experiments.report.section import Gallery, Picture, Section
 from tagfill.images import decode, open_root
 from tagfill.loading import Locations
+from tagfill.probabilities import sigmoid
 
 _SIDE = 240  # pixels of a picture's longest side
 _MOST_COLUMNS = 9
@@ -118,7 +119,7 @@ def _maps(entrant: Entrant, data: Dataset, split: str, index: NDArray[np.int64])
     for batch, prediction in trained.predict(split, index, maps=True):
         assert prediction.maps is not None
         maps.append(prediction.maps.float().numpy(force=True))
-        scores.append(probability(prediction.logits.float().numpy(force=True)))
+        scores.append(sigmoid(prediction.logits.float().numpy(force=True)))
         order.append(batch.index.numpy(force=True))
     lost = np.setdiff1d(index, np.concatenate(order))
     if len(lost):
