@@ -81,22 +81,21 @@ def score(
     if not (run / "run.json").exists():
         raise TagfillError(f"{run} is a model without its recipe, so no other can be trained like it; give --folds 0.")
     recipe = Run.open(run).recipe
-    features = features or (None if recipe.features is None else Path(recipe.features))
+    if features is not None:
+        recipe = recipe.model_copy(update={"features": str(features.absolute())})
     parts = [dataset.split(split)[fold] for fold in divided(len(dataset.split(split)), folds, recipe.seed)]
     work = []
     for number, rows in enumerate(parts):
         data = without(dataset, rows).save(out / f"fold-{number}" / "data")
-        changes = {
-            "dataset": str((out / f"fold-{number}" / "data").absolute()),
-            "features": None if features is None else str(features.absolute()),
-        }
-        job = Job(f"fold {number + 1}", recipe.model_copy(update=changes), out / f"fold-{number}" / "run", HELD)
+        place = str((out / f"fold-{number}" / "data").absolute())
+        fold = recipe.model_copy(update={"dataset": place})
+        job = Job(f"fold {number + 1}", fold, out / f"fold-{number}" / "run", HELD)
         work.append((job, data, rows))
     outcomes = run_all([job for job, _, _ in work], create_engine(workers=jobs), progress)
     for (job, data, rows), outcome in zip(work, outcomes, strict=True):
         if outcome.error is not None:
             raise TagfillError(outcome.error)
-        yield from _scored(job.folder, data, HELD, rows, features, workers)
+        yield from _scored(job.folder, data, HELD, rows, features or recipe.final_features, workers)
 
 
 def divided(size: int, folds: int, seed: int) -> list[NDArray[np.int64]]:
@@ -123,7 +122,7 @@ def without(dataset: Dataset, rows: NDArray[np.int64]) -> Dataset:
 
 
 def _scored(
-    run: Path, dataset: Dataset, split: str, rows: NDArray[np.int64], features: Path | None, workers: int
+    run: Path, dataset: Dataset, split: str, rows: NDArray[np.int64], features: str | Path | None, workers: int
 ) -> Iterator[Scored]:
     trained = Trained.open(run, dataset, features=features, workers=workers)
     calibration, errors = Calibration(1.0, np.zeros(len(dataset.classes)), fitted=False), None

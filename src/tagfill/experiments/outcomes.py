@@ -81,11 +81,12 @@ def train_and_score(
 
 
 def score(run: Run, dataset: Dataset, *, split: str, localise: str | None = None, recover: bool = False) -> Outcome:
-    """Score a finished run on the features that it was trained on, or on images."""
-    result = evaluate(run, dataset, split=split, features=run.recipe.features, localise=localise)
+    """Score a finished run on the features that it ended on, or on images."""
+    features = run.recipe.final_features
+    result = evaluate(run, dataset, split=split, features=features, localise=localise)
     best, localised = run.best, result.localised
     place = None if localised is None else 100 * localised.mean
-    found = recovered_labels(run, dataset, features=run.recipe.features) if recover else None
+    found = recovered_labels(run, dataset, features=features) if recover else None
     return Outcome(
         100 * result.mean,
         best.get("val_mAP"),

@@ -133,6 +133,11 @@ class Recipe(_Part):
                 raise ValueError(f"stage '{stage.name}' is the first and has nothing to start from")
         return stages
 
+    @property
+    def final_features(self) -> str | None:
+        """The feature cache that the last stage trains on; None if that is images, whatever came before it."""
+        return self.features if self.stages[-1].input == "cache" else None
+
     def hash(self) -> str:
         """A hash of everything that decides the result, except for the data, which have identities of their own."""
         content = self.model_dump(mode="json", exclude={"dataset", "features", "record"})

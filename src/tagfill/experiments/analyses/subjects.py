@@ -39,19 +39,15 @@ class Subject:
     dataset: Dataset
     label: str = ""
 
-    @property
-    def features(self) -> str | None:
-        """The feature cache that it ended on; None if it ended on images."""
-        return self.run.recipe.features if self.run.recipe.stages[-1].input == "cache" else None
-
     def trained(self, *, maps: bool = False, boost: float | None = None) -> Trained:
-        """The model of the best epoch, on images or on cached features as it was trained.
+        """The model of the best epoch, on images or on cached features as it ended.
 
         Args:
             maps: class maps will be asked for.
             boost: α of BoostLU in place of what the model was trained with.
         """
-        trained = Trained.open(self.run, self.dataset, features=self.features, maps=maps, boost=boost)
+        features = self.run.recipe.final_features
+        trained = Trained.open(self.run, self.dataset, features=features, maps=maps, boost=boost)
         trained.model.check_use(maps=maps)
         return trained
 

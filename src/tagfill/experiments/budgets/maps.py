@@ -53,7 +53,7 @@ def _maps(
     job: Job, data: Dataset, split: str, index: NDArray[np.int64]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Class maps and probabilities of some images of a split."""
-    trained = Trained.open(job.folder, data, features=job.recipe.features, maps=True)
+    trained = Trained.open(job.folder, data, features=job.recipe.final_features, maps=True)
     maps, scores = [], []
     for _, prediction in trained.predict(split, index, maps=True):
         assert prediction.maps is not None

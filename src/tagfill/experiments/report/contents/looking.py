@@ -137,8 +137,8 @@ def look(material: Material, train: Part, scored: Part, progress: Progress = SIL
 
 
 def opened(entrant: Entrant, data: Dataset, *, maps: bool = False) -> Trained:
-    """The model of an entrant, on the features that it was trained on or on images."""
-    return Trained.open(entrant.run, data, features=entrant.run.recipe.features, maps=maps)
+    """The model of an entrant, on the features that it ended on or on images."""
+    return Trained.open(entrant.run, data, features=entrant.run.recipe.final_features, maps=maps)
 
 
 def logits(trained: Trained, part: Part, bar: Any) -> tuple[Scores, NDArray[np.int64]]:

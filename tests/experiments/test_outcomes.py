@@ -1,0 +1,23 @@
+"""How a run of an experiment is scored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import tagfill
+from tagfill.experiments.outcomes import score
+
+
+def test_a_backbone_that_was_trained_after_the_cache_is_scored_on_images(material: dict[str, Any], tmp_path: Path):
+    """Its features are no longer those of the cache that its first stage learned from."""
+    data = tagfill.Dataset.open(material["dataset"])
+    linear = {"name": "linear", "input": "cache", "epochs": 1}
+    everything = {"name": "everything", "train": "all", "epochs": 1, "start": {"head": "best"}}
+    settings = {name: value for name, value in material.items() if name != "dataset"}
+    run = tagfill.train(data, out=tmp_path / "run", stages=[linear, everything], **settings)
+
+    outcome = score(run, data, split="test", recover=True)
+
+    assert outcome.score == 100 * tagfill.evaluate(run, data, split="test").mean
+    assert outcome.recovered is not None
