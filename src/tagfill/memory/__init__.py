@@ -14,7 +14,7 @@ from tagfill.memory.overlay import ChangedLabels
 from tagfill.memory.prior import Prior, read_prior
 from tagfill.memory.pseudo_labels import PseudoLabels
 from tagfill.memory.scores import Scores
-from tagfill.memory.shard import SavedPart, Shard
+from tagfill.memory.shard import SavedPart, Shard, below
 
 __all__ = [
     "BackgroundArray",
@@ -33,5 +33,6 @@ __all__ = [
     "SavedPart",
     "Scores",
     "Shard",
+    "below",
     "read_prior",
 ]

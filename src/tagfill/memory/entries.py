@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tagfill.contract import POSITIVE, LabelMatrix
 from tagfill.memory.shard import SavedPart, Shard
+from tagfill.memory.sparse import entries_of
 
 
 class Entries:
@@ -55,11 +56,9 @@ class Entries:
     def read(self, index: Tensor) -> Tensor:
         """Which classes of these images are in the set, B×L bool."""
         rows = self._shard.rows(index)
-        first = np.searchsorted(self.keys, rows * self._width)
-        count = np.searchsorted(self.keys, (rows + 1) * self._width) - first
-        entry = np.repeat(first - (np.cumsum(count) - count), count) + np.arange(count.sum())
+        _, row, label = entries_of(self.keys, rows, self._width)
         dense = np.zeros((len(rows), self._width), dtype=bool)
-        dense[np.repeat(np.arange(len(rows)), count), self.keys[entry] % self._width] = True
+        dense[row, label] = True
         return torch.from_numpy(dense)
 
     def reshard(self, parts: Sequence[SavedPart]) -> None:

@@ -22,7 +22,7 @@ from torch import Tensor
 from tagfill.contract import NEGATIVE, POSITIVE, LabelMatrix
 from tagfill.draws import uniform_rows
 from tagfill.memory.kept_scores import check_room, highest
-from tagfill.memory.shard import SavedPart, Shard
+from tagfill.memory.shard import SavedPart, Shard, below
 from tagfill.memory.table_steps import TABLES, TableOptimizer, steps_of
 
 _CERTAIN = 1e-5  # a stored probability closer to 0 or 1 than this is moved here; that of a class that is not kept
@@ -133,7 +133,7 @@ class Estimates:
         self.values.copy_(state["values"])
         if self.classes is not None:
             self.classes.copy_(state["classes"])
-        past = {name.removeprefix("adam."): value for name, value in state.items() if name.startswith("adam.")}
+        past = below(state, "adam")
         if past:  # a stage may begin from the table of one whose optimiser had none
             self._steps.load_state_dict(past)
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tagfill.contract import UNKNOWN
 from tagfill.memory.shard import SavedPart, Shard
+from tagfill.memory.sparse import entries_of
 
 _PARTS = ("keys", "values", "cells")
 
@@ -57,10 +58,7 @@ class FoundLabels:
     def read(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """The labels of these images, B×L int8 with -1 for none, and the cells that they were found in, B×L."""
         images = self._shard.index[self._shard.rows(index)]
-        first = np.searchsorted(self.keys, images * self._width)
-        count = np.searchsorted(self.keys, (images + 1) * self._width) - first
-        entry = np.repeat(first - (np.cumsum(count) - count), count) + np.arange(count.sum())
-        row, label = np.repeat(np.arange(len(images)), count), self.keys[entry] % self._width
+        entry, row, label = entries_of(self.keys, images, self._width)
         labels = np.full((len(images), self._width), UNKNOWN, dtype=np.int8)
         cells = np.zeros((len(images), self._width), dtype=np.int16)
         labels[row, label], cells[row, label] = self.values[entry], self.cells[entry]

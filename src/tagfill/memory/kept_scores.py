@@ -38,7 +38,7 @@ def highest(scores: Tensor, annotated: Tensor, count: int) -> Tensor:
 def check_room(labels: LabelMatrix, count: int, what: str) -> None:
     """Refuse a k below what some image has annotated."""
     most = int(labels.positives_per_image().max(initial=0))
-    if not most <= count or count < 1:
+    if count < max(most, 1):
         raise TagfillError(
             f"The {what} are to keep {count} classes an image, but an image has {most} annotated ones; set "
             f"classes_per_image to {max(most, 1)} or more."

@@ -58,6 +58,15 @@ class SavedPart:
 
     def below(self, name: str) -> SavedPart:
         """The part of one store, under its own names."""
-        prefix = f"{name}."
-        tensors = {key.removeprefix(prefix): value for key, value in self.tensors.items() if key.startswith(prefix)}
-        return SavedPart(self.shard, tensors, {key: path for key, path in self.files.items() if key == name})
+        files = {key: path for key, path in self.files.items() if key == name}
+        return SavedPart(self.shard, below(self.tensors, name), files)
+
+
+def below(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+    """The tensors below a name, under their own names.
+
+    >>> sorted(below({"scores.values": torch.zeros(1), "prior.sums": torch.zeros(1)}, "scores"))
+    ['values']
+    """
+    prefix = f"{name}."
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}

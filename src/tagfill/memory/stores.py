@@ -13,7 +13,7 @@ from torch import Tensor
 from tagfill.contract import LabelMatrix
 from tagfill.errors import TagfillError
 from tagfill.memory.background import BackgroundArray
-from tagfill.memory.shard import SavedPart, Shard
+from tagfill.memory.shard import SavedPart, Shard, below
 
 
 class Store(Protocol):
@@ -158,8 +158,7 @@ class Stores:
         self._afford(name, size)
         store = make()
         if self._saved is not None:
-            prefix = f"{name}."
-            state = {k.removeprefix(prefix): v for k, v in self._saved.items() if k.startswith(prefix)}
+            state = below(self._saved, name)
             if state:  # a stage may ask for a store that the one before it did not have
                 store.load_state_dict(state)
                 if self._warm:

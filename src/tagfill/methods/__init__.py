@@ -56,9 +56,7 @@ METHODS: dict[str, Callable[..., Method]] = {
     "fixmatch": FixMatch,
 }
 ALIASES = {"ne": "ignore"}  # the same entry under another name
-TERMS = frozenset(
-    {"cl", "scl", "patchcluster"}
-)  # add to a method that learns from labels, and make sense beside one only
+TERMS = frozenset({"cl", "scl", "patchcluster"})  # make sense only beside a method that learns from labels
 EITHER = frozenset({"fixmatch"})  # learn from labels if they stand alone, else leave them to the method beside them
 
 

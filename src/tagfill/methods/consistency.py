@@ -16,9 +16,8 @@ Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers fr
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
-import torch
 from torch import Tensor
 
 from tagfill import losses
@@ -26,9 +25,11 @@ from tagfill.contract import Batch, Prediction, Task
 from tagfill.errors import TagfillError, one_of
 from tagfill.losses.consistency import Distance
 from tagfill.memory.heatmaps import Rounding
+from tagfill.methods.class_maps import grid_of
+from tagfill.methods.scheduled import Scheduled
 from tagfill.methods.stateless import Stateless
 
-Reduction = Literal["mean", "sum", "batchmean", "known"]
+Reduction = Literal["mean", "sum", "batchmean", "known"]  # of the losses', those that give one number
 
 
 class Consistency(Stateless):
@@ -80,7 +81,7 @@ class Consistency(Stateless):
             self._scores.update(batch.index, prediction.logits.sigmoid())
 
 
-class SpatialConsistency(Stateless):
+class SpatialConsistency(Scheduled):
     """Consistency of class maps across crops and flips.
 
     Args:
@@ -110,7 +111,7 @@ class SpatialConsistency(Stateless):
         scores_per_image: int | None = None,
     ) -> None:
         _check("scl", distance, reduction)
-        one_of("The option rounding of the method 'scl'", rounding, ["nearest", "stochastic"])
+        one_of("The option rounding of the method 'scl'", rounding, get_args(Rounding))
         self._weight = weight
         self._momentum = momentum
         self._distance: Distance = distance
@@ -118,17 +119,13 @@ class SpatialConsistency(Stateless):
         self._rounding: Rounding = rounding
         self._classes_per_image = classes_per_image
         self._scores_options = {"momentum": scores_momentum, "classes_per_image": scores_per_image}
-        self._epoch = 0
 
     def setup(self, task: Task) -> None:
         """Ask for heatmaps of twice the resolution of the class maps, and for scores if they decide about classes."""
-        if task.grid is None:
-            raise TagfillError("The method 'scl' needs class maps; choose a head that makes them, such as cam.")
-        self._memory = task.memory
-        self._grid = task.grid
+        self._memory, self._grid = task.memory, grid_of("scl", task)
         self._heatmaps = task.memory.heatmaps(
             momentum=self._momentum,
-            size=2 * max(task.grid),
+            size=2 * max(self._grid),
             classes_per_image=self._classes_per_image,
             rounding=self._rounding,
         )
@@ -136,8 +133,8 @@ class SpatialConsistency(Stateless):
         self._scores = task.memory.scores(**self._scores_options) if few else None  # type: ignore[arg-type]
 
     def begin_epoch(self, epoch: int) -> None:
-        """Settle the classes that are kept, once there are scores."""
-        self._epoch = epoch
+        """Settle the classes that are kept, once there are scores; the noise of rounding depends on the epoch."""
+        super().begin_epoch(epoch)
         if not self._heatmaps.chosen and self._scores is not None and self._scores.visited:
             self._heatmaps.choose(self._scores)
 
@@ -162,14 +159,6 @@ class SpatialConsistency(Stateless):
             maps, _ = self._kept(batch, prediction.maps)
             self._heatmaps.update(batch.index, batch.geometry, maps.sigmoid(), self._epoch)
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """The epoch, which the noise of rounding depends on."""
-        return {"epoch": torch.tensor(self._epoch)}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take back the epoch."""
-        self._epoch = int(state["epoch"])
-
     def _kept(self, batch: Batch, maps: Tensor) -> tuple[Tensor, Tensor]:
         """Maps and labels of the classes that have heatmaps."""
         kept = self._heatmaps.kept(batch.index)
@@ -181,5 +170,5 @@ class SpatialConsistency(Stateless):
 
 
 def _check(name: str, distance: str, reduction: str) -> None:
-    one_of(f"The option distance of the method '{name}'", distance, ["l1", "l2", "jsd"])
-    one_of(f"The option reduction of the method '{name}'", reduction, ["mean", "sum", "batchmean", "known"])
+    one_of(f"The option distance of the method '{name}'", distance, get_args(Distance))
+    one_of(f"The option reduction of the method '{name}'", reduction, get_args(Reduction))

@@ -14,11 +14,13 @@ to call everything present.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from tagfill import losses
 from tagfill.contract import NEGATIVE, POSITIVE, UNKNOWN, Batch, Decisions, Prediction, Task
 from tagfill.errors import TagfillError
+from tagfill.methods.deciding import pseudo_labelled
 from tagfill.methods.rescoring import training_scores
 from tagfill.methods.stateless import Stateless
 
@@ -44,7 +46,7 @@ class Curriculum(Stateless):
         if every < 1:
             raise TagfillError(f"curriculum labels anew every {every} epochs; give at least 1.")
         self._present_above, self._absent_below, self._every = present_above, absent_below, every
-        self._last: tuple[Tensor, Tensor, Tensor] | None = None
+        self._last: tuple[Tensor, Tensor] | None = None
 
     def setup(self, task: Task) -> None:
         """Ask for the table of pseudo-labels."""
@@ -61,17 +63,12 @@ class Curriculum(Stateless):
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """Cross-entropy of labels and pseudo-labels, weighted by how many there are."""
-        pseudo = self._pseudo.read(batch.index).to(batch.labels.device)
-        present = (batch.labels == UNKNOWN) & (pseudo == POSITIVE)
-        absent = (batch.labels == UNKNOWN) & (pseudo == NEGATIVE)
-        labels = batch.labels.masked_fill(present, POSITIVE).masked_fill(absent, NEGATIVE)
-        self._last = batch.index, present, absent
+        pseudo = self._pseudo.read(batch.index)  # 1, 0, or -1 for none
+        pseudo = pseudo.to(batch.labels).masked_fill(batch.labels != UNKNOWN, UNKNOWN)
+        self._last = batch.index, pseudo
+        labels = torch.where(batch.labels == UNKNOWN, pseudo, batch.labels)
         return {"curriculum": losses.weighted_known(prediction.logits, labels)}
 
     def decisions(self) -> Decisions | None:
         """The pseudo-labels of the last step."""
-        if self._last is None:
-            return None
-        index, present, absent = self._last
-        taken = Decisions.of(index, present, "pseudo-labelled", POSITIVE)
-        return Decisions.join([taken, Decisions.of(index, absent, "pseudo-labelled", NEGATIVE)])
+        return None if self._last is None else pseudo_labelled(*self._last)

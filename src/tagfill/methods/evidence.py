@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 from tagfill.contract import LabelMatrix
 
 Array = NDArray[np.float32]
+Temperature = Literal["paper", "inverse"]
+Normalise = Literal["joint", "separate"]
 
 _ENTRIES = 1 << 22  # distances that are looked at together
 _HOTTEST = 69.0  # as a power of e: 1e30 leaves a label out as well as infinity, and is a number
@@ -112,8 +114,8 @@ class Softness:
 
     beta: float = 5.0
     gamma: float = 0.0
-    temperature: Literal["paper", "inverse"] = "paper"
-    normalise: Literal["joint", "separate"] = "joint"
+    temperature: Temperature = "paper"
+    normalise: Normalise = "joint"
 
     def temperatures(self, present: Array, absent: Array, asked: NDArray[np.bool_]) -> Array:
         """T of each unknown label.

@@ -18,8 +18,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from tagfill import losses
-from tagfill.contract import NEGATIVE, POSITIVE, UNKNOWN, Batch, Decisions, Prediction
+from tagfill.contract import UNKNOWN, Batch, Decisions, Prediction
 from tagfill.errors import TagfillError, one_of
+from tagfill.methods.deciding import pseudo_labelled
 from tagfill.methods.stateless import Stateless
 from tagfill.methods.views import of_view
 
@@ -73,9 +74,4 @@ class FixMatch(Stateless):
 
     def decisions(self) -> Decisions | None:
         """The pseudo-labels of the last step."""
-        if self._last is None:
-            return None
-        index, pseudo = self._last
-        return Decisions.join(
-            [Decisions.of(index, pseudo == value, "pseudo-labelled", value) for value in (POSITIVE, NEGATIVE)]
-        )
+        return None if self._last is None else pseudo_labelled(*self._last)

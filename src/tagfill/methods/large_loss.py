@@ -19,42 +19,35 @@ code's LL-Cp compared strings by identity and never changed a label; here it doe
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Literal
+from typing import get_args
 
-import torch
 from torch import Tensor
 
 from tagfill import losses
-from tagfill.contract import POSITIVE, Batch, Decisions, Prediction, Task
+from tagfill.contract import POSITIVE, UNKNOWN, Batch, Decisions, Prediction, Task
 from tagfill.errors import TagfillError, one_of
-from tagfill.methods.stateless import Stateless
+from tagfill.losses.large_loss import Candidates, Mode
+from tagfill.methods.scheduled import Scheduled
 
-Candidates = Literal["unknown", "not_positive"]
 
-
-class LargeLoss(Stateless):
-    """What the three have in common."""
+class LargeLoss(Scheduled):
+    """What the three have in common; the rate changes with the epoch."""
 
     paper = "Kim et al., CVPR 2022"
     name: str
-    mode: Literal["reject", "correct"]
+    mode: Mode
 
     def __init__(self, rate: float, candidates: Candidates) -> None:
         if not 0 < rate <= 100:
             raise TagfillError(f"options.{self.name}.rate is {rate:g}; it is in percent, above 0 and at most 100.")
-        one_of(f"options.{self.name}.candidates", candidates, ["unknown", "not_positive"])
+        one_of(f"options.{self.name}.candidates", candidates, get_args(Candidates))
         self._step = Fraction(str(rate)) / 100
         self._candidates: Candidates = candidates
-        self._epoch = 1
         self._large: tuple[Tensor, Tensor] | None = None
 
     def share(self) -> Fraction:
         """ρ_t, of all entries of a batch."""
         return (self._epoch - 1) * self._step
-
-    def begin_epoch(self, epoch: int) -> None:
-        """The rate changes with the epoch."""
-        self._epoch = epoch
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """Assume negative, except for the largest losses."""
@@ -69,16 +62,8 @@ class LargeLoss(Stateless):
         """The largest losses of the last step."""
         if self._large is None:
             return None
-        kind, value = ("rejected", -1) if self.mode == "reject" else ("flipped", POSITIVE)
+        kind, value = ("rejected", UNKNOWN) if self.mode == "reject" else ("flipped", POSITIVE)
         return Decisions.of(*self._large, kind, value)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """The epoch, for a run that is resumed within it."""
-        return {"epoch": torch.tensor(self._epoch)}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on in that epoch."""
-        self._epoch = int(state["epoch"])
 
 
 class Rejection(LargeLoss):

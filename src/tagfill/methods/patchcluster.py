@@ -24,9 +24,11 @@ import torch
 from torch import Tensor
 
 from tagfill import losses
-from tagfill.contract import NEGATIVE, POSITIVE, UNKNOWN, Batch, Decisions, LabelMatrix, Marks, Prediction, Task
+from tagfill.contract import POSITIVE, UNKNOWN, Batch, Decisions, LabelMatrix, Marks, Prediction, Task
 from tagfill.errors import TagfillError
 from tagfill.memory.prototypes import FAR, Prototypes
+from tagfill.methods.class_maps import grid_of
+from tagfill.methods.deciding import pseudo_labelled
 from tagfill.methods.distances import DistanceCounts, Thresholds
 from tagfill.methods.found import Findings, features_of
 from tagfill.methods.patch_targets import patch_targets
@@ -89,11 +91,7 @@ class PatchCluster(Stateless):
 
     def setup(self, task: Task) -> None:
         """Ask for the list of pseudo-labels."""
-        if task.grid is None:
-            raise TagfillError(
-                "The method 'patchcluster' needs class maps; choose a head that makes them, such as cam."
-            )
-        self._task, self._grid = task, task.grid
+        self._task, self._grid = task, grid_of("patchcluster", task)
         self._found = task.memory.found_labels(limit=self._limit)
 
     def begin_epoch(self, epoch: int) -> None:
@@ -115,12 +113,7 @@ class PatchCluster(Stateless):
 
     def decisions(self) -> Decisions | None:
         """The pseudo-labels of the last step."""
-        if self._last is None:
-            return None
-        index, pseudo = self._last
-        return Decisions.join(
-            [Decisions.of(index, pseudo == value, "pseudo-labelled", value) for value in (POSITIVE, NEGATIVE)]
-        )
+        return None if self._last is None else pseudo_labelled(*self._last)
 
     def _patch_loss(self, maps: Tensor, batch: Batch, pseudo: Tensor, cells: Tensor) -> Tensor:
         """Nearest cells as if somebody had put a point into their middle."""

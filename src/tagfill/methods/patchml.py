@@ -22,6 +22,7 @@ from torch import Tensor
 from tagfill import losses
 from tagfill.contract import UNKNOWN, Batch, Prediction, Task
 from tagfill.errors import TagfillError, one_of
+from tagfill.methods.class_maps import grid_of
 from tagfill.methods.patch_targets import PatchTargets, patch_targets
 from tagfill.methods.stateless import Stateless
 
@@ -91,8 +92,7 @@ class PatchML(Stateless):
 
     def setup(self, task: Task) -> None:
         """Refuse a head without class maps."""
-        if task.grid is None:
-            raise TagfillError("The method 'patchml' needs class maps; choose a head that makes them, such as cam.")
+        grid_of("patchml", task)
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """Both levels; a level of weight 0 is not computed."""

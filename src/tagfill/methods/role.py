@@ -25,6 +25,7 @@ from torch import Tensor
 
 from tagfill import losses
 from tagfill.contract import Batch, Prediction, Task
+from tagfill.memory.table_steps import TableOptimizer
 from tagfill.methods.expecting import expected_positives
 from tagfill.methods.stateless import Stateless
 
@@ -48,14 +49,14 @@ class Role(Stateless):
         self,
         *,
         expected: float | None = None,
-        optimizer: Literal["dense_adam", "sparse_adam", "sgd"] = "dense_adam",
+        optimizer: TableOptimizer = "dense_adam",
         lr_multiplier: float = 10.0,
         positive_term: Literal["mean", "batchmean"] = "mean",
         classes_per_image: int | None = None,
         eps: float = 0.0,
     ) -> None:
         self._given = expected
-        self._optimizer = optimizer
+        self._optimizer: TableOptimizer = optimizer
         self._lr_multiplier = lr_multiplier
         self._positive_term = positive_term
         self._classes_per_image = classes_per_image

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import get_args
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from torch import Tensor
 from tagfill import losses
 from tagfill.contract import UNKNOWN, Batch, Decisions, Prediction, Task
 from tagfill.errors import TagfillError, one_of
+from tagfill.losses.selective import Mode
 from tagfill.memory import Prior, read_prior
 from tagfill.methods.stateless import Stateless
 
@@ -53,12 +54,12 @@ class PartialAsymmetric(Stateless):
     def __init__(
         self,
         *,
-        mode: Literal["ignore", "negative", "ignore_normalised"] = "ignore",
+        mode: Mode = "ignore",
         gammas: Gammas = (0.0, 1.0, 2.0),
         clip: float = 0.0,
         eps: float = 0.0,
     ) -> None:
-        one_of("options.p-asl.mode", mode, ["ignore", "negative", "ignore_normalised"])
+        one_of("options.p-asl.mode", mode, get_args(Mode))
         self._mode = mode
         self._gammas, self._clip, self._eps = _three("p-asl", gammas), clip, eps
 

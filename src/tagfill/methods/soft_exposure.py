@@ -17,7 +17,7 @@ is as printed.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -29,24 +29,22 @@ from tagfill.contract import POSITIVE, UNKNOWN, Batch, Decisions, Prediction, Ta
 from tagfill.errors import TagfillError, one_of
 from tagfill.memory.class_distances import Distance, Prototype
 from tagfill.memory.nearest import Search, unit_rows
-from tagfill.methods.evidence import Array, Softness
+from tagfill.methods.evidence import Array, Normalise, Softness, Temperature
 from tagfill.methods.evidence_sources import AlikeImages, KnownLabels, Reduce
 from tagfill.methods.plain import Plain
 from tagfill.methods.stateless import Stateless
 
-Temperature = Literal["paper", "inverse"]
-Normalise = Literal["joint", "separate"]
 Uncovered = Literal["ignore", "negative"]
 
 PAPER = "Kundu and Tighe, NeurIPS 2020"
 _WORDS = {
-    "temperature": ["paper", "inverse"],
-    "normalise": ["joint", "separate"],
-    "reduce": ["min", "median5"],
-    "prototype": ["median", "mean"],
-    "distance": ["cosine", "euclidean"],
-    "uncovered": ["ignore", "negative"],
-    "search": ["auto", "exact", "faiss"],
+    "temperature": get_args(Temperature),
+    "normalise": get_args(Normalise),
+    "reduce": get_args(Reduce),
+    "prototype": get_args(Prototype),
+    "distance": get_args(Distance),
+    "uncovered": get_args(Uncovered),
+    "search": get_args(Search),
 }
 
 

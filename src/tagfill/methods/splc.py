@@ -10,15 +10,14 @@ Zhang et al., Simple and Robust Loss Design for Multi-Label Learning with Missin
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from tagfill import losses
 from tagfill.contract import POSITIVE, Batch, Decisions, Prediction
-from tagfill.methods.stateless import Stateless
+from tagfill.methods.scheduled import Scheduled
 
 
-class Splc(Stateless):
+class Splc(Scheduled):
     """SPLC: unknown labels are absent, but those predicted with confidence are present in this step.
 
     Args:
@@ -33,12 +32,7 @@ class Splc(Stateless):
     def __init__(self, *, threshold: float = 0.6, margin: float = 1.0, gamma: float = 2.0, warmup: int = 1) -> None:
         self._threshold, self._margin, self._gamma = threshold, margin, gamma
         self._warmup = warmup
-        self._epoch = 1
         self._corrected: tuple[Tensor, Tensor] | None = None
-
-    def begin_epoch(self, epoch: int) -> None:
-        """Corrections begin after the warm-up."""
-        self._epoch = epoch
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """One term, summed over the batch."""
@@ -59,11 +53,3 @@ class Splc(Stateless):
     def decisions(self) -> Decisions | None:
         """The labels that the last step read as present."""
         return None if self._corrected is None else Decisions.of(*self._corrected, "flipped", POSITIVE)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """The epoch, for a run that is resumed within it."""
-        return {"epoch": torch.tensor(self._epoch)}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on in that epoch."""
-        self._epoch = int(state["epoch"])

@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
@@ -82,27 +81,6 @@ class Checkpoint:
     def of_rank(self, rank: int) -> dict[str, Tensor]:
         """The memory, the method's state and the sums of one process."""
         return load_file(self.path / f"rank{rank}.safetensors")
-
-
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
-    """An optimiser's state as named tensors, and the plain values of its groups."""
-    content = optimizer.state_dict()
-    tensors = {
-        f"{number}.{name}": torch.as_tensor(value)
-        for number, moments in content["state"].items()
-        for name, value in moments.items()
-        if value is not None
-    }
-    return tensors, content["param_groups"]
-
-
-def load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], groups: list[dict[str, Any]]) -> None:
-    """Back from `optimizer_tensors`."""
-    state: dict[int, dict[str, Tensor]] = {}
-    for key, value in tensors.items():
-        number, _, name = key.partition(".")
-        state.setdefault(int(number), {})[name] = value
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
 def save_checkpoint(
@@ -223,8 +201,3 @@ def _read(path: Path) -> Checkpoint:
         if sha256(path / name) != checksum:
             raise ValueError(f"{name} does not have its checksum")
     return Checkpoint(path, state, *(load_file(path / f"{name}.safetensors") for name in ("model", "optimizer")))
-
-
-def below(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:
-    """The tensors below a name, under their own names."""
-    return {key.removeprefix(f"{name}."): value for key, value in tensors.items() if key.startswith(f"{name}.")}

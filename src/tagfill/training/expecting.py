@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from tagfill import methods
 from tagfill.annotations import Dataset
-from tagfill.training.recipe import Recipe, Stage
+from tagfill.training.recipe import Recipe
 
 
 def expected_positives(dataset: Dataset, recipe: Recipe) -> tuple[float | None, str | None]:
@@ -17,7 +20,8 @@ def expected_positives(dataset: Dataset, recipe: Recipe) -> tuple[float | None, 
     Returns:
         The number, and where it comes from; None where nobody knows it, and where no method of the run asks for it.
     """
-    own = [_own(recipe, stage) for stage in recipe.stages if "expected_positives" in _needs(recipe, stage)]
+    chosen = [recipe.method_of(stage) for stage in recipe.stages]
+    own = [_own(options) for name, options in chosen if "expected_positives" in methods.create(name, options).needs]
     if not own:
         return None, None
     if None not in own:
@@ -31,13 +35,7 @@ def expected_positives(dataset: Dataset, recipe: Recipe) -> tuple[float | None, 
     return None, None
 
 
-def _needs(recipe: Recipe, stage: Stage) -> frozenset[str]:
-    options = recipe.options if stage.options is None else stage.options
-    return methods.create(stage.method or recipe.method, options).needs
-
-
-def _own(recipe: Recipe, stage: Stage) -> float | None:
+def _own(options: Mapping[str, Mapping[str, Any]]) -> float | None:
     """What the method of a stage was given as its own option."""
-    options = recipe.options if stage.options is None else stage.options
     given = [float(part["expected"]) for part in options.values() if part.get("expected") is not None]
     return given[0] if given else None

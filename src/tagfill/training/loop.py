@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 
+from tagfill.memory import below
 from tagfill.metrics import Gathered, mean_average_precision
 from tagfill.progress import Bar, Progress
 from tagfill.training import reporting, saving
-from tagfill.training.checkpoints import Checkpoint, below
+from tagfill.training.checkpoints import Checkpoint
 from tagfill.training.evaluation import gather
 from tagfill.training.interruption import Interruption
 from tagfill.training.records import Recorder
@@ -142,7 +143,7 @@ class Trainer:
             stage=stage.name,
             number=epoch,
             of=stage.epochs,
-            overall=sum(s.epochs for s in setting.recipe.stages[: active.number]) + epoch,
+            overall=setting.recipe.epochs_before(active.number) + epoch,
             lr=active.task.lr,
             losses=losses,
             decisions=decisions,
@@ -189,7 +190,5 @@ class Trainer:
         return self._setting.devices.ranks.world == 1 or step % _ASK_EVERY == 0
 
     def _save(self, active: ActiveStage, epoch: int, step: int) -> None:
-        standing = self._standing
-        gathered = self._totals, self._recorder
-        saving.save(self._setting, active, *gathered, epoch, step, standing.best, standing.stale, standing.done)
+        saving.save(self._setting, active, self._totals, self._recorder, self._standing, epoch, step)
         self._last_save = time.monotonic()

@@ -1,4 +1,4 @@
-"""Optimisers over a classifier: its backbone and its head as groups with learning rates of their own."""
+"""Optimisers over a classifier: its backbone and its head as groups with learning rates of their own; their state."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
-from torch import nn
+from torch import Tensor, nn
 
 from tagfill.models import Classifier
 
@@ -42,6 +42,27 @@ def build(settings: Optimizer, module: Classifier) -> torch.optim.Optimizer:
         return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum)
     kind = torch.optim.Adam if settings.name == "adam" else torch.optim.AdamW
     return kind(groups, lr=settings.lr)
+
+
+def state_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
+    """An optimiser's state as named tensors, and the plain values of its groups."""
+    content = optimizer.state_dict()
+    tensors = {
+        f"{number}.{name}": torch.as_tensor(value)
+        for number, moments in content["state"].items()
+        for name, value in moments.items()
+        if value is not None
+    }
+    return tensors, content["param_groups"]
+
+
+def load_state(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], groups: list[dict[str, Any]]) -> None:
+    """Back from `state_tensors`."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        number, _, name = key.partition(".")
+        state.setdefault(int(number), {})[name] = value
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
 def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:

@@ -133,6 +133,19 @@ class Recipe(_Part):
                 raise ValueError(f"stage '{stage.name}' is the first and has nothing to start from")
         return stages
 
+    def method_of(self, stage: Stage) -> tuple[str, dict[str, dict[str, Any]]]:
+        """Name and options of what trains in a stage: its own, or else those of the run.
+
+        >>> recipe = Recipe(dataset="photos", method="en", options={"en": {"expected": 2.0}})
+        >>> recipe.method_of(Stage(method="an", options={}))
+        ('an', {})
+        """
+        return stage.method or self.method, self.options if stage.options is None else stage.options
+
+    def epochs_before(self, stage: int) -> int:
+        """Epochs of all stages before the one at a position in the list."""
+        return sum(earlier.epochs for earlier in self.stages[:stage])
+
     @property
     def final_features(self) -> str | None:
         """The feature cache that the last stage trains on; None if that is images, whatever came before it."""

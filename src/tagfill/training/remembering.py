@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from tagfill.loading import Sampler
-from tagfill.memory import Memory
+from tagfill.memory import Memory, below
 from tagfill.training import keepsake, resharding
-from tagfill.training.checkpoints import Checkpoint, below
+from tagfill.training.checkpoints import Checkpoint
 from tagfill.training.folder import memory_folder
 from tagfill.training.setting import Setting
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from tagfill.loading import Sampler
-from tagfill.memory import JournaledArray, SavedPart, Shard
-from tagfill.training.checkpoints import Checkpoint, below
+from tagfill.memory import JournaledArray, SavedPart, Shard, below
+from tagfill.training.checkpoints import Checkpoint
 from tagfill.training.folder import Run, memory_folder
 
 

@@ -10,11 +10,12 @@ from typing import Any
 import torch
 
 from tagfill.errors import RunError
-from tagfill.training import checkpoints
+from tagfill.training import checkpoints, optimizers
 from tagfill.training.checkpoints import State
 from tagfill.training.records import Recorder
 from tagfill.training.setting import Setting
 from tagfill.training.stage import ActiveStage
+from tagfill.training.standing import Standing
 from tagfill.training.totals import Totals
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -33,25 +34,33 @@ def save(
     active: ActiveStage,
     totals: Totals,
     recorder: Recorder,
+    standing: Standing,
     epoch: int,
     step: int,
-    best: dict[str, float] | None,
-    stale: int,
-    done: bool,
 ) -> None:
-    """Write a checkpoint, and remove what only older ones needed; a full disk destroys nothing."""
+    """Write a checkpoint, and remove what only older ones needed; a full disk destroys nothing.
+
+    Args:
+        setting: of the run.
+        active: the stage.
+        totals: sums of the epoch under way.
+        recorder: what that epoch has gathered for analyses.
+        standing: of the stage.
+        epoch: under way, from 1.
+        step: steps of that epoch that are done.
+    """
     devices = setting.devices
     offset = sum(stage.epochs * active.sampler.steps + 1 for stage in setting.recipe.stages[: active.number])
     number = offset + (epoch - 1) * active.sampler.steps + step
-    moments, groups = checkpoints.optimizer_tensors(active.optimizer)
+    moments, groups = optimizers.state_tensors(active.optimizer)
     state = State(
         number=number,
         stage=active.number,
         epoch=epoch,
         step=step,
-        best=best,
-        stale=stale,
-        done=done,
+        best=standing.best,
+        stale=standing.stale,
+        done=standing.done,
         metrics_bytes=setting.run.metrics_path.stat().st_size if devices.main else 0,
         memory=active.memory_name,
         disk=devices.gather_json(active.memory.mark(number)),

@@ -14,12 +14,12 @@ from tagfill import methods
 from tagfill.contract import Method, Task
 from tagfill.errors import TagfillError
 from tagfill.loading import FeatureCache, Sampler, Source
-from tagfill.memory import Memory
+from tagfill.memory import Memory, below
 from tagfill.metrics import Gathered
 from tagfill.models import Classifier, create
-from tagfill.training import checkpoints, inputs, keepsake, optimizers, oracle
+from tagfill.training import inputs, keepsake, optimizers, oracle
 from tagfill.training.averaging import WeightAverage
-from tagfill.training.checkpoints import Checkpoint, below
+from tagfill.training.checkpoints import Checkpoint
 from tagfill.training.evaluation import choose_thresholds, share
 from tagfill.training.passes import predict
 from tagfill.training.recipe import Stage
@@ -90,8 +90,7 @@ class ActiveStage:
 def enter(setting: Setting, number: int, previous: ActiveStage | None, checkpoint: Checkpoint | None) -> ActiveStage:
     """Set up a stage, from the one before it or from a checkpoint inside it."""
     recipe, stage, devices = setting.recipe, setting.recipe.stages[number], setting.devices
-    options = recipe.options if stage.options is None else stage.options
-    method = methods.create(stage.method or recipe.method, options)
+    method = methods.create(*recipe.method_of(stage))
     maps = "maps" in method.needs
     cache = inputs.open_cache(setting) if stage.input == "cache" else None
     full = _classifier(setting, stage, previous, cache)
@@ -109,7 +108,7 @@ def enter(setting: Setting, number: int, previous: ActiveStage | None, checkpoin
         if average is not None:
             average.load_state_dict(below(checkpoint.model, "average"))
         devices.load_state_dict(checkpoint.state.precision)
-        checkpoints.load_optimizer(optimizer, checkpoint.optimizer, checkpoint.state.groups)
+        optimizers.load_state(optimizer, checkpoint.optimizer, checkpoint.state.groups)
     sampler = inputs.make_sampler(setting, stage, labels, method.needs)
     source = inputs.make_source(setting, stage, cache, full, method.needs)
     if previous is not None and stage.start.memory == "last":
