@@ -74,6 +74,11 @@ def test_labels_that_were_not_given_are_looked_for(material: dict[str, Any], mad
     assert (full["recovered P"], full["recovered R"]) == ("–", "–")  # it was given all of them
 
 
+def test_a_part_of_a_setting_that_has_none_is_refused() -> None:
+    with pytest.raises(tagfill.TagfillError, match="'epochs' holds a single value"):
+        grid.apply((("epochs.first", 1),), {}, {"epochs": 2})
+
+
 def test_recovered_labels_are_means_over_the_seeds() -> None:
     outcomes = [
         Outcome(60.0, recovered={"called": 4, "right": 1, "missing": 10}),

@@ -9,6 +9,9 @@ from __future__ import annotations
 import io
 from typing import Any
 
+from tagfill.experiments.report.section import Figure as ReportFigure
+from tagfill.experiments.report.section import Table
+
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee8866", "#77aadd", "#99ddff", "#bbbbbb")
 """Told apart by colour-blind readers too (Paul Tol's bright and light schemes)."""
 
@@ -49,8 +52,24 @@ def words(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def new_figure(width: float, height: float, *, rows: int = 1, columns: int = 1) -> tuple[Any, Any]:
-    """A figure of our style, without a window system behind it."""
+def new_figure(width: float, height: float) -> tuple[Any, Any]:
+    """A figure of our style with one panel."""
+    figure, (panel,) = new_panels(width, height)
+    return figure, panel
+
+
+def new_panels(
+    width: float, height: float, *, rows: int = 1, columns: int = 1, used: int | None = None
+) -> tuple[Any, list[Any]]:
+    """A figure of our style, without a window system behind it, and its panels row by row.
+
+    Args:
+        width: in inches.
+        height: in inches.
+        rows: of panels.
+        columns: of panels.
+        used: how many of them are given and shown; all by default.
+    """
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -58,8 +77,17 @@ def new_figure(width: float, height: float, *, rows: int = 1, columns: int = 1) 
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasSVG(figure)
-        axes = figure.subplots(rows, columns, squeeze=rows * columns == 1)
-    return figure, axes
+        panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for panel in panels[used:] if used is not None else []:
+        panel.set_visible(False)
+    return figure, panels[:used]
+
+
+def finished(
+    figure: Any, name: str, caption: str, alt: str, data: Table | None = None, *, abreast: int = 1
+) -> ReportFigure:
+    """A drawing as a figure of a report's section, with the numbers behind it."""
+    return ReportFigure(name, caption, alt, png(figure), svg(figure), data, abreast)
 
 
 def svg(figure: Any) -> str:

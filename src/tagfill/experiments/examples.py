@@ -5,46 +5,46 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
 
-from tagfill.annotations import LabelMatrix
+from tagfill.annotations import POSITIVE, Dataset
+from tagfill.errors import TagfillError
+from tagfill.images import fitted, open_root
 from tagfill.loading import Locations
 
 EXAMPLES = 5
+SIDE = 320  # pixels of an example's longest side
 _AREA = (0.01, 0.5)  # shares of the image; smaller is invisible, larger shows nothing about places
 
 
-def located(places: Locations, count: int = EXAMPLES) -> Iterator[tuple[int, int]]:
-    """The first images of a split with something of a visible size, and its class; no class twice.
+def pairs(dataset: Dataset, split: str, count: int = EXAMPLES) -> list[tuple[int, int]]:
+    """The first images of a split with a class that was not shown yet, and that class.
 
-    Args:
-        places: of the split.
-        count: of examples.
+    Where boxes or masks are known, a class covers enough of its image to be seen and not most of it.
     """
-    used: set[int] = set()
-    for image in range(len(places.starts) - 1):
+    return list(_pairs(dataset, split, count))
+
+
+def _pairs(dataset: Dataset, split: str, count: int) -> Iterator[tuple[int, int]]:
+    labels, places, used = dataset.labels(split), Locations.read(dataset, split), set[int]()
+    for image in range(len(labels)):
+        if len(used) == count:
+            return
         marks = places.of(np.array([image]))
-        for label in dict.fromkeys(marks.label.tolist()):
-            area = marks.box[marks.label == label][:, 2:].prod(1).sum()
-            if label not in used and _AREA[0] <= area <= _AREA[1]:
+        for label in np.flatnonzero(labels.rows(np.array([image]))[0] == POSITIVE).tolist():
+            areas = marks.box[marks.label == label][:, 2:].prod(1)  # 0 of a point, which says nothing of its size
+            if label not in used and (not areas.any() or _AREA[0] <= areas.sum() <= _AREA[1]):
                 used.add(label)
                 yield image, label
                 break
-        if len(used) == count:
-            return
 
 
-def labelled(labels: LabelMatrix, count: int = EXAMPLES) -> Iterator[tuple[int, int]]:
-    """The first images of a split that show a class that no earlier one was chosen for, and that class.
-
-    >>> list(labelled(LabelMatrix.from_dense(np.array([[0, 1], [0, 1], [1, 1]], dtype=np.int8))))
-    [(0, 1), (2, 0)]
-    """
-    used: set[int] = set()
-    for part, dense in labels.blocks():
-        for row, image in zip(dense, range(part.start, part.start + len(dense)), strict=True):
-            fresh = [label for label in np.flatnonzero(row == 1).tolist() if label not in used]
-            if fresh:
-                used.add(fresh[0])
-                yield image, fresh[0]
-            if len(used) == count:
-                return
+def photos(dataset: Dataset, split: str, index: NDArray[np.integer]) -> list[Image.Image] | None:
+    """Images of a split, small enough to be shown; None where they are not at hand, as cached features need none."""
+    names = dataset.names(dataset.split(split)[index])
+    try:
+        root = open_root(dataset.root)
+        return [fitted(root, name, SIDE) for name in names]
+    except (TagfillError, OSError):
+        return None

@@ -6,6 +6,7 @@ options.scl.weight=0.1,1      two values of an option of a method that has it
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -66,18 +67,13 @@ def apply(
     >>> apply((("optimizer.lr", 0.1), ("batch_size", 8)), {"seed": 1}, {"epochs": 2})
     ({'seed': 1, 'batch_size': 8}, {'epochs': 2, 'optimizer': {'lr': 0.1}})
     """
-    from tagfill.training.recipe import Stage
+    from tagfill.training.overriding import override
 
-    run, inner = dict(settings), dict(stage)
+    content = copy.deepcopy({**settings, "stages": [dict(stage)]})
     for path, value in choice:
-        *parents, last = path.split(".")
-        in_stage = path.split(".")[0] in Stage.model_fields and path.split(".")[0] != "options"
-        target = inner if in_stage else run
-        for key in parents:
-            target[key] = dict(target.get(key, {}))
-            target = target[key]
-        target[last] = value
-    return run, inner
+        override(content, path, value)
+    (inner,) = content.pop("stages")
+    return content, inner
 
 
 def _concerns(path: str, names: Sequence[str]) -> bool:

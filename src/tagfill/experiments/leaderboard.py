@@ -11,6 +11,7 @@ from typing import Any
 from tagfill.experiments.entries import FLOOR, FULL
 from tagfill.experiments.outcomes import Outcome
 from tagfill.metrics import Recovered, gap_closed
+from tagfill.training.scored import plain
 
 
 @dataclass(frozen=True)
@@ -136,12 +137,12 @@ class Leaderboard:
             "scores": [
                 {
                     "method": score.name,
-                    f"{self.split}_mAP": _plain(score.mean),
-                    "deviation": _plain(score.deviation),
-                    "gap_closed": _plain(score.gap_closed),
-                    "recovered_precision": _plain(score.recovered_precision),
-                    "recovered_recall": _plain(score.recovered_recall),
-                    "seeds": [_plain(value) for value in score.values],
+                    f"{self.split}_mAP": plain(score.mean),
+                    "deviation": plain(score.deviation),
+                    "gap_closed": plain(score.gap_closed),
+                    "recovered_precision": plain(score.recovered_precision),
+                    "recovered_recall": plain(score.recovered_recall),
+                    "seeds": [plain(value) for value in score.values],
                     "val_mAP": list(score.validation),
                     "annotation_seconds": score.annotation,
                     "seconds": list(score.seconds),
@@ -186,7 +187,3 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
-
-
-def _plain(value: float) -> float | None:
-    return None if math.isnan(value) else value

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tagfill.annotations import Dataset
+from tagfill.files import write_json
 from tagfill.metrics import Recovered, recovered
 from tagfill.probabilities import probabilities
 from tagfill.training import Recipe, Run, evaluate, resume, start
 from tagfill.training.evaluation import DEFAULT_THRESHOLD
 from tagfill.training.oracle import true_labels
 from tagfill.training.trained import Trained
+
+FILE = "outcome.json"
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,15 @@ class Outcome:
         place = "" if self.localisation is None else f", mAP-loc {self.localisation:.2f}"
         return self.error or f"{split} mAP {self.score:.2f}{place}"
 
-    def to_json(self) -> dict[str, Any]:
-        """As plain values."""
-        return asdict(self)
+    @classmethod
+    def read(cls, folder: Path) -> Outcome | None:
+        """As the folder of a run has it; None where it was never scored."""
+        path = folder / FILE
+        return cls(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+
+    def write(self, folder: Path) -> None:
+        """Keep it in the folder of the run."""
+        write_json(folder / FILE, asdict(self))
 
 
 def train_and_score(

@@ -15,7 +15,6 @@ from tagfill.experiments.outcomes import Outcome, score
 from tagfill.experiments.report.contents import Entrant, Material, write_report
 from tagfill.experiments.report.page import unique
 from tagfill.experiments.report.section import Section
-from tagfill.experiments.running import OUTCOME
 from tagfill.progress import SILENT, Progress
 from tagfill.training import Recipe, Run
 
@@ -88,12 +87,8 @@ def _entrant(name: str, runs: list[Run], data: Dataset, split: str) -> Entrant:
 
 def _outcome(run: Run, data: Dataset, split: str) -> Outcome:
     """As the run's folder has it, or scored now."""
-    record = run.folder / OUTCOME
-    if record.exists():
-        known = Outcome(**json.loads(record.read_text(encoding="utf-8")))
-        if known.split == split:
-            return known
-    return score(run, data, split=split)
+    known = Outcome.read(run.folder)
+    return known if known is not None and known.split == split else score(run, data, split=split)
 
 
 def _complete(recipe: Recipe) -> bool:

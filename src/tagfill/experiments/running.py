@@ -15,11 +15,8 @@ from tagfill import methods
 from tagfill.engines import Engine
 from tagfill.errors import TagfillError
 from tagfill.experiments.outcomes import Outcome, train_and_score
-from tagfill.files import write_json
 from tagfill.progress import Progress
 from tagfill.training import Recipe
-
-OUTCOME = "outcome.json"
 
 
 @dataclass(frozen=True)
@@ -64,14 +61,12 @@ def run_all(jobs: Sequence[Job], engine: Engine, progress: Progress) -> Iterator
 
 def make(job: Job) -> Outcome:
     """Make one run and score it, or read how it ended."""
-    record = job.folder / OUTCOME
-    if record.exists():
-        known = Outcome(**json.loads(record.read_text(encoding="utf-8")))
-        if known.split == job.split and (job.localise is None or known.localisation is not None):
-            return known
+    known = Outcome.read(job.folder)
+    if known is not None and known.split == job.split and (job.localise is None or known.localisation is not None):
+        return known
     try:
         outcome = train_and_score(job.recipe, job.folder, split=job.split, localise=job.localise, recover=job.recover)
     except TagfillError as error:
         return Outcome.refused(str(error))
-    write_json(record, outcome.to_json())
+    outcome.write(job.folder)
     return outcome

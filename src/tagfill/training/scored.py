@@ -117,7 +117,7 @@ class Evaluation:
         if self.localised is not None:
             values["AP-loc"] = 100 * self.localised.average_precision.mean(1)
         names = self.columns()[1:]
-        return [[self.classes[c], *(_plain(values[name][c].item()) for name in names)] for c in self.order()]
+        return [[self.classes[c], *(plain(values[name][c].item()) for name in names)] for c in self.order()]
 
     def to_csv(self) -> str:
         """The table of classes as a CSV file with a heading."""
@@ -182,9 +182,14 @@ class Evaluation:
 _JSON_NAMES = {"ceiling AP": "ceiling_AP", "AP-loc": "AP_loc"}
 
 
-def _plain(value: float) -> float | None:
+def plain(value: float) -> float | None:
+    """A value for JSON and CSV, which know no NaN.
+
+    >>> plain(float("nan")), plain(0.5)
+    (None, 0.5)
+    """
     return None if np.isnan(value) else value
 
 
 def _percent(value: float) -> float | None:
-    return _plain(100 * value)
+    return plain(100 * value)

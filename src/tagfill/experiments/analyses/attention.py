@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagfill.errors import TagfillError
-from tagfill.experiments import pictures
-from tagfill.experiments.analyses import examples
-from tagfill.experiments.analyses.subjects import Question, Subject
+from tagfill.experiments import examples, pictures
+from tagfill.experiments.analyses.subjects import Question, Subject, file_name
 from tagfill.experiments.report import Figure, Section, Table
 from tagfill.models.tscam import coupled
 from tagfill.training.trained import Trained
@@ -54,7 +53,7 @@ def _drawn(subject: Subject, split: str, count: int) -> Figure:
         shown = [pictures.overlay(photo, values[at]) for values in maps.values()]
         rows.append(pictures.Row(name, [photo, *shown], [f"{scores[at]:.3f}"]))
         numbers += [(names[at], name, round(float(scores[at]), 6), column, *peak(v[at])) for column, v in maps.items()]
-    title = "attention-" + "".join(letter if letter.isalnum() else "-" for letter in subject.label)
+    title = f"attention-{file_name(subject.label)}"
     return Figure(
         title,
         f"{subject.label} with the {subject.run.recipe.head} head; each map from its lowest to its highest value.",

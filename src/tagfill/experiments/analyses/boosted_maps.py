@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from tagfill.experiments import pictures
-from tagfill.experiments.analyses import examples
+from tagfill.experiments import examples, pictures
 from tagfill.experiments.analyses.subjects import Subject
+from tagfill.experiments.class_maps import class_maps
 from tagfill.experiments.report import Figure, Table
 from tagfill.models.boost import boost as boosted
 from tagfill.training.trained import Trained
@@ -60,11 +61,7 @@ def picture_rows(subjects: Sequence[Subject], split: str, rows: int, boost: floa
 
 def _seen(trained: Trained, split: str, index: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Maps as the model averages them, and probabilities, of some images."""
-    maps, scores = [], []
+    maps, scores = class_maps(trained, split, index)
     head = trained.model.head.options
     slope = head.get("boost", 1.0) if head.get("boost_eval", True) else 1.0
-    for _, prediction in trained.predict(split, index, maps=True):
-        assert prediction.maps is not None
-        maps.append(boosted(prediction.maps.float(), slope, head.get("boost_from", 0.0)).numpy(force=True))
-        scores.append(prediction.logits.sigmoid().numpy(force=True))
-    return np.concatenate(maps), np.concatenate(scores)
+    return boosted(torch.from_numpy(maps), slope, head.get("boost_from", 0.0)).numpy(), scores

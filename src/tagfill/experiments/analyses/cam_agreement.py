@@ -75,7 +75,7 @@ def _agreement(found: Measured, names: tuple[str, str]) -> Figure:
     charts.dress(panel, "", "Spearman correlation of class maps", "percent of present labels")
     panel.set_xlim(-1, 1)
     charts.legend(figure, panel, columns=1)
-    return charts.finished(
+    return drawing.finished(
         figure,
         "agreement",
         "Rank correlation of the class maps of two models, for each image and label that is present, and that of the "
@@ -96,8 +96,8 @@ def _boxes(found: Measured, names: tuple[str, str]) -> list[tuple[Any, ...]]:
 
 
 def _attribution(found: Measured, names: tuple[str, str]) -> Figure:
-    figure, axes = drawing.new_figure(8.6, 3.6, columns=2)
-    for panel, end in zip(axes.flat, ("top", "bottom"), strict=True):
+    figure, panels = drawing.new_panels(8.6, 3.6, columns=2)
+    for panel, end in zip(panels, ("top", "bottom"), strict=True):
         for place, kind in enumerate(("positive", "negative")):
             for model in (0, 1):
                 values = found.attribution.get((end, kind, model), np.empty(0))
@@ -109,10 +109,10 @@ def _attribution(found: Measured, names: tuple[str, str]) -> Figure:
         charts.dress(panel, f"{which} {SHARE:.0%} of cells", "", "mean attribution score")
         panel.grid(visible=False, axis="x")
     for model in (0, 1):
-        axes.flat[0].plot([], [], color=drawing.colour(model), linewidth=6, alpha=0.6, label=names[model])
-    charts.legend(figure, axes.flat[0])
+        panels[0].plot([], [], color=drawing.colour(model), linewidth=6, alpha=0.6, label=names[model])
+    charts.legend(figure, panels[0])
     columns = ("boxes", "labels", "mean", *(f"{quantile} %" for quantile in _QUANTILES))
-    return charts.finished(
+    return drawing.finished(
         figure,
         "attribution",
         f"Mean of the highest and of the lowest {SHARE:.0%} of the cells of class maps. Boxes hold the middle half, "

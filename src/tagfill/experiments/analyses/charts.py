@@ -1,4 +1,4 @@
-"""What the figures of analyses share: lines with a band over seeds, a legend beside them, numbers behind them."""
+"""What the figures of analyses share: lines with a band over seeds, axes, a legend above them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tagfill.experiments import drawing
-from tagfill.experiments.report import Figure, Table
 
 MARKERS = "osD^vPX*<>"
 _DASHES = ("-", "--", ":")
 
 
-def line(panel: Any, x: Sequence[Any], mean: ArrayLike, deviation: ArrayLike, position: int, label: str) -> None:
-    """A line in the colour of its position, with a band of one deviation on either side."""
-    mean, deviation = np.asarray(mean, dtype=np.float64), np.asarray(deviation, dtype=np.float64)
+def line(panel: Any, x: Sequence[Any], points: Sequence[tuple[float, float]], position: int, label: str) -> None:
+    """A line of means in the colour of its position, with a band of one deviation on either side.
+
+    Args:
+        panel: to draw on.
+        x: where each point stands.
+        points: mean and deviation of each.
+        position: of the line among others, which decides colour and marker.
+        label: for the legend.
+    """
+    mean, deviation = np.array(points, dtype=np.float64).reshape(-1, 2).T
     style = {"color": drawing.colour(position), "linestyle": _DASHES[position // len(drawing.COLOURS) % len(_DASHES)]}
     marker = MARKERS[position % len(MARKERS)]
     panel.plot(x, mean, marker=marker, markersize=4.5, linewidth=1.7, label=label, **style)
@@ -46,11 +52,6 @@ def legend(figure: Any, panel: Any, *, columns: int = 4) -> None:
     handles, labels = panel.get_legend_handles_labels()
     if len(labels) > 1:
         figure.legend(handles, labels, loc="outside upper center", ncols=min(columns, len(labels)), frameon=False)
-
-
-def finished(figure: Any, name: str, caption: str, alt: str, data: Table) -> Figure:
-    """A drawing as a figure of a section."""
-    return Figure(name, caption, alt, drawing.png(figure), drawing.svg(figure), data)
 
 
 def plain(value: float, digits: int = 4) -> float | None:

@@ -29,7 +29,7 @@ def convergence(question: Question) -> Section:
         padded = np.stack([np.pad(seed, (0, length - len(seed)), constant_values=np.nan) for seed in seeds])
         pairs = [mean_and_deviation(column.tolist()) for column in padded.T]
         epochs = list(range(1, length + 1))
-        charts.line(panel, epochs, [mean for mean, _ in pairs], [spread for _, spread in pairs], position, label)
+        charts.line(panel, epochs, pairs, position, label)
         points += [
             (label, epoch, plain(mean), plain(spread), len(seeds))
             for epoch, (mean, spread) in zip(epochs, pairs, strict=True)
@@ -43,7 +43,7 @@ def convergence(question: Question) -> Section:
     charts.legend(figure, panel)
     fast = min(ends, key=lambda row: (row[2] is None, row[2]))
     ends.sort(key=lambda row: -(row[1] or 0.0))
-    drawn = charts.finished(
+    drawn = drawing.finished(
         figure,
         "convergence",
         "Validation mAP after each epoch. A band is one deviation over seeds.",

@@ -116,12 +116,12 @@ def judged(subject: Subject) -> Iterator[Judged]:
     truth, known = subject.truth(), subject.dataset.labels("train")
     sought = {NEGATIVE: _unobserved(known, truth, NEGATIVE)}
     sought[POSITIVE] = sought[UNKNOWN] = _unobserved(known, truth, POSITIVE)
-    written, stages = False, subject.run.recipe.stages
+    written = False
     for epoch in records.read(subject.run):
         if not epoch.has("decisions"):
             continue
         written = True
-        number = sum(stage.epochs for stage in stages[: epoch.stage]) + epoch.epoch
+        number = subject.run.recipe.epochs_before(epoch.stage) + epoch.epoch
         entries = [epoch.column(f"decisions.{name}") for name in ("image", "label", "kind", "value")]
         yield from _of_epoch(number, entries, known, truth, sought)
     if not written:
@@ -177,20 +177,20 @@ def _last(key: tuple[str, str, str], seeds: list[list[Judged]]) -> tuple[Any, ..
 
 
 def _drawn(curves: dict[str, list[list[Judged]]], data: Table, found: str) -> Figure:
-    figure, axes = drawing.new_figure(11.2, 3.8, columns=3)
+    figure, panels = drawing.new_panels(11.2, 3.8, columns=3)
     measures = {"right": found, "precision": "precision, percent", "recall": "recall, percent"}
-    for panel, (measure, name) in zip(axes.flat, measures.items(), strict=True):
+    for panel, (measure, name) in zip(panels, measures.items(), strict=True):
         scale = 1 if measure == "right" else 100
         for position, (label, seeds) in enumerate(curves.items()):
             epochs = sorted({each.epoch for seed in seeds for each in seed})
             values = [[scale * getattr(e, measure) for seed in seeds for e in seed if e.epoch == at] for at in epochs]
             pairs = [mean_and_deviation(each) for each in values]
-            charts.line(panel, epochs, [mean for mean, _ in pairs], [spread for _, spread in pairs], position, label)
+            charts.line(panel, epochs, pairs, position, label)
         charts.dress(panel, "", "epoch", name)
         charts.whole_numbers(panel.xaxis)
         panel.set_ylim(bottom=0)
-    charts.legend(figure, axes.flat[0])
-    return charts.finished(
+    charts.legend(figure, panels[0])
+    return drawing.finished(
         figure,
         data.name,
         "Entries that a method decided in each epoch and that truly are what it took them for: how many, which share "

@@ -59,7 +59,7 @@ def difference(
         for c in order.tolist()
     ]
     columns = ("class", "difference", a, b, "positives" if missing is None else "missing percent", "seen positives")
-    return charts.finished(
+    return drawing.finished(
         figure,
         "difference",
         f"Average precision of {b} minus that of {a}, class by class: {b} is better on {better} of {len(classes)}. "

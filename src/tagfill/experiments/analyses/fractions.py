@@ -40,21 +40,21 @@ def fractions(question: Question, *, split: str = "test", of: Literal["entries",
             pair = 100 * mean_average_precision(scored.scores, scored.labels), 100 * mean_f1(scored, chosen_on)
             found.setdefault(subject.title, {}).setdefault(shares[subject.dataset.folder], []).append(pair)
             bar.advance()
-    figure, axes = drawing.new_figure(9.2, 3.8, columns=2)
+    figure, panels = drawing.new_panels(9.2, 3.8, columns=2)
     rows: list[tuple[Any, ...]] = []
-    for measure, (panel, name) in enumerate(zip(axes.flat, ("mAP", "mF1"), strict=True)):
+    for measure, (panel, name) in enumerate(zip(panels, ("mAP", "mF1"), strict=True)):
         for position, (title, points) in enumerate(found.items()):
             places = sorted(points)
             pairs = [mean_and_deviation([each[measure] for each in points[share]]) for share in places]
             x = [100 * share for share in places]
-            charts.line(panel, x, [m for m, _ in pairs], [d for _, d in pairs], position, title)
+            charts.line(panel, x, pairs, position, title)
             rows += [
                 (title, name, round(100 * share, 4), plain(m), plain(d), len(points[share]))
                 for share, (m, d) in zip(places, pairs, strict=True)
             ]
         charts.dress(panel, "", _NAMES[of], f"{split} {name}, percent")
-    charts.legend(figure, axes.flat[0])
-    drawn = charts.finished(
+    charts.legend(figure, panels[0])
+    drawn = drawing.finished(
         figure,
         "fractions",
         f"Scores on {split} against what training knew; a band is one deviation over runs.",

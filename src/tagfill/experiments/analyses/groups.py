@@ -158,26 +158,22 @@ def _distinct(names: Sequence[str], at: int) -> str:
 
 
 def _drawn(values: dict[str, dict[str, list[Values]]], split: str) -> Figure:
-    columns = 2 if len(values) > 1 else 1
-    figure, axes = drawing.new_figure(
-        4.6 * columns, 3.3 * -(-len(values) // columns), rows=-(-len(values) // columns), columns=columns
-    )
-    panels = [axes] if len(values) == 1 else list(axes.flat)
+    columns = min(2, len(values))
+    lines = -(-len(values) // columns)
+    figure, panels = drawing.new_panels(4.6 * columns, 3.3 * lines, rows=lines, columns=columns, used=len(values))
     rows = []
-    for panel, (group, found) in zip(panels, values.items(), strict=False):
+    for panel, (group, found) in zip(panels, values.items(), strict=True):
         for position, (label, seeds) in enumerate(found.items()):
             names = list(seeds[0])
             pairs = [mean_and_deviation([seed[name] for seed in seeds]) for name in names]
-            charts.line(panel, names, [m for m, _ in pairs], [d for _, d in pairs], position, label)
+            charts.line(panel, names, pairs, position, label)
             rows += [
                 (group, name, label, plain(m), plain(d), len(seeds)) for name, (m, d) in zip(names, pairs, strict=True)
             ]
         charts.dress(panel, "", _NAMES[group], f"{split} mAP, percent")
         panel.tick_params(axis="x", labelsize=8.5)
-    for panel in panels[len(values) :]:
-        panel.set_visible(False)
     charts.legend(figure, panels[0])
-    return charts.finished(
+    return drawing.finished(
         figure,
         "groups",
         "Mean average precision of groups. Images are grouped by how many labels they truly have, objects by how much "

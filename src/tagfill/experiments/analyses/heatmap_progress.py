@@ -16,9 +16,8 @@ from PIL import Image
 
 from tagfill.annotations import NEGATIVE, POSITIVE, UNKNOWN
 from tagfill.errors import TagfillError
-from tagfill.experiments import pictures
-from tagfill.experiments.analyses import examples
-from tagfill.experiments.analyses.subjects import Question, Subject
+from tagfill.experiments import examples, pictures
+from tagfill.experiments.analyses.subjects import Question, Subject, file_name
 from tagfill.experiments.report import Figure, Section, Table
 from tagfill.training import records
 
@@ -82,10 +81,10 @@ def heatmap_progress(question: Question, *, images: int = 2, columns: int = 6) -
 
 def read(subject: Subject) -> Progress:
     """All heatmaps that a run wrote down."""
-    stages, epochs, parts = subject.run.recipe.stages, [], []
+    epochs, parts = [], []
     for epoch in records.read(subject.run):
         if epoch.has("heatmaps"):
-            epochs.append(sum(stage.epochs for stage in stages[: epoch.stage]) + epoch.epoch)
+            epochs.append(subject.run.recipe.epochs_before(epoch.stage) + epoch.epoch)
             names = ("index", "classes", "values")
             parts.append([epoch.column(f"heatmaps.{name}") for name in names])
     if not parts:
@@ -131,7 +130,7 @@ def _over_epochs(
                 (*_words(subject, example), epoch, *_measures(values))
                 for epoch, values in zip(progress.epochs, maps, strict=True)
             ]
-    name = "heatmaps-" + "".join(letter if letter.isalnum() else "-" for letter in label)
+    name = f"heatmaps-{file_name(label)}"
     heads = ("image", "class", "kind", "epoch", "mean", "highest")
     return Figure(
         name,

@@ -83,8 +83,7 @@ def above_half(histograms: NDArray[np.float64]) -> float:
 def _highest(found: dict[str, NDArray[np.float64]], split: str) -> Figure:
     """A ridge for each method and rank: the share of images at each probability."""
     count = next(iter(found.values())).shape[1]
-    figure, axes = drawing.new_figure(2.6 * count + 1.4, 0.62 * len(found) + 1.5, columns=count)
-    panels = [axes] if count == 1 else list(axes.flat)
+    figure, panels = drawing.new_panels(2.6 * count + 1.4, 0.62 * len(found) + 1.5, columns=count)
     middles = (np.arange(_BINS) + 0.5) / _BINS
     rows = []
     for rank, panel in enumerate(panels):
@@ -106,7 +105,7 @@ def _highest(found: dict[str, NDArray[np.float64]], split: str) -> Figure:
         panel.set_yticks(range(len(found)), list(reversed(found)) if rank == 0 else [""] * len(found))
         panel.tick_params(axis="y", length=0)
         panel.grid(visible=False, axis="y")
-    return charts.finished(
+    return drawing.finished(
         figure,
         "highest-scores",
         f"Distributions of the {count} highest scores of each {split} image; the mark is the median.",
@@ -138,11 +137,11 @@ def _unobserved(panels: list[tuple[str, NDArray[np.float64]]]) -> Figure:
 
     columns = min(3, len(panels))
     lines = -(-len(panels) // columns)
-    figure, axes = drawing.new_figure(3.3 * columns + 0.8, 2.9 * lines, rows=lines, columns=columns)
-    every = [axes] if len(panels) == 1 else list(axes.flat)
+    size = (3.3 * columns + 0.8, 2.9 * lines)
+    figure, every = drawing.new_panels(*size, rows=lines, columns=columns, used=len(panels))
     rows = []
     image = None
-    for panel, (title, shares) in zip(every, panels, strict=False):
+    for panel, (title, shares) in zip(every, panels, strict=True):
         epochs = np.arange(len(shares) + 1) + 0.5
         shown = np.ma.masked_equal(100 * shares.T, 0)
         image = panel.pcolormesh(epochs, np.linspace(0, 1, _BINS + 1), shown, norm=LogNorm(0.1, 100), cmap="viridis_r")
@@ -155,14 +154,12 @@ def _unobserved(panels: list[tuple[str, NDArray[np.float64]]]) -> Figure:
             for epoch, each in enumerate(shares)
             for at, part in enumerate(each)
         ]
-    for panel in every[len(panels) :]:
-        panel.set_visible(False)
     bar = figure.colorbar(image, ax=every, pad=0.01)
     bar.set_ticks([0.1, 1, 10, 100], labels=["0.1", "1", "10", "100"])
     bar.minorticks_off()
     bar.set_label("percent of them")
     bar.outline.set_visible(False)
-    return charts.finished(
+    return drawing.finished(
         figure,
         "unobserved-positives",
         "Probabilities of positives that nobody annotated, in a sample of the training images, epoch by epoch; each "

@@ -173,6 +173,15 @@ def _folder(subject: Subject) -> Path:
     return subject.dataset.folder
 
 
+def file_name(label: str) -> str:
+    """The name of a run as a part of the name of a file.
+
+    >>> file_name("en+scl on a/b")
+    'en-scl-on-a-b'
+    """
+    return "".join(letter if letter.isalnum() else "-" for letter in label)
+
+
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
     """Over seeds; the deviation of a single one is 0, and what is not a number is left out.
 

@@ -109,11 +109,11 @@ def _drawn(axes: Sequence[Axis], scores: dict[Choice, list[float]], split: str, 
     for position, rest in enumerate(dict.fromkeys(choice[1:] for choice in scores)):
         pairs = [mean_and_deviation(scores[choice]) for choice in scores if choice[1:] == rest]
         label = ", ".join(f"{axis.name} {value}" for axis, value in zip(others, rest, strict=True))
-        charts.line(panel, _places(first), [m for m, _ in pairs], [d for _, d in pairs], position, label or "mAP")
+        charts.line(panel, _places(first), pairs, position, label or "mAP")
     _dress(panel, first, f"{split} mAP, percent")
     charts.legend(figure, panel)
     caption = f"Mean {split} mAP over {first.name}; a band is one deviation over seeds."
-    return charts.finished(figure, "sweep", caption, f"Lines over {len(first.values)} values.", table)
+    return drawing.finished(figure, "sweep", caption, f"Lines over {len(first.values)} values.", table)
 
 
 def _by_count(axes: Sequence[Axis], counted: dict[Choice, list[dict[str, float]]], best: Choice, split: str) -> Figure:
@@ -126,7 +126,7 @@ def _by_count(axes: Sequence[Axis], counted: dict[Choice, list[dict[str, float]]
         if all(np.isnan(mean) for mean, _ in pairs):
             continue
         middle, _ = mean_and_deviation([mean for mean, _ in pairs])
-        charts.line(panel, _places(first), [m - middle for m, _ in pairs], [d for _, d in pairs], position, count)
+        charts.line(panel, _places(first), [(m - middle, d) for m, d in pairs], position, count)
         rows += [
             (choice[0], int(count), plain(m), plain(m - middle), plain(d))
             for choice, (m, d) in zip(shown, pairs, strict=True)
@@ -135,7 +135,7 @@ def _by_count(axes: Sequence[Axis], counted: dict[Choice, list[dict[str, float]]
     _dress(panel, first, f"{split} mAP against its mean, points")
     charts.legend(figure, panel, columns=7)
     rest = "".join(f", {axis.name} = {value}" for axis, value in zip(axes[1:], best[1:], strict=True))
-    return charts.finished(
+    return drawing.finished(
         figure,
         "label-counts",
         f"The same{rest} over images with exactly so many true labels, a line each, against the mean of the line: "

@@ -22,7 +22,7 @@ from tagfill.errors import TagfillError, unknown_name
 from tagfill.experiments.grid import value_of
 from tagfill.methods import METHODS
 from tagfill.models import HEADS
-from tagfill.training import Recipe, make_recipe
+from tagfill.training import Recipe, make_recipe, override
 from tagfill.training.recipe import Stage
 
 LETTERS = {
@@ -76,7 +76,7 @@ def varied(recipe: Recipe, axes: Sequence[Axis], choice: Sequence[Any], seed: in
     content = recipe.model_dump(mode="json") | {"seed": seed, "record": []}
     for axis, value in zip(axes, choice, strict=True):
         for path in axis.paths:
-            _put(content, path.split("."), value)
+            _put(content, path, value)
     return make_recipe(content, "the settings of the sweep")
 
 
@@ -115,13 +115,11 @@ def _options_of(method: str) -> list[str]:
     return list(signature(METHODS[methods.ALIASES.get(method, method)]).parameters)
 
 
-def _put(content: dict[str, Any], keys: Sequence[str], value: Any) -> None:
-    """Set a value by its path; that of a stage in all stages, options also where a stage has its own."""
-    of_stages = keys[0] not in Recipe.model_fields
-    targets: list[dict[str, Any]] = content["stages"] if of_stages else [content]
-    if keys[0] == "options":
-        targets = [content, *(stage for stage in content["stages"] if keys[1] in (stage["options"] or {}))]
-    for target in targets:
-        for key in keys[:-1]:
-            target = target.setdefault(key, {})
-        target[keys[-1]] = value
+def _put(content: dict[str, Any], path: str, value: Any) -> None:
+    """Set a value by its path; options of a method also where a stage has its own."""
+    override(content, path, value)
+    head, _, rest = path.partition(".")
+    if head == "options":
+        for stage in content["stages"]:
+            if rest.partition(".")[0] in (stage["options"] or {}):
+                override(stage, path, value)

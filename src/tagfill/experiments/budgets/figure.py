@@ -27,8 +27,8 @@ def draw(study: Study) -> Drawn | None:
     if not scored:
         return None
     panels = {"mAP-cls": "classified"} | ({"mAP-loc": "localised"} if any(f.localised for f in scored) else {})
-    figure, axes = drawing.new_figure(3.9 * len(panels), 3.5, columns=len(panels))
-    for panel, (name, measure) in zip([axes] if len(panels) == 1 else axes.flat, panels.items(), strict=True):
+    figure, axes = drawing.new_panels(3.9 * len(panels), 3.5, columns=len(panels))
+    for panel, (name, measure) in zip(axes, panels.items(), strict=True):
         for position, kind in enumerate(study.plan.kinds):
             _line(panel, [finding for finding in scored if finding.kind == kind], measure, position, kind)
         panel.set_title(name, fontsize=11, color=drawing.TEXT)
@@ -36,7 +36,7 @@ def draw(study: Study) -> Drawn | None:
         panel.set_ylabel(f"{study.split}, percent")
         panel.grid(visible=True)
         _hours(panel, [finding.hours for finding in scored])
-    handles, kinds = (axes if len(panels) == 1 else axes.flat[0]).get_legend_handles_labels()
+    handles, kinds = axes[0].get_legend_handles_labels()
     figure.legend(handles, kinds, loc="outside upper center", ncols=len(kinds), frameon=False)
     return Drawn(drawing.svg_file(figure), drawing.png(figure))
 

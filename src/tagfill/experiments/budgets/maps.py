@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
-from PIL import Image
 
 from tagfill.annotations import Dataset
-from tagfill.experiments import pictures
-from tagfill.experiments.examples import located
+from tagfill.experiments import examples, pictures
+from tagfill.experiments.class_maps import class_maps
 from tagfill.experiments.running import Job
-from tagfill.images import decode, open_root
+from tagfill.images import fitted, open_root
 from tagfill.loading import Locations
 from tagfill.training.trained import Trained
-
-_SIDE = 320  # pixels of an example's longest side before it is laid out
 
 
 def draw(data: Dataset, jobs: Mapping[str, Job], *, split: str = "val") -> bytes | None:
@@ -31,16 +27,15 @@ def draw(data: Dataset, jobs: Mapping[str, Job], *, split: str = "val") -> bytes
     """
     split = split if split in data.splits else next(iter(jobs.values())).split
     places = Locations.read(data, split)
-    chosen = list(located(places))
+    chosen = examples.pairs(data, split)
     if not chosen:
         return None
     index = np.array([image for image, _ in chosen])
-    found = {kind: _maps(job, data, split, index) for kind, job in jobs.items()}
+    found = {kind: class_maps(_opened(job, data), split, index) for kind, job in jobs.items()}
     root, names = open_root(data.root), data.names(data.split(split))
     rows = []
     for position, (image, label) in enumerate(chosen):
-        shown = decode(root, names[image], shrink_to=(_SIDE, _SIDE)).convert("RGB")
-        shown.thumbnail((_SIDE, _SIDE), Image.Resampling.LANCZOS)
+        shown = fitted(root, names[image], examples.SIDE)
         marks = places.of(np.array([image]))
         truth = pictures.outlined(shown, marks.box[marks.label == label])
         maps = [pictures.overlay(shown, values[position, label]) for values, _ in found.values()]
@@ -49,14 +44,5 @@ def draw(data: Dataset, jobs: Mapping[str, Job], *, split: str = "val") -> bytes
     return pictures.png(pictures.grid(["image", "truth", *(f"trained on {kind}" for kind in found)], rows))
 
 
-def _maps(
-    job: Job, data: Dataset, split: str, index: NDArray[np.int64]
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Class maps and probabilities of some images of a split."""
-    trained = Trained.open(job.folder, data, features=job.recipe.final_features, maps=True)
-    maps, scores = [], []
-    for _, prediction in trained.predict(split, index, maps=True):
-        assert prediction.maps is not None
-        maps.append(prediction.maps.float().numpy(force=True))
-        scores.append(prediction.logits.sigmoid().numpy(force=True))
-    return np.concatenate(maps), np.concatenate(scores)
+def _opened(job: Job, data: Dataset) -> Trained:
+    return Trained.open(job.folder, data, features=job.recipe.final_features, maps=True)

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from tagfill.experiments import drawing
 from tagfill.experiments.report.contents.looking import EDGES
-from tagfill.experiments.report.section import Figure, Table
 
 WIDTH = 5.2  # inches; a page shows it at about the width of a hand's screen and up to twice that
 KINDS = {"observed": "#4477aa", "missed": "#ee6677", "absent": "#8a8f98", "unknown": "#8a8f98"}
@@ -98,11 +97,6 @@ def recovery(lines: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]
     _finish(axes)
     _legend(figure, axes)
     return figure
-
-
-def made(name: str, caption: str, alt: str, figure: Any, data: Table | None, *, abreast: int = 1) -> Figure:
-    """A drawn figure as a part of a section."""
-    return Figure(name, caption, alt, drawing.png(figure), drawing.svg(figure), data, abreast)
 
 
 def _finish(axes: Any, *, axis: str = "both", size: float = _WORDS) -> None:

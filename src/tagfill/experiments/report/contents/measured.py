@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from tagfill.experiments import drawing
 from tagfill.experiments.report.contents import figures
 from tagfill.experiments.report.contents.looking import EDGES, Look, Part
 from tagfill.experiments.report.contents.material import Material
 from tagfill.experiments.report.section import Section, Table
+from tagfill.training.scored import plain
 
 MOST_CLASSES = 40
 _PRECISIONS = (0.9, 0.8, 0.5)
@@ -29,11 +31,11 @@ def curves(material: Material) -> Section | None:
         for seed, values in enumerate(seeds)
         for epoch, value in enumerate(values, start=1)
     ]
-    drawn = figures.made(
+    drawn = drawing.finished(
+        figures.curves(lines, best, material.colours()),
         "curves",
         "Validation mAP after each epoch; the dot is the epoch that was kept.",
         "Lines of validation mAP by epoch, one for each of " + ", ".join(lines) + ".",
-        figures.curves(lines, best, material.colours()),
         Table("curves", "Validation mAP by epoch.", ("method", "seed", "epoch", "mAP"), rows),
     )
     ends = [(name, values[0][0], max(values[0]), best[name], values[0][-1]) for name, values in lines.items()]
@@ -63,7 +65,7 @@ def classes(material: Material, looks: dict[str, Look]) -> Section:
     words = "lowest first" if against is None else f"largest loss of {material.best.name} against complete labels first"
     everything = {entrant.name: 100 * looks[entrant.name].average_precision for entrant in material.entrants}
     rows = [
-        (material.data.classes[label], *(_plain(values[label]) for values in everything.values()))
+        (material.data.classes[label], *(plain(float(values[label])) for values in everything.values()))
         for label in order.tolist()
     ]
     table = Table(
@@ -74,17 +76,16 @@ def classes(material: Material, looks: dict[str, Look]) -> Section:
         formats=dict.fromkeys(everything, ".1f"),
     )
     left_out = len(order) - len(few)
-    drawn = figures.made(
-        "classes-drawn",
-        f"Average precision of each class, {words}" + (f"; {left_out:,} more are left out." if left_out else "."),
-        "A row for each class with the average precision of " + ", ".join(marks) + ".",
+    drawn = drawing.finished(
         figures.class_marks(
             [material.data.classes[label] for label in few.tolist()],
             {name: values[few] for name, values in marks.items()},
             material.colours(),
             None if ceiling is None or len(marks) == 1 else ceiling.name,
         ),
-        None,
+        "classes-drawn",
+        f"Average precision of each class, {words}" + (f"; {left_out:,} more are left out." if left_out else "."),
+        "A row for each class with the average precision of " + ", ".join(marks) + ".",
     )
     return Section("classes", "Classes", figures=(drawn,), tables=(table,))
 
@@ -114,7 +115,7 @@ def distributions(material: Material, looks: dict[str, Look], train: Part) -> Se
         means = {kind: float(shares @ (EDGES[:-1] + EDGES[1:])) / 2 for kind, shares in look.histograms.items()}
         caption = "On average about " + ", ".join(f"{mean:.2f} ({kind})" for kind, mean in means.items()) + "."
         picture = figures.distribution(name, look.histograms, legend=number == 0)
-        drawn.append(figures.made(f"distribution-{number}", caption, alt, picture, data, abreast=3))
+        drawn.append(drawing.finished(picture, f"distribution-{number}", caption, alt, data, abreast=3))
     return Section("scores", "Score distributions", words, figures=tuple(drawn))
 
 
@@ -135,11 +136,11 @@ def recovery(material: Material, looks: dict[str, Look], train: Part) -> Section
     colours = material.colours()
     lines = {name: (one.recall, one.precision) for name, one in found.items()}
     rows = [(name, *point) for name, line in lines.items() for point in np.column_stack(line).tolist()]
-    drawn = figures.made(
+    drawn = drawing.finished(
+        figures.recovery(lines, colours),
         "recovery",
         "Precision and recall of missing labels: higher and further right is better.",
         "Lines of precision against recall of missing labels, one for each of " + ", ".join(found) + ".",
-        figures.recovery(lines, colours),
         Table("recovery", "Precision and recall.", ("method", "recall", "precision"), rows),
     )
     shares = [f"found at {precision:.0%} right" for precision in _PRECISIONS]
@@ -167,7 +168,3 @@ def _sampled(part: Part) -> tuple[str, ...]:
     if len(part.index) == part.size:
         return ()
     return (f"Of {part.size:,} training images, {len(part.index):,} at even distances were looked at.",)
-
-
-def _plain(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)

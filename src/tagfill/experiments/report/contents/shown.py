@@ -10,26 +10,25 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from tagfill.annotations import POSITIVE, UNKNOWN, Dataset
-from tagfill.errors import ImageError, TagfillError
-from tagfill.experiments import pictures
-from tagfill.experiments.examples import labelled, located
+from tagfill.errors import TagfillError
+from tagfill.experiments import examples, pictures
+from tagfill.experiments.class_maps import class_maps
 from tagfill.experiments.report.contents.looking import Look, Suspect, opened
 from tagfill.experiments.report.contents.material import Entrant, Material
 from tagfill.experiments.report.section import Gallery, Picture, Section
-from tagfill.images import decode, open_root
+from tagfill.images import fitted, open_root
 from tagfill.loading import Locations
-from tagfill.probabilities import sigmoid
 
 _SIDE = 240  # pixels of a picture's longest side
 _MOST_COLUMNS = 9
-Maps = tuple[NDArray[np.float32], NDArray[np.float64]]
+Maps = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 def heatmaps(material: Material) -> Section | None:
     """The first images of some classes with what each model looks at; none where no head has class maps."""
     data, split = material.truth or material.data, material.split
     places = Locations.read(data, split)
-    chosen = list(located(places)) or list(labelled(data.labels(split)))
+    chosen = examples.pairs(data, split)
     index = np.array([image for image, _ in chosen], dtype=np.int64)
     found: dict[str, Maps] = {}
     for entrant in material.entrants[:_MOST_COLUMNS]:
@@ -95,10 +94,7 @@ def _tiles(material: Material, split: str, name: str, caption: str, chosen: Sequ
 
 def photograph(data: Dataset, split: str, position: int) -> Image.Image:
     """An image of a split, no larger than it is shown."""
-    name = data.names(data.split(split)[[position]])[0]
-    picture = decode(open_root(data.root), name, shrink_to=(_SIDE, _SIDE)).convert("RGB")
-    picture.thumbnail((_SIDE, _SIDE), Image.Resampling.LANCZOS)
-    return picture
+    return fitted(open_root(data.root), data.names(data.split(split)[[position]])[0], _SIDE)
 
 
 def jpeg(picture: Image.Image) -> bytes:
@@ -115,13 +111,4 @@ def _maps(entrant: Entrant, data: Dataset, split: str, index: NDArray[np.int64])
         trained.model.check_use(maps=True)
     except TagfillError:
         return None
-    maps, scores, order = [], [], []
-    for batch, prediction in trained.predict(split, index, maps=True):
-        assert prediction.maps is not None
-        maps.append(prediction.maps.float().numpy(force=True))
-        scores.append(sigmoid(prediction.logits.float().numpy(force=True)))
-        order.append(batch.index.numpy(force=True))
-    lost = np.setdiff1d(index, np.concatenate(order))
-    if len(lost):
-        raise ImageError(data.names(data.split(split)[lost])[0], "it cannot be read")
-    return np.concatenate(maps), np.concatenate(scores)
+    return class_maps(trained, split, index)
