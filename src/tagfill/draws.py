@@ -16,6 +16,7 @@ _ROUNDS = 10
 _FACTORS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
 _KEY_STEPS = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
 _HALF, _LOWER = np.uint64(32), np.uint64(0xFFFFFFFF)
+GAMMA = np.uint64(0x9E3779B97F4A7C15)  # by which the state of SplitMix64 advances
 
 
 def generator(seed: int, purpose: str, epoch: int = 0, index: int = 0, view: int = 0) -> np.random.Generator:
@@ -39,17 +40,30 @@ def uniform_rows(seed: int, purpose: str, index: NDArray[np.int64], width: int) 
     >>> bool((rows[1] == uniform_rows(7, "start", np.array([2]), 3)).all())
     True
     """
-    key = _mixed(np.array([seed], dtype=np.uint64)) ^ np.uint64(zlib.crc32(purpose.encode()))
+    key = mix(np.array([seed], dtype=np.uint64)) ^ np.uint64(zlib.crc32(purpose.encode()))
     place = (index.astype(np.uint64)[:, None] << np.uint64(32)) | np.arange(width, dtype=np.uint64)
-    return (_mixed(_mixed(place) ^ _mixed(key)) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return in_unit_interval(mix(mix(place) ^ mix(key)))
 
 
-def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64: every bit of the result depends on every bit of the number."""
-    mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
+def mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """What SplitMix64 gives in the state `bits`: one to one, and each bit depends on all.
+
+    >>> f"{mix(np.array([0], dtype=np.uint64))[0]:x}"
+    'e220a8397b1dcdaf'
+    """
+    bits = bits + GAMMA
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
+
+
+def in_unit_interval(bits: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Random bits as numbers in [0, 1): the upper 53, which a float64 holds exactly.
+
+    >>> in_unit_interval(np.array([0, 1 << 63], dtype=np.uint64)).tolist()
+    [0.0, 0.5]
+    """
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def seed_of(seed: int, purpose: str, epoch: int = 0, index: int = 0, view: int = 0) -> int:
@@ -83,7 +97,7 @@ def uniforms(seed: int, purpose: str, epoch: int, index: NDArray[np.integer], vi
     >>> uniforms(7, "view", 2, np.array([31]))[0] == generator(7, "view", 2, 31).random()
     np.True_
     """
-    return (words(seed, purpose, epoch, index, view) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return in_unit_interval(words(seed, purpose, epoch, index, view))
 
 
 def _multiply(factor: int, values: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:

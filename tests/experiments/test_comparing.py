@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 import tagfill
@@ -150,9 +149,9 @@ def test_a_method_that_refuses_the_data_gets_a_sentence_and_the_others_their_sco
 ) -> None:
     """Without a validation split nobody knows how many labels an image has, which ROLE needs and AN does not."""
     part = tagfill.Dataset.open(material["dataset"])
-    splits = pa.array(["spare" if name == "val" else name for name in part.images["split"].to_pylist()])
-    images = part.images.set_column(part.images.schema.get_field_index("split"), "split", splits)
-    part.replace(images=images, folder=None, truth=None).save(tmp_path / "part")
+    splits = part.split_of_images()
+    splits[splits == "val"] = "spare"
+    part.with_splits(splits).replace(folder=None, truth=None).save(tmp_path / "part")
 
     board = board_of({**material, "dataset": tmp_path / "part"}, tmp_path / "out", "role", seeds=1)
 

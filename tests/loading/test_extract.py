@@ -249,10 +249,10 @@ def test_a_folder_of_other_images_is_refused(whole):
 
 def with_another_training_split():
     """The first training image and the first validation image change places; as many images train as before."""
-    splits = scenes().images["split"].to_pylist()
-    first_val = splits.index("val")
+    splits = scenes().split_of_images()
+    first_val = scenes().split("val")[0]
     splits[0], splits[first_val] = "val", "train"
-    return scenes().replace(images=scenes().images.set_column(1, "split", pa.array(splits, pa.string())), folder=None)
+    return scenes().with_splits(splits).replace(folder=None)
 
 
 @pytest.mark.parametrize("batches", [12, 10**6], ids=["interrupted", "complete"])

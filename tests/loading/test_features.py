@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 
@@ -175,6 +174,6 @@ def test_pairs_are_refused_where_there_are_none(cache):
 def test_a_view_of_another_training_split_is_not_drawn(cache):
     """One cache serves datasets that divide the same images anew; `flip` and the crops cover twelve images only."""
     splits = ["train"] * 14 + ["val"] * 2 + ["test"] * 4
-    other = scenes().replace(images=scenes().images.set_column(1, "split", pa.array(splits, pa.string())), folder=None)
+    other = scenes().with_splits(splits).replace(folder=None)
     (batch,) = FeatureSource(other, cache, maps=False, seed=0).train([np.arange(14)], 1)
     assert torch.equal(batch.inputs, read(cache, [("eval", row) for row in range(14)], maps=False)[0])

@@ -59,8 +59,7 @@ def test_validation_and_test_images_keep_every_row(name):
 def test_flag_marks_what_the_draw_would_keep_of_validation_images(name):
     part = simulate(name)
     swapped = {"train": "val", "val": "train", "test": "test"}
-    splits = [swapped[split] for split in DATA.images["split"].to_pylist()]
-    other = simulate(name, DATA.replace(images=DATA.images.set_column(1, "split", [splits])))
+    other = simulate(name, DATA.with_splits([swapped[split] for split in DATA.split_of_images()]))
 
     assert observed(part) == {(image, label) for image, labels in kept(other).items() for label in labels}
 

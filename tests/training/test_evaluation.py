@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from sklearn.metrics import average_precision_score, f1_score, precision_score
 
@@ -137,9 +136,9 @@ def test_more_groups_than_classes_are_refused(runs, dataset):
 
 def test_a_run_without_validation_has_no_thresholds(material: Material, tmp_path: Path):
     data = tagfill.Dataset.open(material.single)
-    spare = ["spare" if name == "val" else name for name in data.images["split"].to_pylist()]
-    images = data.images.set_column(data.images.schema.get_field_index("split"), "split", pa.array(spare))
-    part = data.replace(images=images, folder=None)
+    splits = data.split_of_images()
+    splits[splits == "val"] = "spare"
+    part = data.with_splits(splits).replace(folder=None)
     run = tagfill.train(part, method="an", epochs=1, features=material.cache, out=tmp_path / "run", **material.settings)
     assert Classifier.load(run.model_folder).thresholds is None
     found = evaluate(run, part, features=material.cache)

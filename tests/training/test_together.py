@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 import tagfill
@@ -28,10 +27,9 @@ SCRIPT = Path(__file__).with_name("extra_methods.py")
 def even(material: Material, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """100 training images, all of which two processes visit in an epoch, 50 each."""
     data = Dataset.open(material.single)
-    splits = data.images["split"].to_pylist()
+    splits = data.split_of_images()
     splits[data.split("train")[-1]] = "left out"
-    images = data.images.set_column(data.images.column_names.index("split"), "split", pa.array(splits))
-    return data.replace(images=images, folder=None).save(tmp_path_factory.mktemp("even") / "data").folder
+    return data.with_splits(splits).replace(folder=None).save(tmp_path_factory.mktemp("even") / "data").folder
 
 
 @pytest.fixture(scope="module")

@@ -133,6 +133,20 @@ class Dataset:
             )
         return self.splits[name]
 
+    def split_of_images(self) -> NDArray[np.object_]:
+        """The split of each image; a copy, to change and to give to `with_splits`."""
+        return np.array(self.images["split"].to_pylist(), dtype=object)
+
+    def with_splits(self, splits: Sequence[str] | NDArray[np.object_]) -> Dataset:
+        """The dataset with its images divided anew.
+
+        Args:
+            splits: N names, the split of each image.
+        """
+        column = self.images.schema.get_field_index("split")
+        field = self.images.schema.field(column)
+        return self.replace(images=self.images.set_column(column, field, pa.array(list(splits), pa.string())))
+
     def names(self, rows: NDArray[np.integer] | None = None) -> list[str]:
         """Image names, of all images or of some rows of the image table."""
         column = self.images["image"]

@@ -1,4 +1,4 @@
-"""64-bit numbers for text and for other numbers, a column at a time.
+"""64-bit numbers for text, a column at a time.
 
 They are no secret and no proof: they serve to find text, where equality is checked afterwards, and to tell rows apart,
 where two that differ are mistaken for each other once in 2⁶⁴.
@@ -10,21 +10,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-GAMMA = np.uint64(0x9E3779B97F4A7C15)  # by which the state of splitmix64 advances
+from tagfill.draws import mix
+
 _CHUNK = 1 << 16
 _FIRST_BYTES = np.array([(1 << 8 * count) - 1 for count in range(9)], dtype=np.uint64)
-
-
-def mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """What splitmix64 gives in the state `bits`: one to one, and each bit depends on all.
-
-    >>> f"{mix(np.array([0], dtype=np.uint64))[0]:x}"
-    'e220a8397b1dcdaf'
-    """
-    bits = bits + GAMMA
-    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return bits ^ (bits >> np.uint64(31))
 
 
 def of_text(words: pa.Array) -> NDArray[np.uint64]:

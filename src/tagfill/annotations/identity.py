@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tagfill.annotations import hashing
+from tagfill.draws import GAMMA, mix
 from tagfill.files import sha256_of_strings
 
 if TYPE_CHECKING:
@@ -60,11 +61,11 @@ class RowsHash:
     def update(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Add the rows of a batch; columns are taken in the order of their names."""
         state = np.zeros((2, batch.num_rows), dtype=np.uint64)
-        state[1] = hashing.GAMMA
+        state[1] = GAMMA
         for name in sorted(batch.schema.names):
             column = _numbers(batch.column(name))
-            state[0] = hashing.mix(state[0] ^ column)
-            state[1] = hashing.mix(state[1] + column * np.uint64(0xD6E8FEB86659FD93))
+            state[0] = mix(state[0] ^ column)
+            state[1] = mix(state[1] + column * np.uint64(0xD6E8FEB86659FD93))
         self._sums += state.sum(axis=1, dtype=np.uint64)
         self._rows += batch.num_rows
 
@@ -92,7 +93,7 @@ def _numbers(column: pa.Array | pa.ChunkedArray) -> NDArray[np.uint64]:
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())
     values = column.fill_null(False if pa.types.is_boolean(column.type) else 0).to_numpy(zero_copy_only=False)
-    return np.where(missing, _NULL, hashing.mix(_bits(values)))
+    return np.where(missing, _NULL, mix(_bits(values)))
 
 
 def _bits(values: NDArray[np.generic]) -> NDArray[np.uint64]:

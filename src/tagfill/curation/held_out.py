@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from tagfill.annotations import Dataset
@@ -114,11 +113,9 @@ def divided(size: int, folds: int, seed: int) -> list[NDArray[np.int64]]:
 
 def without(dataset: Dataset, rows: NDArray[np.int64]) -> Dataset:
     """The dataset with some images of the training split set aside in a split of their own."""
-    splits = np.array(dataset.images["split"].to_pylist(), dtype=object)
+    splits = dataset.split_of_images()
     splits[rows] = HELD
-    position = dataset.images.schema.get_field_index("split")
-    images = dataset.images.set_column(position, dataset.images.schema.field(position), pa.array(splits, pa.string()))
-    return dataset.replace(images=images, folder=None)
+    return dataset.with_splits(splits).replace(folder=None)
 
 
 def _scored(

@@ -23,7 +23,7 @@ from tagfill.annotations import Dataset
 from tagfill.annotations.rows import from_records
 from tagfill.curation.choosing import Forecast, forecasts
 from tagfill.curation.held_out import TRAIN, score
-from tagfill.curation.ranking import Best, Pairs
+from tagfill.curation.ranking import Best, Pairs, rarity
 from tagfill.errors import TagfillError
 from tagfill.experiments.report import Table
 from tagfill.files import replacing, write_json
@@ -187,18 +187,10 @@ def plan(
         workers=workers,
         progress=progress,
     ):
-        image, label = np.nonzero(~labels.looked_at(part.rows))
+        unseen = ~labels.looked_at(part.rows)
         probability = part.calibration(part.logits)
-        value = probability * -np.log2(np.clip(part.shares, 1e-9, 1))
-        best.add(
-            Pairs(
-                part.rows[image],
-                label,
-                probability[image, label],
-                value[image, label],
-                np.full(len(image), -1, np.int8),
-            )
-        )
+        value = probability * rarity(part.shares)
+        best.add(Pairs.at(unseen, part.rows, probability, value, labels.rows(part.rows)))
     pairs = best.pairs()
     seconds = _seconds(pairs, kind, costs)
     fitting = int(np.searchsorted(np.cumsum(seconds), hours * 3600, side="right"))

@@ -35,6 +35,28 @@ class Pairs:
     value: NDArray[np.float64]
     annotated: NDArray[np.int8]
 
+    @classmethod
+    def at(
+        cls,
+        where: NDArray[np.bool_],
+        rows: NDArray[np.int64],
+        probability: NDArray[np.float64],
+        value: NDArray[np.float64],
+        annotated: NDArray[np.integer],
+    ) -> Pairs:
+        """The pairs that a mask names.
+
+        Args:
+            where: n×L, which pairs.
+            rows: n rows of the image table.
+            probability: n×L.
+            value: n×L.
+            annotated: n×L, as `annotated` above.
+        """
+        image, label = np.nonzero(where)
+        known = annotated[image, label].astype(np.int8)
+        return cls(rows[image], label, probability[image, label], value[image, label], known)
+
     def __len__(self) -> int:
         return len(self.row)
 
@@ -102,6 +124,15 @@ def entropy(probability: NDArray[np.float64]) -> NDArray[np.float64]:
     p = np.clip(probability, 1e-12, 1 - 1e-12)
     bits = -(p * np.log2(p) + (1 - p) * np.log2(1 - p))
     return np.where((probability <= 0) | (probability >= 1), 0.0, bits)
+
+
+def rarity(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What finding each class says, in bits, from the shares of images that show them.
+
+    >>> rarity(np.array([1.0, 0.25])).tolist()
+    [-0.0, 2.0]
+    """
+    return -np.log2(np.clip(shares, 1e-9, 1))
 
 
 def wrongness(pairs: Pairs) -> NDArray[np.float64]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from tagfill.annotations import Dataset
 from tagfill.curation.held_out import TRAIN, Scored, score
 from tagfill.curation.measuring import Measured, measure
-from tagfill.curation.ranking import ORDERS, Best, Pairs, entropy, wrongness
+from tagfill.curation.ranking import ORDERS, Best, Pairs, entropy, rarity, wrongness
 from tagfill.curation.suggestions import MISSING, SCHEMA, WRONG, Suggestions
 from tagfill.errors import TagfillError, one_of
 from tagfill.progress import SILENT, Progress
@@ -89,7 +89,8 @@ def suggest(
         progress: told about the runs.
 
     Example:
-        >>> found = tagfill.suggest("runs/photos-en", "photos")  # doctest: +SKIP
+        >>> from tagfill.curation.suggesting import suggest
+        >>> found = suggest("runs/photos-en", "photos")  # doctest: +SKIP
         >>> found.suggestions.save(Path("suggestions.parquet"))  # doctest: +SKIP
     """
     one_of("order", order, ORDERS)
@@ -137,13 +138,10 @@ def _pairs(data: Dataset, part: Scored, minimum: float) -> dict[str, Pairs]:
     labels = data.labels()
     known, looked = labels.rows(part.rows), labels.looked_at(part.rows)
     probability = part.calibration(part.logits)
-    value = entropy(probability) * -np.log2(np.clip(part.shares, 1e-9, 1))
+    value = entropy(probability) * rarity(part.shares)
     found = {}
     for kind, where in ((MISSING, ~looked & (probability >= minimum)), (WRONG, known >= 0)):
-        image, label = np.nonzero(where)
-        pairs = Pairs(
-            part.rows[image], label, probability[image, label], value[image, label], known[image, label].astype(np.int8)
-        )
+        pairs = Pairs.at(where, part.rows, probability, value, known)
         found[kind] = pairs.take(np.flatnonzero(wrongness(pairs) >= max(minimum, 0.5))) if kind == WRONG else pairs
     return found
 

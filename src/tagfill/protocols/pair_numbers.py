@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tagfill.annotations.hashing import GAMMA, mix
+from tagfill.draws import GAMMA, in_unit_interval, mix
 
 Step = int | NDArray[np.integer]
 
@@ -48,7 +48,7 @@ class PairNumbers:
 
     def uniform(self, image: NDArray[np.integer], label: NDArray[np.integer], step: Step = 0) -> NDArray[np.float64]:
         """The same numbers in [0, 1)."""
-        return (self.at(image, label, step) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return in_unit_interval(self.at(image, label, step))
 
 
 def _hashes(names: Iterable[str], prefix: str) -> NDArray[np.uint64]:

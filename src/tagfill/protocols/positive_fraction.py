@@ -95,9 +95,7 @@ def hold_out(data: Dataset, size: int, seed: int) -> Dataset:
         raise TagfillError(f"held_out is {size}; give a number below the {len(training):,} training images.")
     numbers = PairNumbers.of(data.names(training), data.classes, seed)
     chosen = stratified(data.labels("train"), numbers, size)
-    splits = np.array(data.images["split"].to_pylist(), dtype=object)
+    splits = data.split_of_images()
     splits[splits == "val"] = "test"
     splits[training[chosen]] = "val"
-    column = data.images.schema.get_field_index("split")
-    images = data.images.set_column(column, data.images.schema.field(column), [splits.tolist()])
-    return data.replace(images=images)
+    return data.with_splits(splits)

@@ -112,7 +112,7 @@ def assemble(
         details: more to record about what was kept.
     """
     if splits is None:
-        splits = np.array(data.images["split"].to_pylist(), dtype=object)
+        splits = data.split_of_images()
     training = splits == "train"
     spool, content = RowSpool(), RowsHash()
     for batch in image_rows(data, kept, training, name) if rows is None else rows:
@@ -120,10 +120,7 @@ def assemble(
         spool.add(batch)
     for batch in observed.rows_of_others(data, kept, splits):
         spool.add(batch)
-    column = data.images.schema.get_field_index("split")
-    field = data.images.schema.field(column)
-    return data.replace(
-        images=data.images.set_column(column, field, pa.array(splits.tolist(), pa.string())),
+    return data.with_splits(splits).replace(
         annotations=spool.close(),
         truth=data.folder,
         protocol={

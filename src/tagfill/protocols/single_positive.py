@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from tagfill.annotations import NEGATIVE, POSITIVE, Dataset, LabelMatrix
@@ -60,7 +59,7 @@ def observe(
     for split in ["train"] if divided else drawn_splits(data):
         labels = complete_labels(data, split, name)
         drawn[split] = draw_pairs(labels, seed, num_pos, num_neg).matrix(labels.shape)
-    splits = np.array(data.images["split"].to_pylist(), dtype=object)
+    splits = data.split_of_images()
     if divided:
         _, val = divide(len(data.split("train")), seed)
         splits[splits == "val"] = "test"
@@ -74,8 +73,7 @@ def _located(
     data: Dataset, name: str, kept: LabelMatrix, splits: NDArray[np.object_], kind: str, seed: int
 ) -> dict[str, Any]:
     """Rows of the training images with points or boxes on their positives, and what they cost."""
-    column = data.images.schema.get_field_index("split")
-    source = data.replace(images=data.images.set_column(column, "split", pa.array(splits.tolist(), pa.string())))
+    source = data.with_splits(splits)
     labels = kept.take(source.split("train"))
     pairs = Pairs(labels.images(), labels.classes.astype(np.int64), labels.values)
     numbers = PairNumbers.of(source.names(source.split("train")), source.classes, seed)
