@@ -1,5 +1,6 @@
 """Suggestions on scenes with one known label each, from models that did not see what they are asked about."""
 
+import json
 from datetime import UTC, datetime
 
 import numpy as np
@@ -67,6 +68,8 @@ def test_the_second_time_nothing_is_trained(found, run, part, place):
 def test_other_splits_are_asked_of_the_run_itself(run, part, cache):
     found = suggest(run.folder, part, split="test", features=cache.folder, minimum=0.0)
     assert found.folds == 0
+    told = json.loads(json.dumps(found.to_json(), allow_nan=False))  # nothing is missing: no share of it is a number
+    assert told["measured"]["recovered"] is told["measured"]["labels_per_hour_in_random_order"] is None
     with pytest.raises(TagfillError, match="Folds are of the training split"):
         suggest(run.folder, part, split="test", folds=3)
     with pytest.raises(TagfillError, match="a model without its recipe"):

@@ -103,7 +103,7 @@ def predict(
 
 
 def _thresholds(texts: list[str]) -> float | dict[str, float] | None:
-    """What `--threshold 0.4` and `--threshold bell=0.3` mean; the last one wins, and names win over a number for all.
+    """What `--threshold 0.4` or `--threshold bell=0.3` mean; of two for the same classes the last one wins.
 
     >>> _thresholds(["0.4"]), _thresholds(["bell=0.3", "cat=0.2"])
     (0.4, {'bell': 0.3, 'cat': 0.2})

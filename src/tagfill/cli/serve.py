@@ -40,7 +40,7 @@ def serve(
     try:
         from tagfill.inference.serving.api import application
     except ModuleNotFoundError as error:
-        raise TagfillError(f"Serving needs {error.name}; install it with: pip install 'tagfill[serve]'") from None
+        raise TagfillError(f"Serving needs {error.name}; install it with: pip install 'tagfill[serve]'.") from None
     from tagfill.inference import open_predictor
     from tagfill.inference.serving import Limits, running
 

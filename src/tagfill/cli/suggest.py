@@ -70,7 +70,9 @@ def suggest(
     if found.calibration is not None:
         before, after = found.calibration
         terminal.show(f"Calibration error on validation: {100 * before:.1f} % before, {100 * after:.1f} % after")
-    if found.measured is not None:
+    if found.measured is not None and told["measured"]["recovered"] is None:
+        terminal.show("By the complete labels, nothing is missing")
+    elif found.measured is not None:
         firsts = ", ".join(f"{share:.0%} of the first {k:,}" for k, share in found.measured.precision.items())
         terminal.show(f"By the complete labels, {firsts or 'nothing'} are there")
         terminal.show(

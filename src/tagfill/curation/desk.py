@@ -152,7 +152,11 @@ class Desk:
             who: the reviewer.
         """
         with self._lock:
-            entries = [e for e in self.log.entries if e.action == DECIDE and undoes in (e.id, e.group)]
+            entries = [
+                entry
+                for entry in self.log.entries
+                if entry.action == DECIDE and undoes in (entry.id, entry.group) and entry.pair in self._place
+            ]
             if not entries:
                 raise TagfillError(f"There is no decision '{undoes}' to undo.")
             fresh: list[Entry] = []
@@ -160,14 +164,10 @@ class Desk:
                 own = id_ if len(entries) == 1 else f"{id_}/{entry.id}"
                 held = self._held.get(entry.pair)
                 if self.log.find(own) is None and held and held[-1].id == entry.id:
-                    one = self.suggestions[self._place[entry.pair]] if entry.pair in self._place else None
-                    if one is not None:
-                        fresh.append(
-                            replace(self._entry(UNDO, own, one, entry.present, who, len(fresh)), undoes=entry.id)
-                        )
+                    one = self.suggestions[self._place[entry.pair]]
+                    fresh.append(replace(self._entry(UNDO, own, one, entry.present, who, len(fresh)), undoes=entry.id))
             self._append(fresh)
-            places = [self._place[entry.pair] for entry in entries if entry.pair in self._place]
-            return [self.standing(place) for place in places]
+            return [self.standing(self._place[entry.pair]) for entry in entries]
 
     def selected(self, label: str | None, kind: str | None, minimum: float, text: str) -> list[Suggestion]:
         """Suggestions of a class and a kind (None: of all), of a least probability, whose image's name has `text`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import threading
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -13,7 +12,7 @@ from PIL import Image
 
 from tagfill.annotations import Dataset
 from tagfill.errors import TagfillError
-from tagfill.images import EVAL, fitted, look, open_root, overlay
+from tagfill.images import EVAL, as_jpeg, fitted, look, open_root, overlay
 from tagfill.inference import Predictor, open_predictor
 
 SIDES = (160, 320, 640, 1280)  # of the square that an image is fitted into
@@ -41,7 +40,7 @@ class Looking:
 
     def _picture(self, image: str, side: int) -> bytes:
         """An image, no larger than a square of `side` pixels."""
-        return _jpeg(self._fitted(image, side))
+        return as_jpeg(self._fitted(image, side))
 
     def _heatmap(self, image: str, label: str, side: int) -> bytes:
         """The class map of a label over the image."""
@@ -49,7 +48,7 @@ class Looking:
             raise TagfillError("There is no model to show class maps of; start the review with --run.")
         with self._model_lock:  # one at a time: the model is shared, and a second would only take its core
             values = self._map(image, label)
-        return _jpeg(overlay(self._fitted(image, side), values))
+        return as_jpeg(overlay(self._fitted(image, side), values))
 
     def _fitted(self, image: str, side: int) -> Image.Image:
         if side not in SIDES:
@@ -74,9 +73,3 @@ class Looking:
                 f"The model in {self._run} was trained on other classes than dataset {self._dataset.name} has."
             )
         return predictor
-
-
-def _jpeg(picture: Image.Image) -> bytes:
-    file = io.BytesIO()
-    picture.convert("RGB").save(file, "JPEG", quality=85)
-    return file.getvalue()

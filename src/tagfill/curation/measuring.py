@@ -9,10 +9,12 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tagfill.annotations import Dataset
+from tagfill.annotations import Dataset, LabelMatrix
 from tagfill.curation.suggestions import MISSING, WRONG, Suggestions
+from tagfill.training.scored import plain
 
 FIRST = (10, 100, 1_000, 10_000)
+_IMAGES_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
@@ -22,9 +24,10 @@ class Measured:
     Attributes:
         precision: of the first k likely missing labels, the share that is there; k → share, as far as there are k.
         wrong_precision: the same for annotations that are likely wrong.
-        recovered: share of all missing labels that are among the suggestions.
+        recovered: share of all missing labels that are among the suggestions; NaN if none is missing.
         per_hour: labels found in the first hour of review in the order of the file.
-        per_hour_random: labels that an hour of looking at unknown pairs in random order is expected to find.
+        per_hour_random: labels that an hour of looking at unknown pairs in random order is expected to find; NaN if
+            none is unknown.
     """
 
     precision: dict[int, float]
@@ -38,9 +41,9 @@ class Measured:
         return {
             "precision_at": {str(k): value for k, value in self.precision.items()},
             "wrong_precision_at": {str(k): value for k, value in self.wrong_precision.items()},
-            "recovered": self.recovered,
+            "recovered": plain(self.recovered),
             "labels_per_hour": self.per_hour,
-            "labels_per_hour_in_random_order": self.per_hour_random,
+            "labels_per_hour_in_random_order": plain(self.per_hour_random),
         }
 
 
@@ -61,8 +64,8 @@ def measure(suggestions: Suggestions, dataset: Dataset, split: str, seconds: flo
     complete, known = truth.labels(), dataset.labels()
     rows = dataset.split(split)
     unknown = missing = 0
-    for start in range(0, len(rows), 4096):
-        block = rows[start : start + 4096]
+    for start in range(0, len(rows), _IMAGES_AT_ONCE):
+        block = rows[start : start + _IMAGES_AT_ONCE]
         open_ones = ~known.looked_at(block) & (complete.rows(block) >= 0)
         unknown += int(open_ones.sum())
         missing += int((open_ones & (complete.rows(block) == 1)).sum())
@@ -82,14 +85,14 @@ def measure(suggestions: Suggestions, dataset: Dataset, split: str, seconds: flo
     )
 
 
-def _truth_of(suggestions: Suggestions, dataset: Dataset, complete: Any) -> NDArray[np.int8]:
+def _truth_of(suggestions: Suggestions, dataset: Dataset, complete: LabelMatrix) -> NDArray[np.int8]:
     """What is true of each suggestion: 1, 0, or -1 if nobody knows."""
     row = pc.index_in(suggestions.table["image"], value_set=dataset.images["image"]).to_numpy()
     position = {name: number for number, name in enumerate(dataset.classes)}
     label = np.array([position[name] for name in suggestions.table["label"].to_pylist()], dtype=np.int64)
     there = np.full(len(row), -1, dtype=np.int8)
-    for start in range(0, len(row), 4096):
-        part = slice(start, start + 4096)
+    for start in range(0, len(row), _IMAGES_AT_ONCE):
+        part = slice(start, start + _IMAGES_AT_ONCE)
         there[part] = complete.rows(row[part].astype(np.int64))[np.arange(len(row[part])), label[part]]
     return there
 

@@ -70,6 +70,6 @@ def serve(desk: Desk, listening: socket.socket, *, run: Path | None, reviewer: s
         from tagfill.curation.server import application
     except ModuleNotFoundError as error:
         raise TagfillError(
-            f"The review page needs {error.name}; install it with: pip install 'tagfill[serve]'"
+            f"The review page needs {error.name}; install it with: pip install 'tagfill[serve]'."
         ) from None
     running.run(application(desk, Looking(desk.dataset, run), reviewer), listening, token, grace=5.0)

@@ -11,20 +11,21 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, HTTPException, Query, Request
-from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from tagfill.curation.decisions import NotWrittenError
 from tagfill.curation.desk import Desk, Standing, Suggestion, Verdict
 from tagfill.curation.looking import SIDES, Looking
 from tagfill.errors import TagfillError
+from tagfill.inference.serving.pages import add_page
 
-_PAGE = Path(__file__).parent / "page"
 _FILES = {"/": "review.html", "/review.css": "review.css", "/review.js": "review.js", "/queue.js": "queue.js"}
 _MOST = 500  # decisions in one request, suggestions in one answer
 
 Id = Annotated[str, Field(min_length=1, max_length=100)]
 Who = Annotated[str, Field(max_length=100)]
+Seconds = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
 
 
 class _Strict(BaseModel):
@@ -39,7 +40,7 @@ class Sent(_Strict):
     image: str
     label: str
     present: StrictBool | None
-    seconds: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = 0.0
+    seconds: Seconds = 0.0
     seen: Annotated[int, Field(ge=0)] = 0
 
 
@@ -67,7 +68,7 @@ class Stroke(_Strict):
     minimum: Annotated[float, Field(ge=0, le=1)]
     text: str = ""
     present: StrictBool
-    seconds: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = 0.0
+    seconds: Seconds = 0.0
     who: Who = ""
 
 
@@ -85,8 +86,7 @@ def application(desk: Desk, looking: Looking, reviewer: str) -> FastAPI:
     async def refused(request: Request, error: TagfillError) -> Response:
         return JSONResponse({"error": str(error)}, status_code=507 if isinstance(error, NotWrittenError) else 409)
 
-    for address, name in _FILES.items():
-        app.add_api_route(address, _file(_PAGE / name), methods=["GET"])
+    add_page(app, Path(__file__).parent / "page", _FILES)
 
     @app.get("/api/session")
     def session() -> dict[str, Any]:
@@ -165,13 +165,6 @@ def application(desk: Desk, looking: Looking, reviewer: str) -> FastAPI:
         return {"newest": newest, "standings": [_standing(one) for one in standings]}
 
     return app
-
-
-def _file(path: Path) -> Any:
-    def answer() -> FileResponse:
-        return FileResponse(path, headers={"cache-control": "no-cache"})
-
-    return answer
 
 
 def _suggestion(desk: Desk, place: int) -> Suggestion:

@@ -2,7 +2,7 @@
 
 from tagfill.images.check import check
 from tagfill.images.decode import decode
-from tagfill.images.fitted import fitted
+from tagfill.images.fitted import as_jpeg, fitted
 from tagfill.images.geometry import Geometry
 from tagfill.images.look import look, look_twice
 from tagfill.images.overlay import overlay
@@ -18,6 +18,7 @@ __all__ = [
     "Geometry",
     "Root",
     "View",
+    "as_jpeg",
     "check",
     "decode",
     "fitted",

@@ -1,7 +1,8 @@
-"""An image for people to look at: upright, whole, and no larger than asked for."""
+"""An image for people to look at: upright, whole, no larger than asked for, and as a small file."""
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 from PIL import Image
@@ -27,3 +28,10 @@ def fitted(root: Root | Path, name: str, side: int) -> Image.Image:
     picture = decode(root, name, shrink_to=(side, side))
     picture.thumbnail((side, side))
     return picture
+
+
+def as_jpeg(picture: Image.Image) -> bytes:
+    """A picture as a small JPEG file."""
+    file = io.BytesIO()
+    picture.convert("RGB").save(file, "JPEG", quality=85)
+    return file.getvalue()

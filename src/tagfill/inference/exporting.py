@@ -127,7 +127,7 @@ def _graph(predictor: TorchPredictor, outputs: tuple[str, ...]) -> bytes:
         import onnxscript  # noqa: F401  (torch's exporter needs it)
     except ModuleNotFoundError:
         raise TagfillError(
-            "Exporting needs onnx, onnxscript and onnxruntime; install them with tagfill[export]."
+            "Exporting needs onnx, onnxscript and onnxruntime; install them with: pip install 'tagfill[export]'."
         ) from None
     module = ExportedModule(predictor.model, maps="maps" in outputs).eval()
     pixels = torch.zeros(2, 3, *predictor.size, dtype=torch.uint8)  # a batch of one would be taken for a constant

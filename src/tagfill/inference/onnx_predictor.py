@@ -47,7 +47,7 @@ def session_of(model: Path | bytes, *, device: str = "cpu", threads: int | None 
     try:
         import onnxruntime
     except ModuleNotFoundError:
-        raise TagfillError("ONNX files need onnxruntime; install it, for example with tagfill[export].") from None
+        raise TagfillError("ONNX files need onnxruntime; install it with: pip install 'tagfill[export]'.") from None
     available = onnxruntime.get_available_providers()
     names = [name for name in _PROVIDERS if _PROVIDERS[name] in available]
     if device not in (*names, "auto"):

@@ -136,7 +136,7 @@ def _inverted_file(unit: NDArray[np.float32]) -> Any:
         faiss = importlib.import_module("faiss")
     except ImportError:
         raise TagfillError(
-            f"Neighbours of {len(unit):,} images need faiss: install it with 'pip install tagfill[faiss]', or set the "
+            f"Neighbours of {len(unit):,} images need faiss; run: pip install 'tagfill[faiss]', or set the "
             "option search to exact and wait."
         ) from None
     lists = max(1, int(np.sqrt(len(unit))) // 4)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import io
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagfill.errors import ImageError
-from tagfill.images import EVAL, fitted, look, overlay
+from tagfill.images import EVAL, as_jpeg, fitted, look, overlay
 from tagfill.inference.deciding import Threshold, chosen_thresholds, decide
 from tagfill.inference.predictor import Outputs, Predictor
 from tagfill.inference.serving.batching import Batcher
@@ -118,6 +117,5 @@ def _pixels(image: Upload, size: tuple[int, int], limits: Limits) -> NDArray[np.
 
 def _picture(image: Upload, values: NDArray[np.float32]) -> str:
     """The class map over the image, as a data URI."""
-    file = io.BytesIO()
-    overlay(fitted(_Sent(image), image.name, _SIDE), values).save(file, "JPEG", quality=85)
-    return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
+    content = as_jpeg(overlay(fitted(_Sent(image), image.name, _SIDE), values))
+    return "data:image/jpeg;base64," + base64.b64encode(content).decode()

@@ -21,18 +21,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
-from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.responses import JSONResponse, Response
 
 from tagfill.errors import TagfillError
 from tagfill.inference.deciding import chosen_thresholds
 from tagfill.inference.predictor import Predictor
 from tagfill.inference.serving.answering import Answering, Asked
 from tagfill.inference.serving.batching import Batcher, FullError
-from tagfill.inference.serving.bodies import RefusedError, uploads
+from tagfill.inference.serving.bodies import PLAIN, RefusedError, uploads
 from tagfill.inference.serving.counting import CONTENT_TYPE, Counts
 from tagfill.inference.serving.limits import Limits
+from tagfill.inference.serving.pages import add_page
 
-_PAGE = Path(__file__).parent / "page"
 _RETRY_SECONDS = "1"
 _BODY = {
     "required": True,
@@ -43,10 +43,7 @@ _BODY = {
                 "properties": {"images": {"type": "array", "items": {"type": "string", "format": "binary"}}},
             }
         },
-        **{
-            kind: {"schema": {"type": "string", "format": "binary"}}
-            for kind in ("image/jpeg", "image/png", "image/webp")
-        },
+        **{kind: {"schema": {"type": "string", "format": "binary"}} for kind in PLAIN},
     },
 }
 
@@ -133,13 +130,5 @@ def application(
         counts.waiting.set(len(batcher))
         return Response(counts.text(), media_type=CONTENT_TYPE)
 
-    for address, name in {"/": "try.html", "/try.js": "try.js", "/try.css": "try.css"}.items():
-        app.add_api_route(address, _file(_PAGE / name), methods=["GET"], include_in_schema=False)
+    add_page(app, Path(__file__).parent / "page", {"/": "try.html", "/try.js": "try.js", "/try.css": "try.css"})
     return app
-
-
-def _file(path: Path) -> Any:
-    def answer() -> FileResponse:
-        return FileResponse(path, headers={"cache-control": "no-cache"})
-
-    return answer
