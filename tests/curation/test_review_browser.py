@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from servers import Server
 from tagfill import models
 from tagfill.annotations import Dataset
 
@@ -23,41 +19,9 @@ MANY = 5_000
 READY = "!document.body.classList.contains('loading')"
 
 
-class Review:
-    """A running `tagfill review`."""
-
-    def __init__(self, folder: Path, *flags: str, port: int = 0) -> None:
-        command = [sys.executable, "-m", "tagfill", "review", str(folder / "data"), "--no-browser"]
-        command += ["--suggestions", str(folder / "s.parquet"), "--port", str(port), "--reviewer", "me", *flags]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self.process.stderr is not None
-        said = self.process.stderr.readline()
-        found = re.search(r"http://\S+", said)
-        assert found, said + self.process.stderr.read()
-        self.address = found[0]
-
-    @property
-    def port(self) -> int:
-        return int(self.address.split(":")[2].split("/")[0])
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-    def end(self) -> str:
-        self.process.send_signal(signal.SIGINT)
-        out, _ = self.process.communicate(timeout=30)
-        assert self.process.returncode == 0, out
-        return out
-
-
-@contextmanager
-def reviewing(folder: Path, *flags: str, port: int = 0) -> Iterator[Review]:
-    review = Review(folder, *flags, port=port)
-    try:
-        yield review
-    finally:
-        review.kill()
+def reviewing(folder: Path, *flags: str, port: int = 0) -> Server:
+    what = ("review", str(folder / "data"), "--suggestions", str(folder / "s.parquet"))
+    return Server(*what, "--no-browser", "--reviewer", "me", *flags, port=port)
 
 
 def prepared(folder: Path, count: int = 30, labels: tuple[str, ...] = ("cup", "tree")) -> Dataset:

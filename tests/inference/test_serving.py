@@ -22,31 +22,21 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from servers import Server
 from tagfill import models
 from tagfill.inference import open_predictor, predict
 
 CLASSES = ("cup", "dog", "tree")
 
 
-class Server:
-    def __init__(self, model: Path, *flags: str) -> None:
-        command = [sys.executable, "-m", "tagfill", "serve", str(model), "--port", "0", "--threads", "1", *flags]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        assert self.process.stderr is not None
-        said = self.process.stderr.readline()
-        found = re.search(r"http://[^ ]+/", said)
-        assert found, said + self.process.stderr.read()
-        self.address = found[0]
-        self.port = int(self.address.rstrip("/").rsplit(":", 1)[1])
+def started(model: Path, *flags: str) -> Server:
+    return Server("serve", str(model), "--threads", "1", *flags)
 
-    def memory(self) -> int:
-        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8")
-        return int(re.search(r"VmRSS:\s+(\d+)", status)[1])  # type: ignore[index]
 
-    def end(self) -> str:
-        self.process.send_signal(signal.SIGTERM)
-        _, said = self.process.communicate(timeout=30)
-        return said
+def memory_of(server: Server) -> int:
+    """In KiB."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text(encoding="utf-8")
+    return int(re.search(r"VmRSS:\s+(\d+)", status)[1])  # type: ignore[index]
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +48,9 @@ def model(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(model):
-    server = Server(
-        model, "--max-megabytes", "1", "--max-images", "8", "--max-megapixels", "1", "--body-seconds", "1.5"
-    )
-    yield server
-    server.process.kill()
-    server.process.communicate()
+    limits = ("--max-megabytes", "1", "--max-images", "8", "--max-megapixels", "1", "--body-seconds", "1.5")
+    with started(model, *limits) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -184,11 +171,11 @@ def test_hostile_requests_do_not_make_it_grow(client, server, bomb):
     requests = [request for name, (_, request) in hostile(bomb).items() if "pieces" not in name]
     for request in requests:
         client.post("/predict", **request)
-    before = server.memory()
+    before = memory_of(server)
     for _ in range(5):
         for request in requests:
             client.post("/predict", **request)
-    assert server.memory() < before + 30_000  # KiB
+    assert memory_of(server) < before + 30_000
     assert client.post("/predict", files=form(picture())).status_code == 200
 
 
@@ -232,8 +219,7 @@ def test_many_at_once_all_get_their_own_answer(client, server):
 
 
 def test_a_full_queue_says_when_to_come_back(model):
-    server = Server(model, "--queue", "4", "--batch-size", "1")
-    try:
+    with started(model, "--queue", "4", "--batch-size", "1") as server:
         contents = form(*[picture(seed) for seed in range(4)])
         statuses, waits = [], []
 
@@ -247,13 +233,10 @@ def test_a_full_queue_says_when_to_come_back(model):
         assert set(statuses) == {200, 503}
         assert {wait for status, wait in zip(statuses, waits, strict=True) if status == 503} == {"1"}
         assert httpx.post(f"{server.address}predict", files=contents, timeout=60).status_code == 200
-    finally:
-        server.process.kill()
-        server.process.communicate()
 
 
 def test_its_end_finishes_what_is_in_flight(model):
-    server = Server(model, "--batch-size", "1")
+    server = started(model, "--batch-size", "1")
     answers = []
     contents = form(*[picture(seed) for seed in range(32)])
     thread = threading.Thread(
@@ -265,9 +248,8 @@ def test_its_end_finishes_what_is_in_flight(model):
         time.monotonic() < until and httpx.get(f"{server.address}health").json()["waiting"] == 0 and thread.is_alive()
     ):
         time.sleep(0.01)
-    assert "Traceback" not in server.end()
+    assert "Traceback" not in "".join(server.end(signal.SIGTERM))
     thread.join()
-    assert server.process.returncode == 0
     assert answers[0].status_code == 200
     assert len(answers[0].json()["predictions"]) == 32
 
@@ -277,12 +259,8 @@ def test_beyond_this_machine_a_token_is_asked_for(model):
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     assert refused.returncode == 2
     assert "give a --token" in refused.stderr
-    server = Server(model, "--host", "0.0.0.0", "--token", "secret")
-    try:
+    with started(model, "--host", "0.0.0.0", "--token", "secret") as server:
         address = f"http://127.0.0.1:{server.port}/health"
         assert httpx.get(address).status_code == 401
         assert httpx.get(address, headers={"authorization": "Bearer guess"}).status_code == 401
         assert httpx.get(address, headers={"authorization": "Bearer secret"}).status_code == 200
-    finally:
-        server.process.kill()
-        server.process.communicate()

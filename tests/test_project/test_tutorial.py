@@ -6,8 +6,6 @@ import csv
 import json
 import re
 import shutil
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
+from servers import Server
 from tagfill import scenes
 from tagfill.annotations import Dataset
 from tagfill.cli import main
@@ -58,21 +57,10 @@ def run(command: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not ended.value.code, command
 
 
-def served(command: str, place: Path) -> tuple[subprocess.Popen[str], str]:
-    """A server of the tutorial, on a port that is free, and its address."""
-    words = [sys.executable, "-m", *command.split(), "--port", "0"]
-    words += ["--no-browser"] if "review" in command else []
-    process = subprocess.Popen(words, cwd=place, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    found = re.search(r"http://[^ ]+", process.stderr.readline())
-    assert found
-    return process, found[0]
-
-
-def ended(process: subprocess.Popen[str]) -> None:
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode == 0
+def served(command: str, place: Path) -> Server:
+    """A server of the tutorial, on a port that is free."""
+    words = command.removeprefix("tagfill ").split()
+    return Server(*words, *(["--no-browser"] if "review" in words else []), folder=place)
 
 
 def review(address: str) -> int:
@@ -92,17 +80,19 @@ def test_the_tutorial_runs_from_a_table_to_a_served_model(place, monkeypatch):
     reviewed = answered = 0
     for command in commands():
         if command.startswith("tagfill review"):
-            process, address = served(command, place)
-            reviewed = review(address)
-            ended(process)
+            server = served(command, place)
+            reviewed = review(server.address)
+            server.end()
         elif command.startswith("tagfill serve"):
-            process, address = served(command, place)
+            server = served(command, place)
         elif command.startswith("curl"):
             file = re.search(r"images=@(\S+)", command)
             assert file
-            answer = httpx.post(f"{address}predict", files={"images": (place / file[1]).read_bytes()}, timeout=60)
+            answer = httpx.post(
+                f"{server.address}predict", files={"images": (place / file[1]).read_bytes()}, timeout=60
+            )
             answered = len(answer.json()["predictions"])
-            ended(process)
+            server.end()
         else:
             run(command, place, monkeypatch)
     rows = Dataset.open(place / "catalogue").rows().to_pylist()
