@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -93,8 +93,3 @@ class Stopping:
 
 def every_row(dataset: Dataset, view: str) -> np.ndarray:
     return np.arange(len(dataset)) if view == "eval" else dataset.split("train")
-
-
-def batches_of(index: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    for start in range(0, len(index), size):
-        yield index[start : start + size]

@@ -78,7 +78,7 @@ def classifier(*, backbone: bool) -> Classifier:
     trunk = tiny()
     head = create_head("cam", trunk.channels, len(scenes().classes), seed=0)
     model = Classifier(trunk if backbone else None, head, "cam", scenes().classes)
-    model.freeze_backbone(True)
+    model.freeze(backbone=True)
     return model.train()
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import settings
 
-from tagfill.contract import Geometry, LabelMatrix
+from tagfill.contract import Geometry, LabelMatrix, Ranks, Task
+from tagfill.memory import Memory
 
 modest = settings(max_examples=30, deadline=None)
 
@@ -28,3 +29,31 @@ def crops(count: int, seed: int = 0) -> Geometry:
     box[0] = [0, 0, 1, 1]
     flips = rng.random((2, count)) < 0.5
     return Geometry(box, flips[0], flips[1], np.ones(count, dtype=bool))
+
+
+def task_of(memory: Memory, labels: LabelMatrix, *, expected: float, lr: float, width: int = 1) -> Task:
+    """One epoch on these labels, in one process that knows all of them.
+
+    Args:
+        memory: of the run.
+        labels: observed, and true.
+        expected: positives of an image.
+        lr: of the classifier.
+        width: of the features, all 0.
+    """
+    return Task(
+        classes=tuple("abcdefgh"[: labels.width]),
+        labels=labels,
+        size=len(labels),
+        epochs=1,
+        seed=7,
+        grid=None,
+        expected_positives=expected,
+        lr=lr,
+        memory=memory,
+        ranks=Ranks(),
+        predict=lambda split: iter(()),
+        shard=np.arange(len(labels)),
+        frozen_features=lambda: np.zeros((len(labels), width), np.float32),
+        truth=lambda: labels,
+    )

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from memory.cases import single_positives
-from tagfill.contract import Batch, Geometry, LabelMatrix, Prediction, Ranks, Task
+from memory.cases import single_positives, task_of
+from tagfill.contract import Batch, Geometry, LabelMatrix, Prediction
 from tagfill.losses import role
 from tagfill.memory import Estimates, Memory, Shard
 from tagfill.methods import create
@@ -65,30 +65,11 @@ def linear() -> torch.nn.Linear:
     return torch.nn.Linear(FEATURES, CLASSES)
 
 
-def task_of(memory: Memory) -> Task:
-    return Task(
-        classes=tuple("abcd"),
-        labels=LABELS,
-        size=IMAGES,
-        epochs=1,
-        seed=7,
-        grid=None,
-        expected_positives=KAPPA,
-        lr=LR,
-        memory=memory,
-        ranks=Ranks(),
-        predict=lambda split: iter(()),
-        shard=np.arange(IMAGES),
-        frozen_features=lambda: np.zeros((IMAGES, FEATURES), np.float32),
-        truth=lambda: LABELS,
-    )
-
-
 def test_training_apart_equals_the_published_joint_adam_bit_for_bit():
     """The table is stepped after the classifier, by its own optimiser, and both end where one Adam would bring them."""
     memory = Memory(LABELS, np.arange(IMAGES), seed=7)
     method = create("role")
-    method.setup(task_of(memory))
+    method.setup(task_of(memory, LABELS, expected=KAPPA, lr=LR, width=FEATURES))
     classifier = linear()
     adam = torch.optim.Adam(classifier.parameters(), lr=LR)
     for index, (estimates, weight) in zip(BATCHES, joint_training(), strict=True):

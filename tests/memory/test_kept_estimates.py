@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from memory.cases import single_positives
+from memory.cases import single_positives, task_of
 from reference import kept_estimates as reference
-from tagfill.contract import Batch, Geometry, LabelMatrix, Prediction, Ranks, Task
+from tagfill.contract import Batch, Geometry, LabelMatrix, Prediction
 from tagfill.errors import TagfillError
 from tagfill.losses import role
 from tagfill.memory import Estimates, Memory, SavedPart, Shard
@@ -41,24 +41,7 @@ def visit(estimates: Estimates, number: int, images: list[int] | None = None) ->
 
 def method_of(memory: Memory, **options):
     method = create("role", {"role": options})
-    method.setup(
-        Task(
-            classes=tuple("abcdef"),
-            labels=LABELS,
-            size=IMAGES,
-            epochs=1,
-            seed=7,
-            grid=None,
-            expected_positives=KAPPA,
-            lr=LR,
-            memory=memory,
-            ranks=Ranks(),
-            predict=lambda split: iter(()),
-            shard=np.arange(IMAGES),
-            frozen_features=lambda: np.zeros((IMAGES, 1), np.float32),
-            truth=lambda: LABELS,
-        )
-    )
+    method.setup(task_of(memory, LABELS, expected=KAPPA, lr=LR))
     return method
 
 

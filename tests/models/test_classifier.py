@@ -78,7 +78,7 @@ def test_a_folder_that_is_no_model_is_refused(tmp_path):
 
 def frozen() -> Classifier:
     model = tiny()
-    model.freeze_backbone(True)
+    model.freeze(backbone=True)
     return model.train()
 
 
@@ -104,7 +104,7 @@ def test_a_frozen_backbone_keeps_its_statistics():
 
 def test_a_backbone_that_is_freed_trains_again():
     model = frozen()
-    model.freeze_backbone(False)
+    model.freeze(backbone=False)
     model.train()
     model(PIXELS).logits.sum().backward()
     assert all(parameter.grad is not None for parameter in model.backbone.parameters())

@@ -32,11 +32,11 @@ def test_vectors_can_be_kept_from_decaying(model: torch.nn.Module) -> None:
 
 
 def test_frozen_weights_are_left_out(model: torch.nn.Module) -> None:
-    model.freeze_backbone(True)
+    model.freeze(backbone=True)
 
     optimizer = build(Optimizer(), model)
 
-    model.freeze_backbone(False)
+    model.freeze(backbone=False)
     assert sum(len(group["params"]) for group in optimizer.param_groups) == 2
 
 

@@ -27,6 +27,7 @@ from tagfill.loading.manifest import FileRecord, Manifest, MissingImage, ViewRec
 from tagfill.loading.pixels import Item, load
 from tagfill.loading.planned import PlannedView, parse_views
 from tagfill.loading.shard import BackboneFile, Shard, ShardElsewhere, ShardJob, features_of, make_elsewhere, make_shard
+from tagfill.loading.source import TRAINING
 from tagfill.loading.view_arrays import ViewArrays
 from tagfill.models import Backbone
 from tagfill.models.heap import keep_freed_memory
@@ -44,7 +45,6 @@ def extract(
     *,
     views: str = "eval,flip,crops:2",
     dtype: str = "auto",
-    train_split: str = "train",
     seed: int = 0,
     workers: int = 0,
     max_bad_images: float = 0.01,
@@ -59,7 +59,6 @@ def extract(
         folder: of the cache.
         views: see `tagfill.loading.planned`.
         dtype: `uint8` needs a bounded activation, `float16`, `float32`, or `auto` for the smallest that is safe.
-        train_split: the split that gets the extra views.
         seed: of the crops.
         workers: processes that decode.
         max_bad_images: share of the images that may fail to decode; they are listed and left out of every use.
@@ -71,7 +70,7 @@ def extract(
     """
     planned = parse_views(views)
     encoding.check_dtype(dtype)
-    covered = {v.name: np.arange(len(dataset)) if v.role == "eval" else dataset.split(train_split) for v in planned}
+    covered = {v.name: np.arange(len(dataset)) if v.role == "eval" else dataset.split(TRAINING) for v in planned}
     manifest = Manifest(
         images=dataset.identities["images"],
         backbone=backbone.name,

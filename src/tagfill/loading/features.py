@@ -13,7 +13,7 @@ from tagfill.contract import Batch
 from tagfill.draws import words
 from tagfill.errors import ImageError, TagfillError
 from tagfill.loading.cache import FeatureCache
-from tagfill.loading.source import EVALUATION_BATCH, chunks
+from tagfill.loading.source import EVALUATION_BATCH, TRAINING, chunks
 
 
 def _ignore(error: ImageError) -> None:
@@ -31,7 +31,6 @@ class FeatureSource:
         maps: read spatial features; otherwise pooled ones.
         tokens: read class tokens instead of either; the cache must hold them.
         seed: of the run.
-        train_split: the split to train on.
         pairs: training batches hold a weak and a strong view of each image, one view after the other.
         on_bad: told about each image that is left out of its batch; by default nobody is.
     """
@@ -44,7 +43,6 @@ class FeatureSource:
         maps: bool,
         tokens: bool = False,
         seed: int,
-        train_split: str = "train",
         pairs: bool = False,
         on_bad: Callable[[ImageError], None] = _ignore,
     ) -> None:
@@ -52,19 +50,19 @@ class FeatureSource:
         self._tokens = tokens
         if tokens:
             cache.require_tokens()
-        self._train_split, self._pairs, self._on_bad = train_split, pairs, on_bad
+        self._pairs, self._on_bad = pairs, on_bad
         self._missing = {image.row: image for image in cache.manifest.missing}
 
     def train(self, batches: Sequence[NDArray[np.int64]], epoch: int) -> Iterator[Batch]:
         """Batches of the training split in the views of an epoch."""
         sets = self._view_sets()
         roles = ("weak", "strong") if self._pairs else ("train",)
-        kept = [self._kept(self._train_split, index) for index in batches]
+        kept = [self._kept(TRAINING, index) for index in batches]
         everything = np.concatenate([np.empty(0, np.int64), *kept])
         drawn = (words(self._seed, "cached view", epoch, everything) % np.uint64(len(sets))).astype(np.int64)
         ends = np.cumsum([len(index) for index in kept])
         for index, which in zip(kept, np.split(drawn, ends[:-1]), strict=True):
-            yield self._batch(self._train_split, index, sets, which, roles)
+            yield self._batch(TRAINING, index, sets, which, roles)
 
     def evaluate(self, split: str, index: NDArray[np.int64]) -> Iterator[Batch]:
         """These positions of a split, whole images."""
@@ -74,7 +72,7 @@ class FeatureSource:
 
     def _view_sets(self) -> list[tuple[str, ...]]:
         """What a visit draws one of: names of views that cover the training split."""
-        rows = self._dataset.split(self._train_split)
+        rows = self._dataset.split(TRAINING)
         found: list[tuple[str, ...]] = [(name,) for name in self._cache.weak_views]
         if self._pairs:
             found = list(self._cache.pairs)
@@ -83,7 +81,7 @@ class FeatureSource:
             wanted = "no weak and strong views" if self._pairs else "no view"
             raise TagfillError(
                 f"The feature cache {self._cache.folder} has {wanted} of all images of the split "
-                f"'{self._train_split}'; add them with 'tagfill features --views eval{',pairs:2' * self._pairs}'."
+                f"'{TRAINING}'; add them with 'tagfill features --views eval{',pairs:2' * self._pairs}'."
             )
         return covering
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagfill.contract import Batch
-from tagfill.loading.marks import Locations
-from tagfill.loading.source import Source
+from tagfill.loading.locations import Locations
+from tagfill.loading.source import TRAINING, Source
 
 
 class MarkedSource:
@@ -19,11 +19,10 @@ class MarkedSource:
     Args:
         source: of the batches.
         locations: of the training split.
-        train_split: the split to train on.
     """
 
-    def __init__(self, source: Source, locations: Locations, train_split: str = "train") -> None:
-        self._source, self._locations, self._train_split = source, locations, train_split
+    def __init__(self, source: Source, locations: Locations) -> None:
+        self._source, self._locations = source, locations
 
     def train(self, batches: Sequence[NDArray[np.int64]], epoch: int) -> Iterator[Batch]:
         """Batches of the training split, with marks."""
@@ -32,7 +31,7 @@ class MarkedSource:
     def evaluate(self, split: str, index: NDArray[np.int64]) -> Iterator[Batch]:
         """These positions of a split, as they are; with marks if it is the training split."""
         batches = self._source.evaluate(split, index)
-        return self._marked(batches) if split == self._train_split else batches
+        return self._marked(batches) if split == TRAINING else batches
 
     def _marked(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         for batch in batches:

@@ -19,7 +19,7 @@ from tagfill.annotations import Dataset
 from tagfill.contract import Batch
 from tagfill.errors import ImageError, TagfillError
 from tagfill.images import EVAL, Geometry, Root, View, look, look_twice, open_root
-from tagfill.loading.source import EVALUATION_BATCH, chunks
+from tagfill.loading.source import EVALUATION_BATCH, TRAINING, chunks
 from tagfill.models.heap import release_freed_memory
 
 
@@ -126,7 +126,6 @@ class PixelSource:
         view: of the training images; evaluation always shows the whole image.
         seed: of the run.
         workers: processes that decode; 0 decodes in this one.
-        train_split: the split to train on.
         pairs: training batches hold a weak and a strong view of each image, one view after the other; the strong one is
             the weak one after Cutout and RandAugment.
         on_bad: told about each image that cannot be decoded and is left out of its batch; by default it is raised.
@@ -140,17 +139,16 @@ class PixelSource:
         *,
         seed: int,
         workers: int = 0,
-        train_split: str = "train",
         pairs: bool = False,
         on_bad: Callable[[ImageError], None] = _raise,
     ) -> None:
         self._dataset, self._size, self._view, self._seed, self._workers = dataset, size, view, seed, workers
-        self._train_split, self._pairs, self._on_bad = train_split, pairs, on_bad
+        self._pairs, self._on_bad = pairs, on_bad
 
     def train(self, batches: Sequence[NDArray[np.int64]], epoch: int) -> Iterator[Batch]:
         """Batches of the training split in the views of an epoch."""
         names = ("weak", "strong") if self._pairs else ("train",)
-        return self._batches(self._train_split, batches, self._view, epoch, names)
+        return self._batches(TRAINING, batches, self._view, epoch, names)
 
     def evaluate(self, split: str, index: NDArray[np.int64]) -> Iterator[Batch]:
         """These positions of a split, whole images."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tagfill.contract import Batch
 
 EVALUATION_BATCH = 64
+TRAINING = "train"  # the split that runs learn from
 
 
 class Source(Protocol):

@@ -115,10 +115,6 @@ class Classifier(nn.Module):
         """
         self.head.mask_boost(mask)
 
-    def freeze_backbone(self, frozen: bool) -> None:
-        """Leave the backbone out of training, or let all of it train again."""
-        self.freeze(backbone=frozen)
-
     def freeze(self, *, backbone: bool = False, stem: bool = False, batch_norm: bool = False) -> None:
         """Leave parts of the backbone out of training, and let the rest of it train again.
 

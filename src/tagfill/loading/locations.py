@@ -98,7 +98,7 @@ class _Found:
         kinds, width = Lookup(pa.array(KINDS, pa.string())), len(dataset.classes)
         positive = labels.values == POSITIVE
         present = labels.images()[positive] * width + labels.classes[positive]
-        keys, boxes, masks, times = [np.empty(0, np.int64)], [np.empty((0, 4), np.float32)], [_no_masks(0)], []
+        keys, boxes, masks, times = [np.empty(0, np.int64)], [np.empty((0, 4), np.float32)], [pa.nulls(0, _MASK)], []
         timed, offset = False, 0
         for batch in dataset.scan(_COLUMNS):
             timed = timed or batch["time"].null_count < batch.num_rows
@@ -152,7 +152,3 @@ def _masks(rows: pa.RecordBatch, mask: NDArray[np.bool_]) -> pa.StructArray:
     drawn = mask & rows["rle"].is_valid().to_numpy(zero_copy_only=False)
     parts = [rows["rle"].cast(pa.large_binary()), rows["rle_height"], rows["rle_width"]]
     return pa.StructArray.from_arrays(parts, fields=list(_MASK), mask=pa.array(~drawn))
-
-
-def _no_masks(size: int) -> pa.StructArray:
-    return pa.nulls(size, _MASK)
