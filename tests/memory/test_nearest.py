@@ -108,5 +108,5 @@ def test_above_a_million_images_faiss_is_asked(monkeypatch):
     monkeypatch.setattr(module, "MILLION", 3)
     monkeypatch.setitem(sys.modules, "faiss", None)
     nearest(unit_rows(cloud(3, 2)), np.arange(3), 1)
-    with pytest.raises(TagfillError, match=r"Neighbours of 4 images need faiss: install it with 'pip install"):
+    with pytest.raises(TagfillError, match=r"Neighbours of 4 images need faiss; run: pip install 'tagfill"):
         nearest(unit_rows(cloud(4, 2)), np.arange(4), 1)
