@@ -232,7 +232,7 @@ def test_what_makes_no_sense_is_refused(options, sentence):
 
 
 def test_unknown_modes_are_refused():
-    with pytest.raises(TagfillError, match=r"options\.p-asl\.mode is 'selective'; give one of ignore, negative"):
+    with pytest.raises(TagfillError, match=r"options\.p-asl\.mode is 'selective'; give one of negative, ignore"):
         create("p-asl", {"p-asl": {"mode": "selective"}})
 
 
