@@ -8,6 +8,7 @@ from filling.missing import missing
 from filling.photos import budgets, scratch, whole
 from filling.points import points
 from filling.published import published, published_by_budget
+from filling.review import review
 from filling.single_positive import single_positive
 
 KINDS: dict[str, Callable[[str, str], str]] = {
@@ -18,6 +19,7 @@ KINDS: dict[str, Callable[[str, str], str]] = {
     "points": points,
     "published": published,
     "published-by-budget": published_by_budget,
+    "review": review,
     "scratch": scratch,
     "single-positive": single_positive,
     "whole": whole,
