@@ -7,8 +7,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 
-# Test workers are processes; a thread of torch's own in each would only make them wait for one another.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(JOBS)
+# Test workers are processes; a thread of torch's own in each would only make them wait for one another. Each begins with
+# a stretch of neighbouring tests, so that what a module's tests share is made once, and takes from another's when done.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-all fuzz format lint types bench bench-voc numbers docs

@@ -98,7 +98,7 @@ class GoingBack(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
-@pytest.mark.parametrize(("wrap", "histories"), [(lambda array: array, 40), (BackgroundArray, 15)])
+@pytest.mark.parametrize(("wrap", "histories"), [(lambda array: array, 15), (BackgroundArray, 10)])
 def test_any_history_can_be_rolled_back(tmp_path_factory, wrap, histories):
     def start() -> GoingBack:
         return GoingBack(tmp_path_factory.mktemp("journal"), wrap)

@@ -67,11 +67,11 @@ def test_more_equals_than_candidates_are_told_apart_by_position():
 
 @pytest.mark.parametrize("block", [1, 7, 64])
 def test_the_size_of_blocks_does_not_matter(block, monkeypatch):
-    unit = unit_rows(cloud(150, 16))
-    whole = nearest(unit, np.arange(150), 6)
+    unit = unit_rows(cloud(70, 16))
+    whole = nearest(unit, np.arange(70), 6)
     monkeypatch.setattr(module, "_QUERIES", block)
     monkeypatch.setattr(module, "_IMAGES", block + 1)
-    parts = nearest(unit, np.arange(150), 6)
+    parts = nearest(unit, np.arange(70), 6)
     np.testing.assert_array_equal(parts[0], whole[0])
     np.testing.assert_array_equal(parts[1], whole[1])
 

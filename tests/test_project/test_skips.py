@@ -78,7 +78,9 @@ def test_failing_test_stays_the_reason_of_failure(project):
     result.assert_outcomes(passed=1, skipped=1, failed=1)
 
 
-@pytest.mark.parametrize("content", [SKIPPED, SKIPPED_MODULE], ids=["test", "module"])
+@pytest.mark.parametrize(
+    "content", [pytest.param(SKIPPED, id="test"), pytest.param(SKIPPED_MODULE, id="module", marks=pytest.mark.long)]
+)
 def test_unlisted_skip_fails_with_several_workers(project, content):
     project.makepyfile(test_camera=content)
     result = project.runpytest_subprocess("--numprocesses", "2")
