@@ -26,6 +26,6 @@ def review(arguments: str, top: str) -> str:
     labels = [f"{at(order, 'labels', 1):,.0f}" for order in ("suggested", "random")]
     scores = [f"{at('suggested', 'mAP', number):.1f}" for number in (-1, 0)]
     return f"""On [photos]({top}benchmarks/voc12.md) of VOC 2012 with one label each, {first:g} hours of simulated
-review find {labels[0]} of {missing:,} missing labels in the order of `tagfill suggest`, and {labels[1]} in random order. After
-{last:g} hours, training again gives {scores[0]} test mAP instead of {scores[1]}; complete labels give
+review find {labels[0]} of {missing:,} missing labels in the order of `tagfill suggest`, and {labels[1]} in random
+order. After {last:g} hours, training again gives {scores[0]} test mAP instead of {scores[1]}; complete labels give
 {fmean(found["full"]):.1f}. Means of {found["settings"]["seeds"]} seeds."""
