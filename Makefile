@@ -3,6 +3,7 @@
 PYTHON ?= python3
 JOBS ?= 2
 CASES ?= 10000
+LOWEST := tests/annotations tests/cli tests/fuzz tests/images tests/metrics tests/scenes tests/training/test_runs.py
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
@@ -12,7 +13,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all fuzz format lint types bench bench-voc numbers docs
+.PHONY: help venv demo test test-all fuzz minimal format lint types bench bench-voc numbers docs
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -42,6 +43,13 @@ test-all: venv ## run every test
 
 fuzz: venv ## run CASES damaged files (10,000) through the reader of each format
 	FUZZ_CASES=$(CASES) $(PYTEST) tests/fuzz
+
+minimal: ## run part of the tests with the lowest versions of dependencies, in .venv-minimal
+	$(PYTHON) -m venv .venv-minimal
+	$(PYTHON) tests/lowest_versions.py > .venv-minimal/constraints.txt
+	.venv-minimal/bin/python -m pip install -qq --disable-pip-version-check --constraint .venv-minimal/constraints.txt \
+		--editable ".[pretrained,tensorboard,serve]" pytest pytest-xdist hypothesis httpx scikit-learn playwright
+	OMP_NUM_THREADS=1 .venv-minimal/bin/python -m pytest --numprocesses $(JOBS) -m "not long" $(LOWEST)
 
 format: venv ## format the code, and mend what can be mended
 	$(BIN)/ruff check --fix-only --quiet .

@@ -1,0 +1,49 @@
+"""Constraints that install the lowest versions that pyproject.toml allows; `make minimal` runs tests with them.
+
+torch and torchvision are left out, since a build of theirs belongs to a machine more than to a version; they and the
+tools that only tests need keep what constraints.txt says.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[1]
+AS_PINNED = ("torch", "torchvision")
+LOWERED = ("pretrained", "tensorboard", "serve")  # extras that are tested so, besides what is always installed
+
+
+def lowest(requirements: list[str]) -> dict[str, str]:
+    """Name and lowest version of each requirement.
+
+    >>> lowest(["fsspec[http]>=2024.6", "torch>=2.5"])
+    {'fsspec': '2024.6'}
+    """
+    found = {}
+    for requirement in requirements:
+        parts = re.fullmatch(r"([A-Za-z0-9_.-]+)(?:\[.*\])?>=([0-9.]+)", requirement)
+        if parts is None:
+            raise ValueError(f"{requirement} has no lowest version; write it as name>=version.")
+        if parts[1] not in AS_PINNED:
+            found[parts[1]] = parts[2]
+    return found
+
+
+def constraints() -> list[str]:
+    """A line for each package: the lowest version of what is lowered, else the pinned one."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = [entry for extra in LOWERED for entry in project["optional-dependencies"][extra]]
+    low = lowest([*project["dependencies"], *extras])
+    pinned = [
+        line
+        for line in (PROJECT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+        if "==" in line and line.partition("==")[0] not in low
+    ]
+    return [*(f"{name}=={version}" for name, version in low.items()), *pinned]
+
+
+if __name__ == "__main__":
+    sys.stdout.write("".join(f"{line}\n" for line in constraints()))
