@@ -25,7 +25,6 @@ def demo(
     from tagfill import experiments
 
     progress = terminal.progress(quiet)
-    progress.say("Scenes with one known label an image, against the same scenes with all labels.")
     board = experiments.demo(out, epochs=epochs, seeds=seeds, jobs=jobs, progress=progress)
     if as_json:
         terminal.show_json(board.to_json())

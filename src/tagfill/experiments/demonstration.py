@@ -60,7 +60,8 @@ def demo(
     Returns:
         The leaderboard, best first.
     """
-    create_backbone("tf_efficientnet_lite0", pretrained="bundled")  # says what to install before anything is rendered
+    create_backbone("tf_efficientnet_lite0", pretrained="bundled")  # says what to install before anything else
+    progress.say("Scenes with one known label an image, against the same scenes with all labels.")
     data = scenes.make(train=sizes[0], val=sizes[1], test=sizes[2], progress=progress)
     part = _saved(protocols.single_positive(data, seed=DRAW), out / "data" / "single-positive")
     absent = protocols.k_positives(data, num_pos=1, num_neg=ABSENT, seed=DRAW)
