@@ -34,7 +34,7 @@ def assume_negative(
         labels: B×L, 1 present, 0 absent, -1 unknown.
         smoothing: ε, the target of what is not observed present (0.1 in AN-LS).
         negative_weight: γ, the weight of what is not observed present (1/(L−1) in WAN).
-        reduction: see `reduction.reduce`.
+        reduction: see `losses.reduce`.
         eps: added to probabilities inside logarithms.
 
     Example:

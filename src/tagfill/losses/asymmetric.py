@@ -48,7 +48,7 @@ def asymmetric(
         gamma_negative: γ₋ of everything else.
         margin: m, probabilities below it cost a negative nothing.
         focal_gradient: let the gradient through the powers.
-        reduction: see `reduction.reduce`; "sum" as published.
+        reduction: see `losses.reduce`; "sum" as published.
         eps: floor of the probabilities inside logarithms.
 
     Example:

@@ -28,7 +28,7 @@ def binary(
         logits: B×L.
         labels: B×L, 1 present, 0 absent, -1 unknown; unknown entries contribute nothing.
         smoothing: ε, the target of an absent class; 1−ε is that of a present one (0.1 in Cole et al.).
-        reduction: see `reduction.reduce`; "mean" divides by B·L, "known" by the number of known entries.
+        reduction: see `losses.reduce`; "mean" divides by B·L, "known" by the number of known entries.
         eps: added to probabilities inside logarithms.
 
     Example:
@@ -48,7 +48,7 @@ def ignore_unknown(logits: Tensor, labels: Tensor, *, reduction: Reduction = "me
     Args:
         logits: B×L.
         labels: B×L, 1 present, 0 absent, -1 unknown.
-        reduction: see `reduction.reduce`; Soft Exposure has "batchmean", the SST family "known".
+        reduction: see `losses.reduce`; Soft Exposure has "batchmean", the SST family "known".
         eps: added to probabilities inside logarithms.
 
     Example:

@@ -43,7 +43,7 @@ def consistency(
         labels: B×L; they do not enter the distance, only the count of reduction="known".
         target: probabilities, of the shape of `logits`; no gradient flows into them.
         distance: "l1", "l2" or "jsd".
-        reduction: see `reduction.reduce`.
+        reduction: see `losses.reduce`.
         eps: added to probabilities inside logarithms, which "jsd" alone has.
 
     Example:

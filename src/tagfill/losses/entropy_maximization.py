@@ -44,7 +44,7 @@ def entropy_maximization(
         soft_labels: B×L, pseudo-labels s in [0, 1], below zero where there is none; no gradient flows into them.
         soft_weight: β, the weight of an entry with a pseudo-label.
         use_negatives: penalise explicit negatives instead of maximising their entropy.
-        reduction: see `reduction.reduce`.
+        reduction: see `losses.reduce`.
         eps: added to probabilities inside logarithms.
 
     Example:

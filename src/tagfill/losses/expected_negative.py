@@ -36,7 +36,7 @@ def expected_negative(
         expected_positives: B×L bool, ẑ.
         also_positive: give expected positives the positive term too (EP).
         literal: penalise an observed positive outside ẑ, as printed.
-        reduction: see `reduction.reduce`.
+        reduction: see `losses.reduce`.
         eps: added to probabilities inside logarithms.
 
     Example:

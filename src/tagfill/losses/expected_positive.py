@@ -59,7 +59,7 @@ def expected_positive(
         expected: κ, the true number of positives of an image, on average.
         weight: λ of the penalty.
         positive_weight: w of the observed positives.
-        reduction: see `reduction.reduce`; the penalty stands in every entry.
+        reduction: see `losses.reduce`; the penalty stands in every entry.
         eps: added to probabilities inside logarithms (1e-5 as published).
 
     Example:

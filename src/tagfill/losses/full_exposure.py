@@ -38,7 +38,7 @@ def full_exposure(
         labels: B×L, 1 present, 0 absent, -1 unknown.
         positive_weight: w₊ of the observed positives.
         unknown_as: "absent" or "present".
-        reduction: see `reduction.reduce`; "batchmean" as published.
+        reduction: see `losses.reduce`; "batchmean" as published.
         eps: added to probabilities inside logarithms.
 
     Example:

@@ -37,7 +37,7 @@ def hill(
         peak: λ of the negatives.
         margin: taken off the logit of a positive.
         gamma: focal power of the positives.
-        reduction: see `reduction.reduce`; "sum" as published.
+        reduction: see `losses.reduce`; "sum" as published.
         eps: added to probabilities inside logarithms.
 
     Example:

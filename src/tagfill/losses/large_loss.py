@@ -54,7 +54,7 @@ def large_loss(
         rate: ρ, share of all B·L entries; 0 is plain assume negative.
         mode: "reject" or "correct".
         candidates: "unknown", or "not_positive" for explicit negatives too.
-        reduction: see `reduction.reduce`; "mean" divides by B·L, rejected entries counted too.
+        reduction: see `losses.reduce`; "mean" divides by B·L, rejected entries counted too.
         eps: added to probabilities inside logarithms.
 
     Example:
@@ -123,7 +123,7 @@ def assume_negative_except(
         labels: B×L, 1 present, 0 absent, -1 unknown.
         entries: B×L bool.
         mode: "reject" leaves them out, "correct" reads them as present.
-        reduction: see `reduction.reduce`.
+        reduction: see `losses.reduce`.
         eps: added to probabilities inside logarithms.
 
     Example:

@@ -27,7 +27,7 @@ def pairwise_rank(logits: Tensor, labels: Tensor, *, reduction: Reduction = "mea
     Args:
         logits: B×L.
         labels: B×L, 1 present, 0 absent, -1 unknown; absent and unknown are alike here.
-        reduction: see `reduction.reduce`.
+        reduction: see `losses.reduce`.
         eps: for the sake of one form for all losses; there is no logarithm here.
 
     Example:

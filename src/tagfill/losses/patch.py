@@ -58,7 +58,7 @@ def patch(
         k: the likeliest unknown cells that CSL-P leaves out.
         scope: of those k: "class" for each class of an image, "batch" for that many on average.
         cells: "mean" or "sum" over the cells that count, for each class of an image.
-        reduction: of the B×L losses, see `reduction.reduce`; "known" counts classes with a known cell.
+        reduction: of the B×L losses, see `losses.reduce`; "known" counts classes with a known cell.
         eps: smallest probability inside a logarithm.
 
     Example:

@@ -42,7 +42,7 @@ def role_half(
         target: B×L probabilities of the teacher b; no gradient flows into them.
         expected: κ, the true number of positives of an image, on average.
         positive_weight: w of the observed positives.
-        reduction: see `reduction.reduce`.
+        reduction: see `losses.reduce`.
         eps: added to probabilities inside logarithms.
 
     Example:
@@ -78,7 +78,7 @@ def role(
         estimates: B×L logits φ, the rows of the estimate table for these images.
         expected: κ, the true number of positives of an image, on average.
         positive_weight: w of the observed positives.
-        reduction: see `reduction.reduce`.
+        reduction: see `losses.reduce`.
         eps: added to probabilities inside logarithms.
 
     Example:

@@ -55,7 +55,7 @@ def selective(
         clip: added to 1 − f, which leaves easy negatives out.
         ignore: B×L bool, unknowns to leave out; what it says of known labels does not matter.
         mode: what happens to the other unknowns: "negative", "ignore" or "ignore_normalised".
-        reduction: see `reduction.reduce`; "sum" as published.
+        reduction: see `losses.reduce`; "sum" as published.
         eps: smallest probability inside a logarithm (1e-8 as published).
 
     Example:

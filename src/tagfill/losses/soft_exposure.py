@@ -41,7 +41,7 @@ def soft_exposure(
         temperature: B×L or one number for all; read where labels are unknown. Above 0 a soft positive, below 0 a soft
             negative, 0 left out; of magnitude 1e-3 at least otherwise.
         positive_weight: w₊, of the observed positives.
-        reduction: see `reduction.reduce`.
+        reduction: see `losses.reduce`.
         eps: added to probabilities inside logarithms.
 
     Raises:

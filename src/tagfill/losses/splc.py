@@ -39,7 +39,7 @@ def splc(
         threshold: τ, the probability above which an unknown is one (0.65 with 75 % of COCO's labels left).
         margin: m, taken off the logits of observed positives.
         gamma: γ, the focusing strength.
-        reduction: see `reduction.reduce`; "sum" as published.
+        reduction: see `losses.reduce`; "sum" as published.
         eps: added to probabilities inside logarithms.
 
     Example:

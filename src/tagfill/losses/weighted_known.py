@@ -27,7 +27,7 @@ def weighted_known(logits: Tensor, labels: Tensor, *, reduction: Reduction = "me
     Args:
         logits: B×L.
         labels: B×L, 1 present, 0 absent, -1 unknown.
-        reduction: see `reduction.reduce`; "mean" is 1/L an image and the mean over images, as published.
+        reduction: see `losses.reduce`; "mean" is 1/L an image and the mean over images, as published.
         eps: added to probabilities inside logarithms.
 
     Example:
