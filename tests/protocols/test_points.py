@@ -80,7 +80,7 @@ def test_every_instance_gets_its_point(data):
 
 def table(**columns: object) -> pa.Table:
     size = 4000
-    return from_records([{"image": "a", "label": "b", **columns}] * size)
+    return from_records([{"image": "a", "label": "b", "present": True, **columns}] * size)
 
 
 def place(point: str, **columns: object) -> np.ndarray:

@@ -260,10 +260,10 @@ def test_disk_that_fills_up_later_destroys_nothing(material: Material, tmp_path:
         "from tagfill.cli import main\n"
         "from tagfill.training import saving\n"
         "plain = saving.save\n"
-        "def save(setting, active, totals, records, epoch, step, *rest):\n"
+        "def save(setting, active, totals, records, standing, epoch, step):\n"
         "    if (epoch, step) == (2, 4):\n"
         "        resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\n"
-        "    plain(setting, active, totals, records, epoch, step, *rest)\n"
+        "    plain(setting, active, totals, records, standing, epoch, step)\n"
         "saving.save = save\n"
         "sys.exit(main())\n"
     )
