@@ -46,10 +46,10 @@ COCO, whose 1 % is 66,000 labels.
 
 {kinds(found)}
 
-On these frozen features points lose to tags of the same cost in mAP-cls, where they gain in the paper and, with the same
-code, on [rendered scenes](patches.md). What is sure: a budget buys fewer points than tags, and validation preferred the
-smaller of two weights of cells, so that a still smaller one may lose less; none was tried. Presumably a single layer on a
-frozen network has nothing to gain from places: its cells have seen most of the photo already.
+On these frozen features points lose to tags of the same cost in mAP-cls, where they gain in the paper and, with the
+same code, on [rendered scenes](patches.md). What is sure: a budget buys fewer points than tags, and validation
+preferred the smaller of two weights of cells, so that a still smaller one may lose less; none was tried. Presumably
+a single layer on a frozen network has nothing to gain from places: its cells have seen most of the photo already.
 
 ### Points against boxes at equal counts
 
