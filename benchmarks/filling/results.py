@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
@@ -28,7 +29,7 @@ def mean(values: list[float]) -> str:
     return f"{fmean(values):.2f}"
 
 
-def gain(values: list[float], floor: list[float]) -> str:
+def gain(values: Sequence[float], floor: Sequence[float]) -> str:
     """Over another entry, seed by seed: the mean, and the standard error of that mean.
 
     >>> gain([3.0, 4.0], [1.0, 3.0])
@@ -39,7 +40,7 @@ def gain(values: list[float], floor: list[float]) -> str:
     return f"{fmean(gains):+.2f}{error}"
 
 
-def table(head: list[str], rows: list[list[str]], *, left: int = 1) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
     """In Markdown, numbers to the right of the first columns.
 
     >>> print(table(["method", "mAP"], [["`an`", "62.78"]]))

@@ -1,18 +1,16 @@
-"""Tables of the page: Markdown of rows, means over seeds, paired gains."""
+"""What stands in the cells of the page's tables: means over seeds, paired gains."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from statistics import mean, stdev
 
+from filling.results import gain as gains
+from filling.results import table
+
+__all__ = ["FLOOR", "gain", "gains", "shown", "table"]
+
 FLOOR = "an"
-
-
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table whose first column is text and all others are numbers."""
-    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def shown(values: Sequence[float]) -> str:
@@ -24,17 +22,6 @@ def shown(values: Sequence[float]) -> str:
     if not values:
         return "–"
     return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
-
-
-def gains(values: Sequence[float], base: Sequence[float]) -> str:
-    """The mean of paired differences, with its standard error.
-
-    >>> gains([2.0, 3.0], [1.0, 1.0])
-    '+1.50 ± 0.50'
-    """
-    apart = [value - other for value, other in zip(values, base, strict=True)]
-    error = f" ± {stdev(apart) / math.sqrt(len(apart)):.2f}" if len(apart) > 1 else ""
-    return f"{mean(apart):+.2f}{error}"
 
 
 def gain(values: Sequence[float], base: Sequence[float], name: str, of: str = FLOOR) -> str:
