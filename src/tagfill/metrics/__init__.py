@@ -1,7 +1,7 @@
 """Metrics of predictions: arrays in, numbers out; fractions in 0…1."""
 
 from tagfill.metrics.accumulator import Gathered, Predictions
-from tagfill.metrics.average_precision import Definition, Empty, average_precision, mean_average_precision
+from tagfill.metrics.average_precision import Definition, Empty, average_precision, mean_average_precision, where_ranked
 from tagfill.metrics.bootstrap import Interval, bootstrap_interval
 from tagfill.metrics.calibration import Reliability, expected_calibration_error, reliability
 from tagfill.metrics.confusion import Confusion, confusions
@@ -42,4 +42,5 @@ __all__ = [
     "recovered",
     "reliability",
     "top_1",
+    "where_ranked",
 ]

@@ -66,6 +66,17 @@ def average_precision(scores: ArrayLike, labels: ArrayLike, *, definition: Defin
     return result
 
 
+def where_ranked(values: NDArray[np.float64], labels: ArrayLike) -> NDArray[np.float64]:
+    """Values of classes, L, without those of classes that are nowhere known to be absent: NaN.
+
+    Such a class has nothing that its positives could be ranked above, and a perfect average precision by any scores.
+
+    >>> where_ranked(np.array([0.5, 1.0]), [[1, 1], [0, -1]])
+    array([0.5, nan])
+    """
+    return np.where((np.asarray(labels) == NEGATIVE).any(axis=0), values, np.nan)
+
+
 def mean_average_precision(
     scores: ArrayLike,
     labels: ArrayLike,
@@ -96,7 +107,7 @@ def mean_average_precision(
         known = (np.asarray(labels) != UNKNOWN).any(axis=0)
         values = np.where(np.isnan(values) & known, 0.0, values)
     elif empty == "skip":
-        values = np.where((np.asarray(labels) == NEGATIVE).any(axis=0), values, np.nan)
+        values = where_ranked(values, labels)
     else:
         raise ValueError(f"There is no rule '{empty}' for classes without positives. Known: skip, zero.")
     counted = values[~np.isnan(values)]

@@ -31,6 +31,7 @@ from tagfill.metrics import (
     group_means,
     mean_average_precision_by_label_count,
     top_1,
+    where_ranked,
 )
 from tagfill.probabilities import probabilities
 from tagfill.training import localising
@@ -81,7 +82,7 @@ def ranked(
     array([ 1., nan])
     """
     values = average_precision(scores, labels, definition=definition)
-    return values if empty == "zero" else np.where((labels == 0).any(0), values, np.nan)
+    return values if empty == "zero" else where_ranked(values, labels)
 
 
 def summarise(
