@@ -41,10 +41,10 @@ ABLATION = (
 
 
 LACKING = """`full` and `bce-ls` were given all labels, and `iun` is an oracle that leaves out just the unknown labels
-that are present. `role, two stages` is LinearInit without fine-tuning, which section D1 is for: the head is trained a
-second time from its best epoch. Methods that leave unknown labels out (`ne`, `wne`, `curriculum`) or judge them by
-known negatives (`se`, `se-l`, `se-i`) collapse here, because nothing is known as absent; sections B1 to B3 have data
-for them."""
+that are present. `role, two stages` is LinearInit without its fine-tuning: the head alone is trained a second time,
+from its best epoch. Methods that leave unknown labels out (`ne`, `wne`, `curriculum`) or judge them by known
+negatives (`se`, `se-l`, `se-i`) collapse here, because nothing is known as absent; sections B1 to B3 have data for
+them."""
 
 
 def entries(epochs: int) -> dict[str, Job]:
