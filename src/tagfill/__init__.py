@@ -16,6 +16,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
+
     from tagfill import formats as formats
     from tagfill import losses as losses
     from tagfill import methods as methods
@@ -66,6 +68,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"tagfill.{name}")
     if name in _NAMES:
         return getattr(importlib.import_module(f"tagfill.{_NAMES[name]}"), name)
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("tagfill")
     raise AttributeError(f"module 'tagfill' has no attribute '{name}'")
 
 

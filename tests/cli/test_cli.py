@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -53,6 +54,12 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli") / "scenes"
     tagfill.scenes.make(folder, train=30, val=10, test=10, size=64)
     return folder
+
+
+def test_version(call: Call) -> None:
+    outcome = call("--version")
+    assert (outcome.returncode, outcome.stdout) == (0, f"tagfill {tagfill.__version__}\n")
+    assert re.fullmatch(r"\d+\.\d+\.\d+", tagfill.__version__)
 
 
 def test_path_from_scenes_to_a_score(scenes: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

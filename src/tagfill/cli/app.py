@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+import tagfill
 from tagfill.cli import (
     analyse,
     budget,
@@ -27,12 +30,26 @@ from tagfill.cli import (
 )
 
 app = typer.Typer(
-    help="Train multi-label image classifiers from partly labelled images, and fill in the rest.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tagfill {tagfill.__version__}")
+        raise typer.Exit
+
+
+@app.callback(help="Train multi-label image classifiers from partly labelled images, and fill in the rest.")
+def everywhere(
+    version: Annotated[bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say it.")] = False,
+) -> None:
+    """Options that stand before any command."""
+
+
 app.command("demo", help=demo.__doc__)(demo.demo)
 app.command("import", help=importing.__doc__)(importing.import_)
 app.command("inspect", help=inspecting.__doc__)(inspecting.inspect)
