@@ -7,11 +7,21 @@ shows it without a traceback and exits with code 2; anything else that escapes i
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+_ENDLESS = re.compile(r"\S{400,}")
+_SHOWN = 150  # characters at either end
 
 
 class TagfillError(Exception):
-    """A mistake in what was given to Tagfill: data, options, or the state of a folder."""
+    """A mistake in what was given to Tagfill: data, options, or the state of a folder.
+
+    What a damaged file has in place of a name can be endless; the message shows its two ends.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(_ENDLESS.sub(lambda word: f"{word[0][:_SHOWN]}…{word[0][-_SHOWN:]}", message))
 
 
 class DatasetError(TagfillError):
