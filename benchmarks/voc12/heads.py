@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from dataclasses import asdict, replace
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +63,8 @@ def job(name: str, way: str, epochs: int) -> Job:
 
 def cost(job: Job, work: Path) -> dict[str, float]:
     """Parameters, images a second in training and peak memory of one epoch, in a process of its own."""
-    code = [sys.executable, __file__, json.dumps(asdict(job)), str(work)]
-    return dict(json.loads(subprocess.run(code, check=True, capture_output=True, text=True).stdout))
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(one_epoch, job, work).result()
 
 
 def one_epoch(job: Job, work: Path) -> dict[str, float]:
@@ -72,9 +72,12 @@ def one_epoch(job: Job, work: Path) -> dict[str, float]:
     import resource
     import tempfile
 
+    import torch
+
     import tagfill
     from tagfill.models import create_head
 
+    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         data = tagfill.Dataset.open(work / "data" / job.data)
         tagfill.train(data, method=job.method, head=job.head, head_options=job.head_options, epochs=1, lr=job.lr,
@@ -106,7 +109,3 @@ with `an`, libraries included, and images a second are those of that epoch on on
 have been going on beside it.
 
 {table(columns, rows)}"""
-
-
-if __name__ == "__main__":
-    print(json.dumps(one_epoch(Job(**json.loads(sys.argv[1])), Path(sys.argv[2]))))
