@@ -45,16 +45,19 @@ class RunError(TagfillError):
     """A run folder that cannot be created, resumed or read."""
 
 
-def unknown_name(what: str, name: str, known: Iterable[str]) -> TagfillError:
+def unknown_name(what: str, name: str, known: Iterable[str], *, of: str = "") -> TagfillError:
     """The error for a name that is not in a table, with the nearest one that is.
 
     >>> str(unknown_name("method", "rol", ["an", "role"]))
     "There is no method 'rol'; did you mean 'role'? Known: an, role."
+    >>> str(unknown_name("option", "warmup", ["rate"], of="method 'll-r'"))
+    "There is no option 'warmup' of method 'll-r'. Known: rate."
     """
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"; did you mean '{near[0]}'?" if near else "."
-    return TagfillError(f"There is no {what} '{name}'{hint} Known: {', '.join(names)}.")
+    owner = f" of {of}" if of else ""
+    return TagfillError(f"There is no {what} '{name}'{owner}{hint} Known: {', '.join(names)}.")
 
 
 def one_of(option: str, value: str, known: Iterable[str]) -> None:

@@ -228,8 +228,9 @@ def test_help_has_an_example(call: Call, command: str) -> None:
 def test_features_are_verified(call: Call, scenes: Path, tmp_path: Path) -> None:
     small = ["--backbone", "test_efficientnet", "--pretrained", "none", "--image-size", "64", "--threads", "1"]
     command = ["features", str(scenes), *small, "--views", "eval", "--out", str(tmp_path / "cache"), "--verify"]
-    outcome = call(*command)
+    outcome = call(*command, "--json")
     assert outcome.returncode == 0, outcome.stderr
+    assert json.loads(outcome.stdout) == {"folder": str(tmp_path / "cache"), "views": ["eval"]}
     assert "verified" in outcome.stderr
 
     shard = tmp_path / "cache" / "views" / "eval" / "00000.npy"

@@ -214,5 +214,7 @@ def test_the_command_writes_the_page_once(
     page = tmp_path / "page.html"
     assert call("--out", str(page), "--quiet") == (0, f"{page}\n", "")
     assert page.exists()
+    written = json.loads(call("--out", str(page), "--force", "--json")[1])
+    assert written == {"page": str(page), "markdown": str(page.with_suffix(".md"))}
     assert "give --force" in call("--out", str(page))[2]
     assert "end it with .html" in call("--out", str(tmp_path / "page"))[2]

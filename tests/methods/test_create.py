@@ -38,12 +38,12 @@ def test_options_of_a_part_that_is_not_there_are_refused():
 
 
 def test_an_unknown_option_is_refused_with_the_nearest():
-    with pytest.raises(TagfillError, match="no option of method 'en' 'momentun'; did you mean 'momentum'"):
+    with pytest.raises(TagfillError, match="no option 'momentun' of method 'en'; did you mean 'momentum'"):
         create("en", {"en": {"momentun": 0.9}})
 
 
 def test_an_option_of_a_method_without_options_is_refused():
-    with pytest.raises(TagfillError, match="no option of method 'an' 'weight'"):
+    with pytest.raises(TagfillError, match="no option 'weight' of method 'an'"):
         create("an", {"an": {"weight": 0.9}})
 
 

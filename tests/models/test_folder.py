@@ -111,7 +111,7 @@ def test_a_value_of_another_type_is_refused(folder, key):
         ({"thresholds": [0.5, 0.5, 3]}, "has thresholds that are not probabilities"),
         ({"backbone": "test_resnt"}, "does not describe a model: There is no backbone 'test_resnt'"),
         ({"head": "camm"}, "does not describe a model: There is no head 'camm'"),
-        ({"head_options": {"bost": 5}}, "There is no option of head 'cam' 'bost'; did you mean 'boost'"),
+        ({"head_options": {"bost": 5}}, "There is no option 'bost' of head 'cam'; did you mean 'boost'"),
         ({"head_options": {"boost": "high"}}, "Option boost='high' of head 'cam': Input should be a valid number"),
     ],
 )

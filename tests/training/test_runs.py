@@ -15,7 +15,7 @@ import pytest
 
 import tagfill
 from tagfill.annotations import Dataset
-from tagfill.errors import RunError
+from tagfill.errors import RunError, TagfillError
 from tagfill.training import Run, make_recipe, start
 from tagfill.training.checkpoints import open_newest
 
@@ -326,8 +326,8 @@ def test_newest_two_checkpoints_are_kept_and_one_between_epochs(
 
 
 def test_loss_that_is_not_finite_stops_the_run(material: Material, tmp_path: Path) -> None:
-    with pytest.raises(tagfill.TagfillError, match=r"loss term 'role' is (nan|inf)"):
-        cached(material, tmp_path / "run", method="role", expected_positives=1e300)
+    with pytest.raises(tagfill.TagfillError, match=r"loss term 'an' is (nan|inf)"):
+        cached(material, tmp_path / "run", method="an", lr=3e37)
 
 
 def test_memory_above_its_budget_is_refused(material: Material, tmp_path: Path) -> None:
@@ -361,6 +361,13 @@ def test_the_same_call_begins_anew_by_force_and_gives_the_same_bytes(material: M
     with pytest.raises(RunError, match="is not empty"):
         cached(material, tmp_path / "run", epochs=1)
     assert cached(material, tmp_path / "run", epochs=1, force=True).metrics_path.read_bytes() == before
+
+
+def test_a_refused_run_leaves_its_folder_to_the_corrected_call(material: Material, tmp_path: Path) -> None:
+    with pytest.raises(TagfillError, match="99 present labels an image are expected, and there are"):
+        cached(material, tmp_path / "run", method="en", epochs=1, expected_positives=99)
+    assert not Run.open(tmp_path / "run").begun
+    assert cached(material, tmp_path / "run", method="en", epochs=1, expected_positives=1.2).begun
 
 
 def test_a_run_and_a_cache_are_taken_where_their_folders_are(material: Material, tmp_path: Path) -> None:

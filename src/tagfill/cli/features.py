@@ -37,6 +37,7 @@ def features(
     jobs: options.Jobs = None,
     ray_address: options.RayAddress = None,
     verify: Annotated[bool, typer.Option("--verify", help="Read every file again and compare its hash.")] = False,
+    as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Extract; an interrupted extraction goes on where it stopped, and views that are there are kept."""
@@ -66,4 +67,7 @@ def features(
     )
     if verify:
         progress.say(f"verified {verify_files(cache, progress) / 1e6:,.1f} MB")
+    if as_json:
+        terminal.show_json({"folder": str(cache.folder.absolute()), "views": list(cache.manifest.views)})
+        return
     terminal.show(str(cache.folder))

@@ -21,7 +21,7 @@ def import_(
     sources: Annotated[list[Path] | None, typer.Argument(metavar="[SRC]…", help="What to read.")] = None,
     out: Annotated[Path, typer.Option(help="The dataset folder to make.")] = ...,  # type: ignore[assignment]
     absent_means: Annotated[
-        str | None, typer.Option(help="What 0 means in a file of 0 and 1: `unknown` or `absent`.")
+        str | None, typer.Option(help="What a label means that is not marked present: `unknown` or `absent`.")
     ] = None,
     given: keywords.Options = None,
     seed: options.Seed = 0,

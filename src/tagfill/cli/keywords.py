@@ -43,7 +43,7 @@ def parse(function: Callable[..., Any], texts: Sequence[str], what: str) -> dict
         if not equals:
             raise TagfillError(f"--option {text} has no value; write it as NAME=VALUE.")
         if name not in known:
-            raise unknown_name(f"option of {what}", name, known or ["none"])
+            raise unknown_name("option", name, known or ["none"], of=what)
         values[name] = _convert(hints[name], _as_written(name, value), f"--option {text} of {what}")
     return values
 

@@ -41,11 +41,8 @@ def list_(
     if as_json:
         terminal.show_json(rows)
         return
-    columns = [
-        column
-        for column in ("name", "about", "paper", "table", "best", "hardware", "needs", "options")
-        if column in rows[0]
-    ]
+    shown = ("name", "table", "best") if what == "recipes" else ("name", "about", "paper", "needs", "options")
+    columns = [column for column in shown if column in rows[0]]
     terminal.show_table(what, columns, [[_cell(row[column]) for column in columns] for row in rows])
 
 

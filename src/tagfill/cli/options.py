@@ -32,7 +32,9 @@ Pretrained = Annotated[
 ]
 Boost = Annotated[
     str | None,
-    typer.Option(metavar="A[,B]", help="BoostLU of the `cam` head: scores of a cell above B (0) are multiplied by A."),
+    typer.Option(
+        metavar="A[,B]", help="BoostLU of the `cam` head: a cell gets A times what its score exceeds B (0) by."
+    ),
 ]
 
 

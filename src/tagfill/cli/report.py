@@ -28,6 +28,7 @@ def report(
         list[Path] | None, typer.Option(help="A folder that `tagfill analyse` wrote, as another section; repeatable.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a page that is there.")] = False,
+    as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Report."""
@@ -46,4 +47,7 @@ def report(
         analyses=analysis or [],
         progress=terminal.progress(quiet),
     )
+    if as_json:
+        terminal.show_json({"page": str(page.absolute()), "markdown": str(page.with_suffix(".md").absolute())})
+        return
     terminal.show(str(page))

@@ -117,8 +117,8 @@ class Leaderboard:
         return [
             [
                 score.name,
-                "–" if score.error else f"{score.mean:.2f}",
-                "–" if score.error else f"{score.deviation:.2f}",
+                _points(score.mean),
+                "–" if score.error else _points(score.deviation),
                 _share(score.gap_closed),
                 "–" if score.annotation is None else duration(score.annotation),
                 _share(score.recovered_precision),
@@ -167,6 +167,10 @@ _LEGEND = (
     "labels. Annotation is what the training labels would cost annotators. Recovered P and R are precision and recall "
     "of what is called present among training labels that were not given."
 )
+
+
+def _points(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.2f}"
 
 
 def _share(value: float) -> str:

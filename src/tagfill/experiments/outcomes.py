@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -55,9 +56,12 @@ class Outcome:
 
         >>> Outcome(71.238).told("test")
         'test mAP 71.24'
+        >>> Outcome(float("nan")).told("held")
+        'held mAP not known'
         """
         place = "" if self.localisation is None else f", mAP-loc {self.localisation:.2f}"
-        return self.error or f"{split} mAP {self.score:.2f}{place}"
+        score = "not known" if math.isnan(self.score) else f"{self.score:.2f}"
+        return self.error or f"{split} mAP {score}{place}"
 
     @classmethod
     def read(cls, folder: Path) -> Outcome | None:
@@ -83,8 +87,7 @@ def train_and_score(
         recover: also look for training labels that were not given, see `recovered_labels`.
     """
     dataset = Dataset.open(recipe.dataset)
-    begun = (folder / "run.json").exists() and any((folder / "checkpoints").glob("[0-9]*"))
-    run = resume(folder) if begun else start(dataset, recipe, out=folder, force=True)
+    run = resume(folder) if Run(folder).begun else start(dataset, recipe, out=folder, force=True)
     return score(run, dataset, split=split, localise=localise, recover=recover)
 
 

@@ -112,7 +112,7 @@ def _make(name: str, options: Mapping[str, Any]) -> Method:
     values, wrong = dict(options), None
     for option, value in options.items():
         if option not in known:
-            raise unknown_name(f"option of method '{name}'", option, known or ["none"])
+            raise unknown_name("option", option, known or ["none"], of=f"method '{name}'")
         try:
             converted = TypeAdapter(hints[option]).validate_python(value)
         except ValidationError as error:

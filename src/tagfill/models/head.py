@@ -64,7 +64,7 @@ def checked_options(name: str, head: type[Head], options: dict[str, Any]) -> dic
     values = {}
     for option, value in options.items():
         if option not in known:
-            raise unknown_name(f"option of head '{name}'", option, known or ["none"])
+            raise unknown_name("option", option, known or ["none"], of=f"head '{name}'")
         try:
             values[option] = TypeAdapter(hints[option]).validate_python(value)
         except ValidationError as error:

@@ -95,6 +95,11 @@ class Run:
         return "result" in self.description()
 
     @property
+    def begun(self) -> bool:
+        """Whether it came as far as its first checkpoint, before which a recipe is refused that the data cannot do."""
+        return self.description_path.exists() and (any(self.checkpoints.glob("[0-9]*")) or self.finished)
+
+    @property
     def best(self) -> dict[str, Any]:
         """Stage, epoch and validation score of the best epoch; only of a finished run."""
         description = self.description()

@@ -125,9 +125,13 @@ def start(
 
 def _prepare(run: Run, lock: Lock, dataset: Dataset, recipe: Recipe, force: bool) -> None:
     """Lock the run folder and make it a run."""
-    if run.folder.exists() and any(run.folder.iterdir()) and not force:
-        hint = f"continue it with 'tagfill train --resume {run.folder}', " if run.description_path.exists() else ""
-        raise RunError(f"{run.folder} is not empty; {hint}choose another --out, or give --force to begin anew in it.")
+    occupied = run.begun if run.description_path.exists() else run.folder.exists() and any(run.folder.iterdir())
+    if occupied and not force:
+        hint = f"continue it with 'tagfill train --resume {run.folder}', " if run.begun else ""
+        raise RunError(
+            f"{run.folder} is not empty; {hint}choose another --out, or give --force to begin anew in it (out and "
+            "force=True in Python)."
+        )
     views = views_of(recipe, dataset)
     lock.acquire()
     _clear(run)

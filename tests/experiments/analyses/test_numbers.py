@@ -157,7 +157,7 @@ def test_values_reach_every_place_that_has_them():
     ("text", "message"),
     [
         ("momentun=1", "did you mean 'momentum'"),
-        ("rate=1,2", "There is no setting of en.scl 'rate'"),
+        ("rate=1,2", "There is no setting 'rate' of en.scl"),
         ("K", "has no values"),
         ("K=", "has no values"),
         ("K=[1", "its values are no list"),

@@ -108,7 +108,7 @@ def _paths(name: str, recipe: Recipe) -> tuple[str, ...]:
         if found:
             return found
     known = {*options.values(), *Recipe.model_fields, *Stage.model_fields} - {"channels", "classes"}
-    raise unknown_name(f"setting of {recipe.method}", name, known)
+    raise unknown_name("setting", name, known, of=recipe.method)
 
 
 def _options_of(method: str) -> list[str]:

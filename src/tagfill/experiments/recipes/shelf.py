@@ -47,7 +47,7 @@ class RecipeFile:
                 )
             name = next(iter(rows))
         if name not in rows:
-            raise unknown_name(f"row of {self.name}", name, rows)
+            raise unknown_name("row", name, rows, of=self.name)
         return name, rows[name]
 
     def settings(self, row: str | None = None) -> dict[str, Any]:
