@@ -57,7 +57,7 @@ def section(results: dict[str, Any]) -> str:
     return f"""Not photos: {drawn["train"]} embedded scenes with one positive label each (`full`: all labels), and
 more for validation ({drawn["val"]}) and testing ({drawn["test"]}). `resnet18` with a `cam` head at {side} px from
 random weights, crops and flips made anew at each visit, Adam 1e-3, batches of {drawn["batch"]}, {epochs} epochs,
-{seeds} seeds. So few epochs are what time allowed: differences within two standard errors are none. The paper's gains are those of VOC 2012 from random
-weights.
+{seeds} seeds. So few epochs are what time allowed: differences within two standard errors are none. The gains of
+the paper are those of VOC 2012 from random weights.
 
 {table(["method", "test mAP", "gain over `an`", "gain over `an` in the paper"], rows)}"""
