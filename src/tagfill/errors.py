@@ -11,16 +11,19 @@ import re
 from collections.abc import Iterable
 
 _ENDLESS = re.compile(r"\S{400,}")
+_LINES = re.compile(r"\s*[\r\n]\s*")
 _SHOWN = 150  # characters at either end
 
 
 class TagfillError(Exception):
     """A mistake in what was given to Tagfill: data, options, or the state of a folder.
 
-    What a damaged file has in place of a name can be endless; the message shows its two ends.
+    What a damaged file has in place of a name can be endless or have several lines; the message shows its two ends,
+    and is one line.
     """
 
     def __init__(self, message: str) -> None:
+        message = _LINES.sub(" ", message)
         super().__init__(_ENDLESS.sub(lambda word: f"{word[0][:_SHOWN]}…{word[0][-_SHOWN:]}", message))
 
 

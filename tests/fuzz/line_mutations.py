@@ -16,6 +16,7 @@ _STRANGE_YAML = (
     *("2001-99-99", "0b_", "[", "{a: b}", "[[a]]", "{1: a, 2: b}", "&a [*a]", "!!python/object:os.system x", "5"),
     *("~", "1e999", '"\\0"', "'", "- x", "? [a]", "[" * 3000, "9" * 5000, "yes"),
 )
+_UNQUOTED_SPACE = r' (?=(?:[^"]*"[^"]*")*[^"]*$)'
 
 
 def reordered(content: bytes, chance: Random) -> tuple[bytes, Promise]:
@@ -33,13 +34,13 @@ def repeated(content: bytes, chance: Random) -> tuple[bytes, Promise]:
 
 
 def spaced(content: bytes, chance: Random) -> tuple[bytes, Promise]:
-    """Other white space between words, before the first and after the last."""
+    """Other white space between words, before the first and after the last; not within quotes, where it has meaning."""
     lines = _lines(content)
     if lines:
         at = chance.randrange(len(lines))
         between = chance.choice(("  ", "\t", " \t "))
         around = chance.choice(("", " ", "\t"))
-        lines[at] = around + re.sub(" ", lambda _: between, lines[at]) + around
+        lines[at] = around + re.sub(_UNQUOTED_SPACE, lambda _: between, lines[at]) + around
     return _joined(lines), Promise.SAME_OR_REFUSED
 
 

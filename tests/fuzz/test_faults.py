@@ -98,6 +98,7 @@ def test_what_means_nothing_changes_nothing(format_name, path, old, new):
         ("voc", f"{MAIN}/train.txt", b"2008_000008", b"9" * 5000, "cannot be read (File name too long)"),
         ("wide-csv", "wide.csv", b"split", b"9" * 5000, "found 'train' in column '999"),
         ("yolo", "labels/train/1.txt", b"1 0.1", b"9" * 5000 + b" 0.1", ", but data.yaml names 2"),
+        ("yolo", "data.yaml", b"train: images/train", b"train: images/train\n\n 2", "but there is no such file"),
         ("yolo", "data.yaml", b"nc: 2", b"nc: 2001-99-99", "is not valid YAML"),
         ("yolo", "data.yaml", b"train: images/train", b"train: 5", "a folder, a file or a list of them is expected"),
         ("yolo", "data.yaml", b"train: images/train", b"train: labels/train/1.txt", "mend the path"),
