@@ -23,6 +23,7 @@ REJECTED = 1.0
 ENTRIES = {
     "full": Job("full", "bce"),
     "an": Job("single", FLOOR),
+    "ll-r": Job("single", "ll-r", head="cam"),
     "ll-r, boost": Job("single", "ll-r", head="cam", head_options=BOOST),
     "en+scl": Job("single", "en+scl", head="cam"),
     "role": Job("single", "role"),
