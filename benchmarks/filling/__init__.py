@@ -5,7 +5,7 @@ from collections.abc import Callable
 from filling.cases import cases
 from filling.demonstration import demonstration
 from filling.missing import missing
-from filling.photos import budgets, scratch, whole
+from filling.photos import budgets, heads, scratch, whole
 from filling.points import points
 from filling.published import published, published_by_budget
 from filling.review import review
@@ -15,6 +15,7 @@ KINDS: dict[str, Callable[[str, str], str]] = {
     "budgets": budgets,
     "cases": cases,
     "demo": demonstration,
+    "heads": heads,
     "missing": missing,
     "points": points,
     "published": published,

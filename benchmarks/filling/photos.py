@@ -2,6 +2,7 @@
 
 <!-- numbers: budgets I;SP;SP + PatchCluster -->
 <!-- numbers: whole an;en+scl;full -->
+<!-- numbers: heads -->
 """
 
 from __future__ import annotations
@@ -51,6 +52,25 @@ def scratch(arguments: str, top: str) -> str:
     legend = f"""[Scenes of {found["setting"]["side"]} pixels]({top}benchmarks/voc12.md), one positive each, a network
 trained from random weights with real crops, {found["setting"]["seeds"]} seeds."""
     return f"{table(['method', 'from random weights, mAP', 'gain over `an`'], rows)}\n\n{legend}"
+
+
+def heads(arguments: str, top: str) -> str:
+    """Heads on the same features: what they score, weigh and cost."""
+    found = results("voc12-f")
+    if found is None:
+        return ""
+    names = arguments.split(";") if arguments else list(found["heads"])
+    ways = list(found["heads"][names[0]])
+    rows = []
+    for name in names:
+        cost = found["costs"].get(name)
+        told = ["–"] * 2 if cost is None else [f"{cost['parameters']:,}", f"{cost['images a second']:,.0f}"]
+        scores = (found["heads"][name].get(way) for way in ways)
+        rows.append([name, *(mean(values) if values else "–" for values in scores), *told])
+    legend = f"""[VOC 2012]({top}benchmarks/voc12.md), frozen features of whole photos; all labels, and one positive
+each with three methods. One layer: {found["setting"]["epochs"]} epochs, {found["setting"]["seeds"]} seeds. `query`:
+{found["setting"]["epochs of query"]} epochs, one seed. Images a second are those of training on one core."""
+    return f"{table(['head', *ways, 'parameters', 'images a second'], rows)}\n\n{legend}"
 
 
 def _cells(entry: dict[str, dict[str, list[float]]], key: str, percents: list[str]) -> list[str]:
