@@ -50,7 +50,8 @@ def scratch(arguments: str, top: str) -> str:
         [f"`{name}`", *_beside(found["methods"], name)] for name in arguments.split(";") if name in found["methods"]
     ]
     legend = f"""[Scenes of {found["setting"]["side"]} pixels]({top}benchmarks/voc12.md), one positive each, a network
-trained from random weights with real crops, {found["setting"]["seeds"]} seeds."""
+trained from random weights with real crops for {found["setting"]["epochs"]} epochs, {found["setting"]["seeds"]} seeds;
+scores that say nothing of images give {found["chance"]:.1f}."""
     return f"{table(['method', 'from random weights, mAP', 'gain over `an`'], rows)}\n\n{legend}"
 
 
