@@ -16,12 +16,15 @@ class Bench:
     Attributes:
         material: photos, datasets and features.
         processes: that train at once.
-        quick: a first picture: one seed, few epochs, no search.
     """
 
     material: Material
     processes: int
-    quick: bool
+
+    @property
+    def quick(self) -> bool:
+        """Whether a first picture is enough: one seed, few epochs, no search."""
+        return self.material.quick
 
     @property
     def work(self) -> Path:
@@ -41,4 +44,4 @@ class Bench:
     def features(self, *names: str) -> None:
         """See that these caches are there."""
         for name in names:
-            self.material.features(name, self.processes, quick=self.quick)
+            self.material.features(name, self.processes)

@@ -35,22 +35,30 @@ is the standard deviation over seeds; behind a gain, which is paired by seed, it
 A frozen small backbone is not the fine-tuned ResNet of the papers: their numbers stand here to compare gains, not
 heights."""
 
+FIRST = """
 
-def write(results: Path, folder: Path) -> None:
+This page is a first picture only: a third of the photos, fewer views and epochs, one seed, no search of rates. Nothing
+of it should be quoted."""
+
+
+def write(results: Path, folder: Path, quick: bool = False) -> None:
     """The page into a folder, and its figures into `images` beside that folder."""
     places = {name: results / f"voc12-{name.lower()}.json" for name in TABLES}
     found = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in places.items() if path.exists()}
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "voc12.md").write_text(page(found), encoding="utf-8")
+    (folder / "voc12.md").write_text(page(found, quick), encoding="utf-8")
     for name, picture in pictures(found).items():
         (folder.parent / "images").mkdir(exist_ok=True)
         (folder.parent / "images" / name).write_bytes(picture)
     print(folder / "voc12.md")
 
 
-def page(found: dict[str, dict[str, Any]]) -> str:
+def page(found: dict[str, dict[str, Any]], quick: bool = False) -> str:
     """The page as Markdown, of results by table."""
-    return "\n\n".join([HEAD, *(section(name, results) for name, results in found.items())]) + "\n"
+    return (
+        "\n\n".join([f"{HEAD}{FIRST}" if quick else HEAD, *(section(name, results) for name, results in found.items())])
+        + "\n"
+    )
 
 
 def pictures(found: dict[str, dict[str, Any]]) -> dict[str, bytes]:

@@ -29,16 +29,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("voc", type=Path, help="the folder VOCdevkit, or a tar archive of it")
     parser.add_argument("--table", choices=[*TABLES, "all"], default="all")
-    parser.add_argument("--quick", action="store_true", help="one seed, few epochs, no search; no page is written")
+    parser.add_argument(
+        "--quick", action="store_true", help="a third of the photos, one seed, few epochs; no page of docs is written"
+    )
     parser.add_argument("--work", type=Path, default=Path("runs/voc12"), help="where photos, features and scores are")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
     from bench import Bench
     from material import Material
 
-    material = Material(options.work.absolute())
+    material = Material(options.work.absolute(), options.quick)
     material.prepare(options.voc)
-    bench = Bench(material, options.jobs, options.quick)
+    bench = Bench(material, options.jobs)
     for name in TABLES if options.table == "all" else [options.table]:
         say(f"table {name}")
         begun = time.monotonic()
@@ -49,7 +51,7 @@ def main() -> None:
         place = options.work / "quick" if options.quick else ROOT / "benchmarks" / "results"
         place.mkdir(parents=True, exist_ok=True)
         (place / f"voc12-{name.lower()}.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-    write(place, options.work / "quick" if options.quick else ROOT / "docs" / "benchmarks")
+    write(place, options.work / "quick" / "page" if options.quick else ROOT / "docs" / "benchmarks", options.quick)
 
 
 if __name__ == "__main__":
