@@ -55,10 +55,8 @@ def write(results: Path, folder: Path, quick: bool = False) -> None:
 
 def page(found: dict[str, dict[str, Any]], quick: bool = False) -> str:
     """The page as Markdown, of results by table."""
-    return (
-        "\n\n".join([f"{HEAD}{FIRST}" if quick else HEAD, *(section(name, results) for name, results in found.items())])
-        + "\n"
-    )
+    head = HEAD + FIRST if quick else HEAD
+    return "\n\n".join([head, *(section(name, results) for name, results in found.items())]) + "\n"
 
 
 def pictures(found: dict[str, dict[str, Any]]) -> dict[str, bytes]:
