@@ -90,6 +90,7 @@ def test_what_means_nothing_changes_nothing(format_name, path, old, new):
         ("label-studio", STUDIO, b"[50, 10]", b"[50, 50, 10]", "cannot be read"),
         ("label-studio", STUDIO, b'"points": [[10, 10], [50, 10], [10, 40]]', b'"points": [[]]', "cannot be read"),
         ("nus-wide", "Concepts81.txt", b"beach\n", b"", "has labels of beach, which Concepts81.txt does not list"),
+        ("nus-wide", "Concepts81.txt", b"beach\n", b"9" * 5000 + b"\n", "cannot be read (File name too long)"),
         ("openimages", CLASSES, b"/m/01yrx", b"/m/01yr\xff", "bytes that are not UTF-8"),
         ("openimages", NAMES, b"/m/0bt9lr,Dog", b"/m/01yrx,Dog", "another name of class /m/01yrx"),
         ("voc", f"{MAIN}/cat_train.txt", b"1\n", b"1\n2008_000008 -1\n", "image 2008_000008 again"),

@@ -65,7 +65,11 @@ def bad_line(path: Path, number: int, found: str, remedy: str) -> DatasetError:
 
 def needed(path: Path, what: str) -> Path:
     """The path itself if it is a file."""
-    if not path.is_file():
+    try:
+        missing = not path.is_file()
+    except OSError as error:  # such as a name that no file can have
+        raise DatasetError(f"{path} cannot be read ({error.strerror}); it should hold {what}.") from None
+    if missing:
         raise DatasetError(f"{path} is missing; it should hold {what}.")
     return path
 
