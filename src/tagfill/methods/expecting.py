@@ -15,17 +15,12 @@ def expected_positives(method: str, given: float | None, task: Task) -> float:
         task: knows the run's number.
 
     Raises:
-        TagfillError: if nobody knows the number, or it cannot be.
+        TagfillError: if nobody knows the number.
     """
     expected = given if given is not None else task.expected_positives
     if expected is None:
         raise TagfillError(
             f"The method '{method}' needs the expected number of present labels an image: set expected_positives or "
             f"options.{method}.expected, or give a validation split with complete labels to estimate it from."
-        )
-    if expected > len(task.classes):
-        raise TagfillError(
-            f"{expected:g} present labels an image are expected, and there are {len(task.classes)} classes; give a "
-            "smaller number."
         )
     return expected

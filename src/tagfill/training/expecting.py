@@ -7,6 +7,7 @@ from typing import Any
 
 from tagfill import methods
 from tagfill.annotations import Dataset
+from tagfill.errors import TagfillError
 from tagfill.training.recipe import Recipe
 
 
@@ -25,14 +26,24 @@ def expected_positives(dataset: Dataset, recipe: Recipe) -> tuple[float | None, 
     if not own:
         return None, None
     if None not in own:
-        return own[0], "given as an option of the method"
+        return _possible(own[0], dataset), "given as an option of the method"
     if recipe.expected_positives is not None:
-        return recipe.expected_positives, "given as expected_positives"
+        return _possible(recipe.expected_positives, dataset), "given as expected_positives"
     if "val" in dataset.splits:
         labels = dataset.labels("val")
         if labels.complete():
             return float(labels.positives_per_image().mean()), "counted on the validation split"
     return None, None
+
+
+def _possible(expected: float | None, dataset: Dataset) -> float | None:
+    """A number that was given, unless an image cannot have as many labels."""
+    if expected is not None and expected > len(dataset.classes):
+        raise TagfillError(
+            f"{expected:g} present labels an image are expected, and there are {len(dataset.classes)} classes; give a "
+            "smaller number."
+        )
+    return expected
 
 
 def _own(options: Mapping[str, Mapping[str, Any]]) -> float | None:

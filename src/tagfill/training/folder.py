@@ -97,7 +97,8 @@ class Run:
     @property
     def begun(self) -> bool:
         """Whether it came as far as its first checkpoint, before which a recipe is refused that the data cannot do."""
-        return self.description_path.exists() and (any(self.checkpoints.glob("[0-9]*")) or self.finished)
+        kept = any(self.checkpoints.glob("[0-9]*")) or self.model_folder.exists()
+        return kept and self.description_path.exists()
 
     @property
     def best(self) -> dict[str, Any]:
