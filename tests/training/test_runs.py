@@ -370,6 +370,19 @@ def test_a_refused_run_leaves_its_folder_to_the_corrected_call(material: Materia
     assert cached(material, tmp_path / "run", method="en", epochs=1, expected_positives=1.2).begun
 
 
+@pytest.mark.parametrize("left_out", [["checkpoints"], ["checkpoints", "best"]])
+def test_what_is_kept_of_a_finished_run_is_not_overwritten(
+    left_out: list[str], material: Material, tmp_path: Path
+) -> None:
+    run = cached(material, tmp_path / "run", epochs=1)
+    for name in left_out:
+        shutil.rmtree(run.folder / name)
+    before = run.metrics_path.read_bytes()
+    with pytest.raises(RunError, match="is not empty; choose another"):
+        cached(material, tmp_path / "run", epochs=1)
+    assert run.metrics_path.read_bytes() == before
+
+
 def test_a_run_and_a_cache_are_taken_where_their_folders_are(material: Material, tmp_path: Path) -> None:
     cache = tagfill.FeatureCache.open(material.cache)
     data = Dataset.open(material.single)

@@ -45,7 +45,9 @@ def _say_version(wanted: bool) -> None:
 
 @app.callback(help="Train multi-label image classifiers from partly labelled images, and fill in the rest.")
 def everywhere(
-    version: Annotated[bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     """Options that stand before any command."""
 

@@ -96,9 +96,8 @@ class Run:
 
     @property
     def begun(self) -> bool:
-        """Whether it came as far as its first checkpoint, before which a recipe is refused that the data cannot do."""
-        kept = any(self.checkpoints.glob("[0-9]*")) or self.model_folder.exists()
-        return kept and self.description_path.exists()
+        """Whether there is a checkpoint to go on from; the first is made before the first epoch."""
+        return self.description_path.exists() and any(self.checkpoints.glob("[0-9]*"))
 
     @property
     def best(self) -> dict[str, Any]:

@@ -125,8 +125,7 @@ def start(
 
 def _prepare(run: Run, lock: Lock, dataset: Dataset, recipe: Recipe, force: bool) -> None:
     """Lock the run folder and make it a run."""
-    occupied = run.begun if run.description_path.exists() else run.folder.exists() and any(run.folder.iterdir())
-    if occupied and not force:
+    if not force and _occupied(run):
         hint = f"continue it with 'tagfill train --resume {run.folder}', " if run.begun else ""
         raise RunError(
             f"{run.folder} is not empty; {hint}choose another --out, or give --force to begin anew in it (out and "
@@ -138,6 +137,14 @@ def _prepare(run: Run, lock: Lock, dataset: Dataset, recipe: Recipe, force: bool
     if dataset.folder is None:
         dataset.save(run.folder / "dataset")
     run.create(recipe, describe(dataset, recipe) | ({} if views is None else {"views": views}))
+
+
+def _occupied(run: Run) -> bool:
+    """Whether a folder holds anything, but for what is left of a run that was refused before its first epoch."""
+    if not run.folder.exists() or not any(run.folder.iterdir()):
+        return False
+    epochs = run.metrics_path.exists() and run.metrics_path.stat().st_size > 0
+    return run.begun or epochs or run.model_folder.exists() or not run.description_path.exists()
 
 
 def _clear(run: Run) -> None:
