@@ -44,13 +44,14 @@ test-all: venv ## run every test
 fuzz: venv ## run CASES damaged files (10,000) through the reader of each format
 	FUZZ_CASES=$(CASES) $(PYTEST) tests/fuzz
 
+# Old versions may warn of what newer libraries beside them deprecate.
 minimal: ## run part of the tests with the lowest versions of dependencies, in .venv-minimal
 	$(PYTHON) -m venv .venv-minimal
 	$(PYTHON) tests/lowest_versions.py > .venv-minimal/constraints.txt
 	.venv-minimal/bin/python -m pip install -qq --disable-pip-version-check --constraint .venv-minimal/constraints.txt \
 		--editable ".[pretrained,tensorboard,export,serve]" pytest pytest-xdist hypothesis httpx scikit-learn playwright
 	OMP_NUM_THREADS=1 .venv-minimal/bin/python -m pytest --numprocesses $(JOBS) -m "not long" \
-		-W default::DeprecationWarning $(LOWEST)  # which newer neighbours give old versions
+		-W default::DeprecationWarning $(LOWEST)
 
 format: venv ## format the code, and mend what can be mended
 	$(BIN)/ruff check --fix-only --quiet .
