@@ -16,13 +16,12 @@ import torch
 from bookkeeping import say
 
 from tagfill import protocols
-from tagfill.annotations import Dataset
-from tagfill.curation import Suggestions, reviewing
-from tagfill.curation.desk import Verdict
-from tagfill.curation.planning import plan
-from tagfill.curation.ranking import Pairs
-from tagfill.curation.suggesting import suggest
+from tagfill.curation import Suggestions, server
+from tagfill.curation.plan import plan
+from tagfill.curation.review import Verdict
+from tagfill.curation.suggest import Pairs, suggest
 from tagfill.curation.suggestions import MISSING, SCHEMA
+from tagfill.dataset import Dataset
 from tagfill.protocols.costs import Costs
 from tagfill.training import evaluate, train
 
@@ -108,7 +107,7 @@ def as_suggestions(data: Dataset, pairs: Pairs) -> Suggestions:
 def review(data: Dataset, full: Dataset, wanted: Suggestions, loop: Loop, rng: np.random.Generator, number: int) -> int:
     """Decide them, and tell how many labels were found."""
     truth, where = full.labels(), {name: row for row, name in enumerate(full.names())}
-    with reviewing.at_desk(data, wanted) as desk:
+    with server.open_session(data, wanted) as desk:
         rows = np.array([where[one.image] for one in desk.suggestions])
         classes = np.array([full.classes.index(one.label) for one in desk.suggestions])
         there = truth.rows(rows)[np.arange(len(rows)), classes] == 1

@@ -53,13 +53,13 @@ def _spread(values: np.ndarray) -> float:
 
 def figure(results: dict[str, Any]) -> bytes:
     """Test mAP against hours of review."""
-    from tagfill.experiments.drawing import TEXT, colour, new_figure, svg_file  # torch comes with it; tables need none
+    from tagfill.experiments.figures import TEXT, color, new_figure, svg_file  # torch comes with it; tables need none
 
     drawn, axes = new_figure(6.0, 3.6)
     hours = results["hours"]
     for position, (order, values) in enumerate(curves(results, "mAP").items()):
-        axes.plot(hours, values.mean(0), color=colour(position), marker="o", label=f"{order} order")
-        axes.fill_between(hours, values.min(0), values.max(0), color=colour(position), alpha=0.2, linewidth=0)
+        axes.plot(hours, values.mean(0), color=color(position), marker="o", label=f"{order} order")
+        axes.fill_between(hours, values.min(0), values.max(0), color=color(position), alpha=0.2, linewidth=0)
     axes.axhline(float(np.mean(results["full"])), color=TEXT, linewidth=1, linestyle=":", label="full labels")
     axes.set_xlabel("hours of review")
     axes.set_ylabel("test mAP")

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from tagfill.draws import generator, seed_of, uniforms, words
+from tagfill.rng import generator, seed_of, uniforms, words
 
 ADDRESS = {"seed": 7, "purpose": "view", "epoch": 2, "index": 31, "view": 1}
 
@@ -48,7 +48,7 @@ def test_other_draws_in_between_change_nothing():
 
 
 def test_another_process_draws_the_same():
-    code = "from tagfill.draws import generator; print(generator(7, 'view', 2, 31, 1).random(8).tolist())"
+    code = "from tagfill.rng import generator; print(generator(7, 'view', 2, 31, 1).random(8).tolist())"
     printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert printed.strip() == str(numbers(ADDRESS))
 

@@ -17,8 +17,7 @@ import pytest
 import tagfill
 from tagfill.engines import create_engine
 from tagfill.errors import ImageError, TagfillError
-from tagfill.experiments.outcomes import Outcome
-from tagfill.experiments.running import Job
+from tagfill.experiments.runs import Job, Outcome
 from tagfill.training import make_recipe
 
 
@@ -172,20 +171,20 @@ def test_a_comparison_over_ray_resumes_the_run_of_a_killed_worker(ray_instance: 
         import os
         import signal
 
-        from tagfill.experiments.running import make
-        from tagfill.training import Saving, reporting, start
+        from tagfill.experiments.runs import make_run
+        from tagfill.training import Saving, start, trainer
 
         if job.title == "run 1" and not job.folder.exists():
-            write_down = reporting.write_down
+            write_down = trainer.write_down
 
             def die_after_writing(run, events, epoch):  # type: ignore[no-untyped-def]
                 write_down(run, events, epoch)
                 if epoch.number == 3:
                     os.kill(os.getpid(), signal.SIGKILL)
 
-            reporting.write_down = die_after_writing
+            trainer.write_down = die_after_writing
             start(tagfill.Dataset.open(job.recipe.dataset), job.recipe, out=job.folder, saving=Saving(every_steps=1))
-        return make(job)
+        return make_run(job)
 
     lived, died = create_engine("ray", workers=2).map(dies_in_its_third_epoch, jobs)
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tagfill import files
+from tagfill import io
 
 
 def write(path: Path, content: bytes, *, fail: bool = False) -> None:
-    with files.replacing(path) as file:
+    with io.atomic_write(path) as file:
         file.write(content)
         if fail:
             raise KeyboardInterrupt
@@ -29,14 +29,14 @@ def test_an_interrupted_block_leaves_the_old_file_and_nothing_else(tmp_path):
 
 
 def test_nobody_sees_a_half_written_file(tmp_path):
-    with files.replacing(tmp_path / "a.bin") as file:
+    with io.atomic_write(tmp_path / "a.bin") as file:
         file.write(b"half")
         file.flush()
         assert not (tmp_path / "a.bin").exists()
 
 
 def test_json_is_written_as_it_is(tmp_path):
-    files.write_json(tmp_path / "a.json", {"name": "Straße", "sizes": [1, 2.5, None]})
+    io.write_json(tmp_path / "a.json", {"name": "Straße", "sizes": [1, 2.5, None]})
     text = (tmp_path / "a.json").read_text(encoding="utf-8")
     assert json.loads(text) == {"name": "Straße", "sizes": [1, 2.5, None]}
     assert "Straße" in text
@@ -54,7 +54,7 @@ def word_in(folder: Path) -> str:
 
 def test_a_folder_takes_the_place_of_another(tmp_path):
     folder_with(tmp_path / "best", "old")
-    files.replace_folder(folder_with(tmp_path / ".new", "new"), tmp_path / "best")
+    io.replace_folder(folder_with(tmp_path / ".new", "new"), tmp_path / "best")
     assert [path.name for path in tmp_path.iterdir()] == ["best"]
     assert word_in(tmp_path / "best") == "new"
 
@@ -64,7 +64,7 @@ def test_a_replacement_killed_at_any_rename_leaves_a_whole_folder(tmp_path, monk
     folder_with(tmp_path / "best", "old")
     new = folder_with(tmp_path / ".new", "new")
     kill_at_rename(monkeypatch, survived, new, tmp_path / "best")
-    files.recover_folder(tmp_path / "best")
+    io.recover_folder(tmp_path / "best")
     assert word_in(tmp_path / "best") == ("new" if survived == 2 else "old")
 
 
@@ -74,7 +74,7 @@ def test_a_replacement_killed_twice_leaves_a_whole_folder(tmp_path, monkeypatch)
     new = folder_with(tmp_path / ".new", "new")
     for survived in (1, 0):
         kill_at_rename(monkeypatch, survived, new, tmp_path / "best")
-    files.recover_folder(tmp_path / "best")
+    io.recover_folder(tmp_path / "best")
     assert word_in(tmp_path / "best") == "old"
 
 
@@ -92,7 +92,7 @@ def kill_at_rename(monkeypatch, survived: int, new: Path, folder: Path) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", rename)
         try:
-            files.replace_folder(new, folder)
+            io.replace_folder(new, folder)
         except KeyboardInterrupt:
             assert survived < 2
 
@@ -100,18 +100,18 @@ def kill_at_rename(monkeypatch, survived: int, new: Path, folder: Path) -> None:
 def test_recovering_a_folder_that_is_there_changes_nothing(tmp_path):
     folder_with(tmp_path / "best", "new")
     folder_with(tmp_path / ".best.old", "old")
-    files.recover_folder(tmp_path / "best")
+    io.recover_folder(tmp_path / "best")
     assert word_in(tmp_path / "best") == "new"
 
 
 def test_hash_of_a_file(tmp_path):
     (tmp_path / "a").write_bytes(b"abc")
-    assert files.sha256(tmp_path / "a") == hashlib.sha256(b"abc").hexdigest()
+    assert io.sha256(tmp_path / "a") == hashlib.sha256(b"abc").hexdigest()
 
 
 @pytest.mark.parametrize("other", [["b", "a"], ["ab"], ["a", "b", ""], ["", "ab"]])
 def test_hash_of_a_list_depends_on_order_and_on_where_strings_end(other):
-    assert files.sha256_of_strings(["a", "b"]) != files.sha256_of_strings(other)
+    assert io.sha256_of_strings(["a", "b"]) != io.sha256_of_strings(other)
 
 
 @pytest.mark.parametrize(
@@ -128,4 +128,4 @@ def test_the_cache_lies_where_the_user_says(monkeypatch, variables, expected):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert files.cache_folder() == Path(expected)
+    assert io.cache_folder() == Path(expected)

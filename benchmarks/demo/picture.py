@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tagfill.annotations import Dataset
-from tagfill.experiments.pictures import Row, grid, overlay
+from tagfill.dataset import Dataset
+from tagfill.experiments.pictures import Row, picture_grid
+from tagfill.images.display import overlay
 from tagfill.inference import open_predictor
 
 SCENES, LABELS = 3, 3
@@ -37,7 +38,7 @@ def picture(run: Path, data: Dataset) -> Image.Image:
         maps = [overlay(image, seen.maps[position, label]) for label in surest]
         title = "\n".join(predictor.classes[label] for label in np.flatnonzero(present))
         rows.append(Row(title, [image, *maps], notes))
-    return grid(["a test scene", "surest label", "second", "third"], rows, side=200)
+    return picture_grid(["a test scene", "surest label", "second", "third"], rows, side=200)
 
 
 def note(name: str, right: bool) -> str:

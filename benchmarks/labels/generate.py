@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from tagfill.annotations import IMAGES_SCHEMA, SCHEMA, table
+from tagfill.dataset import IMAGES_SCHEMA, SCHEMA, table
 
 CHUNK = 1 << 18
 FIRST_DAY = 1_600_000_000_000_000  # microseconds

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from memory import Peak, counted
-from tagfill.annotations import Dataset, LabelMatrix, Overlay, validate
+from tagfill.dataset import Dataset, validate
+from tagfill.labels import LabelMatrix, Overlay
 
 BATCH = 256
 WORKERS = 2

@@ -23,7 +23,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 from bookkeeping import Record, say
 
-RECORD = Record("labels", ("annotations",))
+RECORD = Record("labels", ("dataset",))
 CLASSES = 9_600
 
 

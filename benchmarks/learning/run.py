@@ -24,7 +24,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 from bookkeeping import Record, say
 
-RECORD = Record("learning", ("training", "loading", "models", "memory", "methods", "losses", "scenes", "protocols"))
+RECORD = Record("learning", ("training", "data", "models", "memory", "methods", "losses", "scenes", "protocols"))
 SIZES = {"train": 600, "val": 200, "test": 400}
 CEILING, FLOOR = "full labels", "an"
 

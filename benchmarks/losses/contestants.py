@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tagfill import methods
-from tagfill.contract import Batch, Geometry, LabelMatrix, Marks, Prediction, Ranks, Task
+from tagfill.contract import Batch, Marks, Prediction, Ranks, Task
+from tagfill.images.geometry import Geometry
+from tagfill.labels import LabelMatrix
 from tagfill.memory import Memory
 from tagfill.models import create_head
 

@@ -20,9 +20,11 @@ import numpy as np
 import torch
 
 from tagfill import methods
-from tagfill.contract import Batch, Geometry, LabelMatrix, Ranks, Task
+from tagfill.contract import Batch, Ranks, Task
+from tagfill.images.geometry import Geometry
+from tagfill.labels import LabelMatrix
 from tagfill.memory import Memory
-from tagfill.memory.nearest import nearest, unit_rows
+from tagfill.memory.neighbors import nearest, unit_rows
 from tagfill.models import create_head
 
 BATCH, CHANNELS, CLASSES, NEIGHBOURS = 64, 1280, 80, 10

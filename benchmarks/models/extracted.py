@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from contest import BACKBONE, SIZE, TurnsWithPeak
 
-from tagfill.annotations import Dataset
-from tagfill.loading import FeatureCache, extract
+from tagfill.data import FeatureCache, extract
+from tagfill.dataset import Dataset
 from tagfill.models import create_backbone
 
 

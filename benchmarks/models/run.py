@@ -30,7 +30,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 from bookkeeping import Record, say
 
-RECORD = Record("models", ("loading", "models", "images", "training", "methods", "losses"), libraries=("torch",))
+RECORD = Record("models", ("data", "models", "images", "training", "methods", "losses"), libraries=("torch",))
 BATCH, CLASSES = 16, 20
 CASES: dict[str, dict[str, Any]] = {
     "linear": {"head": "linear"},

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 import tagfill.torchvision_remedy  # noqa: F401  (before torchvision)
 from tagfill.images import EVAL, look
 from tagfill.models import bundled
-from tagfill.models.heap import keep_freed_memory
+from tagfill.models.allocator import keep_freed_memory
 
 SPEED_UPS = ("channels_last", "kept_memory", "inference_mode", "bytes", "one_call")
 MEAN, STD = (value / 255 for value in (bundled.MEAN[0], bundled.STD[0]))

@@ -10,7 +10,7 @@ from typing import Any
 
 from contest import BACKBONE, SIZE, TurnsWithPeak
 
-from tagfill.annotations import Dataset
+from tagfill.dataset import Dataset
 from tagfill.training import Saving, make_recipe, start
 
 

@@ -31,7 +31,7 @@ sys.path.append(str(ROOT / "benchmarks" / "losses"))
 from contestants import BATCH, Contestant, Problem, problem
 
 import tagfill
-from tagfill.contract import LabelMatrix
+from tagfill.labels import LabelMatrix
 from tagfill.methods import METHODS
 from tagfill.methods.patchcluster import PatchCluster
 

@@ -14,7 +14,7 @@ from page import page
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "patches.json"
 PAGE = ROOT / "docs" / "benchmarks" / "patches.md"
-PACKAGES = ("training", "loading", "models", "memory", "methods", "losses", "metrics", "scenes", "protocols")
+PACKAGES = ("training", "data", "models", "memory", "methods", "losses", "metrics", "scenes", "protocols")
 OWN = ("--", "benchmarks/patches", *(f"src/tagfill/{name}" for name in PACKAGES))  # what the numbers depend on
 
 

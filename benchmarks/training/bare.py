@@ -12,10 +12,10 @@ from data import BACKBONE
 from rounds import take_turns
 from trained import recorded
 
-from tagfill.annotations import Dataset
+from tagfill.dataset import Dataset
 from tagfill.losses import assume_negative
 from tagfill.models import Classifier, create
-from tagfill.models.heap import keep_freed_memory
+from tagfill.models.allocator import keep_freed_memory
 
 
 def main() -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tagfill.annotations import IMAGES_SCHEMA, Dataset, from_records
+from tagfill.data.extract import SHARD_ROWS
+from tagfill.data.feature_cache import pack_geometry, shard_name
+from tagfill.data.manifest import Manifest, ViewRecord
+from tagfill.dataset import IMAGES_SCHEMA, Dataset, from_records
 from tagfill.images import Geometry
-from tagfill.loading.cached_view import pack_geometry, shard_name
-from tagfill.loading.extract import SHARD_ROWS
-from tagfill.loading.manifest import Manifest, ViewRecord
 from tagfill.models import create_backbone
 from tagfill.scenes.make import render
 

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 import tagfill.torchvision_remedy  # noqa: F401  (before torchvision)
 from tagfill.images import CROP, look
 from tagfill.models import bundled
-from tagfill.models.heap import keep_freed_memory
+from tagfill.models.allocator import keep_freed_memory
 
 SPEED_UPS = ("channels_last", "kept_memory", "out_of_place", "uint8", "one_call")
 CLASSES = 20

@@ -28,7 +28,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 from bookkeeping import Record, say
 
 RECORD = Record(
-    "training", ("training", "loading", "models", "images", "memory", "methods", "losses"), libraries=("torch",)
+    "training", ("training", "data", "models", "images", "memory", "methods", "losses"), libraries=("torch",)
 )
 BATCH = 16
 

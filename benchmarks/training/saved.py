@@ -17,7 +17,7 @@ from data import features
 from rounds import Turns
 from trained import recipe
 
-from tagfill.training import Saving, loop, resume, start
+from tagfill.training import Saving, resume, start, trainer
 
 BATCH, SAVES = 50, 4
 
@@ -46,7 +46,7 @@ def main() -> None:
     dataset = features(folder / "data", images, classes, maps=maps)
     taken: list[float] = []
     state: dict[str, Any] = {}
-    original = loop.saving.save
+    original = trainer.saving.save
 
     def timed(*arguments: Any) -> None:
         begin = time.perf_counter()
@@ -54,7 +54,7 @@ def main() -> None:
         taken.append(time.perf_counter() - begin)
         state["bytes"] = sum(arguments[1].memory._bytes.values())
 
-    loop.saving.save = timed
+    trainer.saving.save = timed
     settings = recipe(folder / "data", method, BATCH, True, memory={"storage": "disk" if maps else "ram"})
     run = folder / "run"
     try:

@@ -15,11 +15,11 @@ from data import BACKBONE
 from numpy.typing import NDArray
 from rounds import Turns
 
-from tagfill.annotations import Dataset
 from tagfill.contract import Batch
+from tagfill.dataset import Dataset
 from tagfill.images import Geometry
 from tagfill.progress import SILENT
-from tagfill.training import Saving, inputs, make_recipe, start
+from tagfill.training import Saving, make_recipe, stage, start
 
 
 class Recorded:
@@ -75,7 +75,7 @@ def main() -> None:
     dataset = Dataset.open(options.folder)
     if options.recorded:
         tensors = recorded("pooled" if options.cache else "images", options.batch)
-        inputs.make_source = lambda *_: Recorded(dataset, tensors)  # type: ignore[assignment]
+        stage.make_source = lambda *_: Recorded(dataset, tensors)  # type: ignore[assignment]
     with tempfile.TemporaryDirectory(prefix="training-") as own:
         start(
             dataset,

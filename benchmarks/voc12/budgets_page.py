@@ -126,7 +126,7 @@ def added(found: Found) -> str:
 
 def figures(results: dict[str, Any]) -> dict[str, bytes]:
     """Both scores against hours."""
-    from tagfill.experiments.drawing import colour, new_panels, svg_file
+    from tagfill.experiments.figures import color, new_panels, svg_file
 
     figure, panels = new_panels(9.0, 3.4, columns=2)
     for panel, (key, title) in zip(panels, (("test", "mAP-cls"), ("loc", "mAP-loc")), strict=True):
@@ -134,9 +134,9 @@ def figures(results: dict[str, Any]) -> dict[str, bytes]:
             points = results["entries"][name].values()
             hours = [mean(point["seconds"]) / 3600 for point in points]
             values = [point[key] for point in points]
-            panel.plot(hours, [mean(value) for value in values], color=colour(position), marker="o", label=name)
+            panel.plot(hours, [mean(value) for value in values], color=color(position), marker="o", label=name)
             panel.fill_between(hours, [min(value) for value in values], [max(value) for value in values],
-                               color=colour(position), alpha=0.2, linewidth=0)  # fmt: skip
+                               color=color(position), alpha=0.2, linewidth=0)  # fmt: skip
         panel.set_xlabel("hours of annotation")
         panel.set_ylabel(title)
         panel.grid(True)

@@ -12,7 +12,7 @@ from jobs import Job, run_all
 from tables import shown, table
 from tuning import chosen
 
-from tagfill.experiments.drawing import TEXT, colour, new_figure, svg_file
+from tagfill.experiments.figures import TEXT, color, new_figure, svg_file
 
 FRACTIONS = (5, 10, 30, 50, 70, 90)
 SEARCHED = 30
@@ -93,8 +93,8 @@ def data(bench: Bench, percent: int, seed: int) -> str:
 
 def covered(bench: Bench, percent: int, k: int = 10) -> dict[str, float]:
     """Unknown labels an image, and how many of them have evidence by known labels and by the k nearest images."""
-    from tagfill.loading import FeatureCache
-    from tagfill.memory.nearest import nearest, unit_rows
+    from tagfill.data import FeatureCache
+    from tagfill.memory.neighbors import nearest, unit_rows
 
     part = bench.material.open(data(bench, percent, 0))
     rows = part.split("train")
@@ -114,7 +114,7 @@ def figures(results: dict[str, Any]) -> dict[str, bytes]:
     for place, (name, found) in enumerate(results["methods"].items()):
         at = [percent for percent in found if found[percent]["mAP"]]
         heights = [mean(found[percent]["mAP"]) for percent in at]
-        axes.plot([int(percent) for percent in at], heights, "o-", color=colour(place), markersize=3, label=name)
+        axes.plot([int(percent) for percent in at], heights, "o-", color=color(place), markersize=3, label=name)
     axes.axhline(mean(results["full"]["mAP"]), color=TEXT, linewidth=0.8, linestyle=":")
     axes.set_xlabel("percent of the positives known")
     axes.set_ylabel("test mAP")

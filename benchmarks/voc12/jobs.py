@@ -69,7 +69,7 @@ def make(job: Job, work: Path) -> Scores:
     import torch
 
     from tagfill.errors import TagfillError
-    from tagfill.files import write_json
+    from tagfill.io import write_json
 
     torch.set_num_threads(1)
     folder = work / "runs" / job.key()

@@ -20,7 +20,7 @@ from reviewing_page import curves, figure, reviewed, verdicts
 from tables import table
 
 import tagfill
-from tagfill.files import write_json
+from tagfill.io import write_json
 
 FIGURE = "voc12-loop.svg"
 LOOP = Loop(method="an", head="linear", epochs=8, folds=2, seconds=2.0, wrong=0.05, hours=0.5, rounds=3)

@@ -22,7 +22,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 from bookkeeping import ROOT, Record, say
 from page import TABLES, write
 
-PACKAGES = ("training", "loading", "models", "memory", "methods", "losses", "protocols", "formats", "curation")
+PACKAGES = ("training", "data", "models", "memory", "methods", "losses", "protocols", "formats", "curation")
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from jobs import Job, run_all
 from tables import FLOOR, gain, shown, table
 from tuning import tuned
 
-from tagfill.experiments.drawing import TEXT, colour, new_figure, svg_file
+from tagfill.experiments.figures import TEXT, color, new_figure, svg_file
 
 REFERENCE = {"full": 82.36, "an": 79.38, "an-ls": 78.64, "wan": 80.55, "epr": 80.38, "role": 79.75}
 """Test mAP of the released MLSPL code on the linear features of whole images: rate 1e-3, batches of 16, 25 epochs, one
@@ -119,8 +119,8 @@ def figures(results: dict[str, Any]) -> dict[str, bytes]:
     names = sorted((name for name in rows if mean(rows[name]) >= least), key=lambda name: mean(rows[name]))
     figure, axes = new_figure(7.5, 0.2 * len(names) + 0.8)
     for place, name in enumerate(names):
-        axes.plot([min(rows[name]), max(rows[name])], [place, place], color=colour(0), linewidth=1)
-        axes.plot(mean(rows[name]), place, "o", color=colour(0), markersize=4)
+        axes.plot([min(rows[name]), max(rows[name])], [place, place], color=color(0), linewidth=1)
+        axes.plot(mean(rows[name]), place, "o", color=color(0), markersize=4)
     for score in (floor, ceiling):
         axes.axvline(score, color=TEXT, linewidth=0.8, linestyle=":")
     axes.set_yticks(range(len(names)), names, fontsize=8)

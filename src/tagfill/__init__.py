@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from tagfill import models as models
     from tagfill import protocols as protocols
     from tagfill import scenes as scenes
-    from tagfill.annotations import Dataset as Dataset
-    from tagfill.annotations import LabelMatrix as LabelMatrix
-    from tagfill.curation.suggesting import suggest as suggest
+    from tagfill.curation.suggest import suggest as suggest
+    from tagfill.data import FeatureCache as FeatureCache
+    from tagfill.data.extract import features as features
+    from tagfill.dataset import Dataset as Dataset
     from tagfill.errors import TagfillError as TagfillError
     from tagfill.experiments import budget as budget
     from tagfill.experiments import compare as compare
-    from tagfill.experiments import features as features
     from tagfill.inference import export as export
     from tagfill.inference import predict as predict
     from tagfill.inference import predict_to_file as predict_to_file
-    from tagfill.loading import FeatureCache as FeatureCache
+    from tagfill.labels import LabelMatrix as LabelMatrix
     from tagfill.training import Run as Run
     from tagfill.training import evaluate as evaluate
     from tagfill.training import resume as resume
@@ -43,18 +43,18 @@ if TYPE_CHECKING:
 
 _MODULES = ("formats", "losses", "methods", "metrics", "models", "protocols", "scenes")
 _NAMES = {
-    "Dataset": "annotations",
-    "LabelMatrix": "annotations",
+    "Dataset": "dataset",
+    "LabelMatrix": "labels",
     "TagfillError": "errors",
-    "FeatureCache": "loading",
+    "FeatureCache": "data",
     "budget": "experiments",
     "compare": "experiments",
-    "features": "experiments",
+    "features": "data.extract",
     "export": "inference",
     "predict": "inference",
     "predict_to_file": "inference",
     "Run": "training",
-    "suggest": "curation.suggesting",
+    "suggest": "curation.suggest",
     "evaluate": "training",
     "resume": "training",
     "train": "training",

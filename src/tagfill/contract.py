@@ -15,11 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagfill.annotations import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix, Overlay, run_lengths
+from tagfill.dataset import masks
 from tagfill.images import Geometry
+from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix, Overlay
 
 if TYPE_CHECKING:
     from tagfill.memory import Memory
+
 
 __all__ = [
     "NEGATIVE",
@@ -62,7 +64,7 @@ class Marks:
         mask = self.masks[at]
         assert mask is not None
         rle, height, width = mask
-        column, top, bottom = run_lengths.strips(rle, height).T
+        column, top, bottom = masks.strips(rle, height).T
         return np.stack([column / width, top / height, (column + 1) / width, bottom / height], axis=1)
 
 

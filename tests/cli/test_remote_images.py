@@ -11,8 +11,8 @@ import fsspec
 import pytest
 from PIL import Image
 
-from tagfill.annotations import Dataset
 from tagfill.cli import main
+from tagfill.dataset import Dataset
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
-from tagfill.annotations import Dataset
-from tagfill.annotations.rows import IMAGES_SCHEMA, from_records
 from tagfill.curation import Suggestions
 from tagfill.curation.suggestions import SCHEMA
+from tagfill.dataset import Dataset
+from tagfill.dataset.tables import IMAGES_SCHEMA, from_records
 
 CLASSES = ("cup", "dog", "tree")
 

@@ -4,11 +4,10 @@ import pytest
 
 from tagfill import protocols, scenes
 from tagfill.contract import Ranks
-from tagfill.curation.calibrating import calibrate
-from tagfill.experiments import features
+from tagfill.curation.crossfit import calibrate
+from tagfill.data.extract import features
 from tagfill.training import train
-from tagfill.training.evaluation import gather
-from tagfill.training.trained import Trained
+from tagfill.training.evaluation import LoadedModel, gather
 
 
 @pytest.fixture(scope="package")
@@ -35,6 +34,6 @@ def run(place, part, cache):
 @pytest.fixture(scope="package")
 def shares(run, part, cache):
     """Of images that show each class, as the run expects it of validation images."""
-    seen = gather(Trained.open(run, part, features=cache.folder).predict("val"), Ranks(), len(part.classes))
+    seen = gather(LoadedModel.open(run, part, features=cache.folder).predict("val"), Ranks(), len(part.classes))
     expected = calibrate(seen.scores, seen.labels)(seen.scores).mean(0)
     return dict(zip(part.classes, expected.tolist(), strict=True))

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from reference import calibration as reference
-from tagfill.curation.calibrating import calibrate, calibration_errors
+from tagfill.curation.crossfit import calibrate, calibration_errors
 
 
 def made(rng, images=120, width=3, *, slope=3.0):

@@ -4,10 +4,10 @@ import threading
 
 import pytest
 
-from tagfill.annotations import Dataset
-from tagfill.curation import reviewing
-from tagfill.curation.desk import Desk, Verdict
-from tagfill.curation.folding import fold
+from tagfill.curation import server
+from tagfill.curation.decisions import apply_decisions
+from tagfill.curation.review import ReviewSession, Verdict
+from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
 
 from .cases import photos, suggestions
@@ -25,7 +25,7 @@ def data(tmp_path):
 
 @pytest.fixture
 def desk(data):
-    with reviewing.at_desk(data, suggestions(data)) as desk:
+    with server.open_session(data, suggestions(data)) as desk:
         yield desk
 
 
@@ -121,7 +121,7 @@ def test_changes_tell_what_others_did(desk):
 @pytest.mark.parametrize("tables", ["parquet", "csv"])
 def test_decisions_become_newer_rows(tmp_path, tables):
     data = photos(tmp_path, tables=tables)
-    with reviewing.at_desk(data, suggestions(data)) as desk:
+    with server.open_session(data, suggestions(data)) as desk:
         desk.decide(
             [verdict(desk, "x", 0, True, seconds=2.0), verdict(desk, "y", 1, False), verdict(desk, "z", 2, None)], "me"
         )
@@ -139,54 +139,59 @@ def test_decisions_become_newer_rows(tmp_path, tables):
 
 
 def test_folding_twice_changes_nothing_and_undoing_takes_the_row_away(data):
-    with reviewing.at_desk(data, suggestions(data)) as desk:
+    with server.open_session(data, suggestions(data)) as desk:
         desk.decide([verdict(desk, "x", 0), verdict(desk, "y", 1)], "me")
     before = data.annotations.read_bytes()
-    with reviewing.at_desk(Dataset.open(data.folder), suggestions(data)) as desk:
+    with server.open_session(Dataset.open(data.folder), suggestions(data)) as desk:
         assert data.annotations.read_bytes() == before
         desk.undo("x", "u", "me")
     assert reviewed(data) == [("00001.jpg", "cup", True)]
 
 
 def test_a_killed_review_is_caught_up(data):
-    with reviewing.at_desk(data, suggestions(data)) as desk:
+    with server.open_session(data, suggestions(data)) as desk:
         desk.decide([verdict(desk, "x", 0)], "me")
         log = desk.log.path.read_bytes()
     rows = data.annotations.read_bytes()
-    fold(Dataset.open(data.folder), desk.log.entries, [])  # as if it had been killed before its rows were written
+    apply_decisions(
+        Dataset.open(data.folder), desk.log.entries, []
+    )  # as if it had been killed before its rows were written
     assert reviewed(data) == []
     assert desk.log.path.read_bytes() == log
-    assert reviewing.apply(Dataset.open(data.folder)) == 1
+    assert server.apply(Dataset.open(data.folder)) == 1
     assert data.annotations.read_bytes() == rows
-    assert reviewing.apply(Dataset.open(data.folder)) == 0
+    assert server.apply(Dataset.open(data.folder)) == 0
 
 
 def test_rows_of_another_log_stay(data):
-    with reviewing.at_desk(data, suggestions(data)) as desk:
+    with server.open_session(data, suggestions(data)) as desk:
         desk.decide([verdict(desk, "x", 0)], "me")
     (data.folder / "review" / "decisions.jsonl").unlink()
-    with reviewing.at_desk(Dataset.open(data.folder), suggestions(data)) as desk:
+    with server.open_session(Dataset.open(data.folder), suggestions(data)) as desk:
         desk.decide([verdict(desk, "y", 1)], "me")
     assert len(reviewed(data)) == 2
 
 
 def test_a_second_desk_is_refused(data, desk):
-    with pytest.raises(TagfillError, match="Another process is reviewing"), reviewing.at_desk(data, suggestions(data)):
+    with (
+        pytest.raises(TagfillError, match="Another process is reviewing"),
+        server.open_session(data, suggestions(data)),
+    ):
         pass
 
 
 def test_a_desk_needs_a_folder(data):
     nowhere = data.replace(folder=None)
-    with pytest.raises(TagfillError, match="save the dataset first"), reviewing.at_desk(nowhere, suggestions(data)):
+    with pytest.raises(TagfillError, match="save the dataset first"), server.open_session(nowhere, suggestions(data)):
         pass
 
 
 def test_desk_knows_all_decisions_of_its_log(data):
-    with reviewing.at_desk(data, suggestions(data)) as desk:
+    with server.open_session(data, suggestions(data)) as desk:
         desk.decide([verdict(desk, "x", 0)], "me")
         desk.decide([verdict(desk, "y", 1)], "me")
         desk.undo("x", "u", "me")
-    with reviewing.at_desk(Dataset.open(data.folder), suggestions(data)) as again:
-        assert isinstance(again, Desk)
+    with server.open_session(Dataset.open(data.folder), suggestions(data)) as again:
+        assert isinstance(again, ReviewSession)
         assert [again.standing(place).decision is None for place in (0, 1, 2)] == [True, False, True]
         assert again.standing(0).number == 3

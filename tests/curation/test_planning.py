@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from reference import worth
-from tagfill.curation.choosing import forecasts
-from tagfill.curation.planning import plan
+from tagfill.curation.plan import forecasts, plan
 from tagfill.errors import TagfillError
 from tagfill.formats import cvat, label_studio
 from tagfill.protocols.costs import Costs

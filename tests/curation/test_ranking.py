@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tagfill.curation.ranking import Best, Pairs, entropy, no_pairs, within
+from tagfill.curation.suggest import Best, Pairs, entropy, no_pairs, within
 
 
 def pairs(rng, size):

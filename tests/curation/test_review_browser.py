@@ -11,7 +11,7 @@ import pytest
 
 from servers import Server
 from tagfill import models
-from tagfill.annotations import Dataset
+from tagfill.dataset import Dataset
 
 from .cases import CLASSES, photos, suggestions
 

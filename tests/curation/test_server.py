@@ -5,13 +5,12 @@ import socket
 import pytest
 from fastapi.testclient import TestClient
 
-from tagfill.curation import reviewing
+from tagfill.curation import server
 from tagfill.curation.decisions import NotWrittenError
-from tagfill.curation.looking import Looking
-from tagfill.curation.server import application
+from tagfill.curation.server import ImageViews, application
 from tagfill.errors import TagfillError
-from tagfill.inference.serving import running
-from tagfill.inference.serving.guarding import Guard
+from tagfill.inference import http
+from tagfill.inference.http import Guard
 
 from .cases import photos, suggestions
 
@@ -21,13 +20,13 @@ LOCAL = "http://127.0.0.1:8317"
 @pytest.fixture
 def desk(tmp_path):
     data = photos(tmp_path)
-    with reviewing.at_desk(data, suggestions(data)) as desk:
+    with server.open_session(data, suggestions(data)) as desk:
         yield desk
 
 
 @pytest.fixture
 def client(desk):
-    app = Guard(application(desk, Looking(desk.dataset), "me"), None, local=True)
+    app = Guard(application(desk, ImageViews(desk.dataset), "me"), None, local=True)
     return TestClient(app, base_url=LOCAL)
 
 
@@ -64,7 +63,7 @@ def test_only_its_own_page_may_change_something(client, desk):
 
 
 def test_a_token_is_asked_for_and_remembered(desk):
-    client = TestClient(Guard(application(desk, Looking(desk.dataset), "me"), "secret", local=False), base_url=LOCAL)
+    client = TestClient(Guard(application(desk, ImageViews(desk.dataset), "me"), "secret", local=False), base_url=LOCAL)
     assert client.get("/").status_code == 401
     assert client.get("/?token=guess").status_code == 401
     assert client.get("/api/session", headers={"authorization": "Bearer secret"}).status_code == 200
@@ -76,12 +75,12 @@ def test_beyond_this_machine_a_token_is_required(desk):
     with socket.socket() as listening:
         listening.bind(("0.0.0.0", 0))
         with pytest.raises(TagfillError, match="give a --token"):
-            reviewing.serve(desk, listening, run=None, reviewer="me", token=None)
+            server.serve(desk, listening, run=None, reviewer="me", token=None)
 
 
 def test_a_taken_port_is_told():
-    with running.listen("127.0.0.1", 0) as taken, pytest.raises(TagfillError, match="choose another --port"):
-        running.listen("127.0.0.1", taken.getsockname()[1])
+    with http.listen("127.0.0.1", 0) as taken, pytest.raises(TagfillError, match="choose another --port"):
+        http.listen("127.0.0.1", taken.getsockname()[1])
 
 
 @pytest.mark.parametrize(

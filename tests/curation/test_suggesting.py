@@ -8,11 +8,11 @@ import pytest
 
 import tagfill
 from reference import worth
-from tagfill.annotations import Dataset
-from tagfill.annotations.rows import from_records
 from tagfill.curation import Suggestions
-from tagfill.curation.held_out import HELD, divided, without
-from tagfill.curation.suggesting import suggest
+from tagfill.curation.crossfit import HELD, divided, without
+from tagfill.curation.suggest import suggest
+from tagfill.dataset import Dataset
+from tagfill.dataset.tables import from_records
 from tagfill.errors import TagfillError
 
 

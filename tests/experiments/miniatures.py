@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from tagfill import formats
-from tagfill.annotations import IMAGES_SCHEMA, Dataset, from_records
+from tagfill.dataset import IMAGES_SCHEMA, Dataset, from_records
 
 CLASSES = ("bird", "cat", "dog", "tree")
 WIDTH, HEIGHT = 40, 32

@@ -17,16 +17,14 @@ from safetensors.torch import save_file
 
 import tagfill
 from tagfill.errors import TagfillError
-from tagfill.experiments import Plan, Study
-from tagfill.experiments.budgets import figure, maps
-from tagfill.experiments.budgets.plan import costs_of, kinds_of, percents_of
-from tagfill.experiments.budgets.results import Finding
-from tagfill.experiments.outcomes import Outcome
+from tagfill.experiments import BudgetPlan, BudgetStudy, budget_study
+from tagfill.experiments.budget_results import Finding, costs_of, kinds_of, percents_of
+from tagfill.experiments.runs import Outcome
 from tagfill.models import create_backbone
 from tagfill.protocols.costs import Costs
 
 BACKBONE = {"backbone": "test_efficientnet", "image_size": 128}
-PLAN = Plan(kinds=("I", "SP"), percents=(20.0, 60.0), seeds=1)
+PLAN = BudgetPlan(kinds=("I", "SP"), percents=(20.0, 60.0), seeds=1)
 
 
 @pytest.fixture(scope="module")
@@ -41,17 +39,17 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def made(material: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Study]:
+def made(material: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, BudgetStudy]:
     out = tmp_path_factory.mktemp("study")
     return out, study_of(material, PLAN, out)
 
 
-def study_of(material: dict[str, Any], plan: Plan, out: Path, **more: Any) -> Study:
+def study_of(material: dict[str, Any], plan: BudgetPlan, out: Path, **more: Any) -> BudgetStudy:
     settings = {name: value for name, value in {**material, **more}.items() if name != "dataset"}
     return tagfill.budget(material["dataset"], plan, out=out, **settings)
 
 
-def test_every_kind_at_every_budget_is_scored_on_both_measures(made: tuple[Path, Study]) -> None:
+def test_every_kind_at_every_budget_is_scored_on_both_measures(made: tuple[Path, BudgetStudy]) -> None:
     findings = made[1].findings
 
     assert [(finding.percent, finding.kind) for finding in findings] == [(20, "I"), (20, "SP"), (60, "I"), (60, "SP")]
@@ -61,7 +59,7 @@ def test_every_kind_at_every_budget_is_scored_on_both_measures(made: tuple[Path,
     assert [bool(finding.counts["locations"]) for finding in findings] == [False, True, False, True]
 
 
-def test_equal_budgets_cost_equal_hours_and_buy_fewer_points(made: tuple[Path, Study]) -> None:
+def test_equal_budgets_cost_equal_hours_and_buy_fewer_points(made: tuple[Path, BudgetStudy]) -> None:
     tags, points = made[1].findings[2:]
 
     whole = 24 * 20 * 0.6 / 3600
@@ -70,7 +68,7 @@ def test_equal_budgets_cost_equal_hours_and_buy_fewer_points(made: tuple[Path, S
     assert total(points) < total(tags)
 
 
-def test_counts_are_those_of_the_simulated_rows(made: tuple[Path, Study]) -> None:
+def test_counts_are_those_of_the_simulated_rows(made: tuple[Path, BudgetStudy]) -> None:
     out, study = made
     part = tagfill.Dataset.open(out / "data" / "SP-60-s0")
     rows = part.rows()
@@ -82,7 +80,7 @@ def test_counts_are_those_of_the_simulated_rows(made: tuple[Path, Study]) -> Non
     assert len(kinds) == total(study.findings[3])
 
 
-def test_table_figure_and_maps_are_written(made: tuple[Path, Study]) -> None:
+def test_table_figure_and_maps_are_written(made: tuple[Path, BudgetStudy]) -> None:
     out, study = made
 
     assert json.loads((out / "budget.json").read_text()) == study.to_json()
@@ -97,7 +95,7 @@ def test_table_figure_and_maps_are_written(made: tuple[Path, Study]) -> None:
 
 
 def test_second_call_trains_nothing_and_more_kinds_only_what_is_new(
-    material: dict[str, Any], made: tuple[Path, Study]
+    material: dict[str, Any], made: tuple[Path, BudgetStudy]
 ) -> None:
     out, study = made
     before = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/run.json")}
@@ -111,11 +109,11 @@ def test_second_call_trains_nothing_and_more_kinds_only_what_is_new(
 
 
 def test_a_study_on_cached_features_does_without_images_and_maps(
-    material: dict[str, Any], made: tuple[Path, Study], monkeypatch: pytest.MonkeyPatch
+    material: dict[str, Any], made: tuple[Path, BudgetStudy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, study = made
     (out / "maps.png").unlink()
-    monkeypatch.setattr(maps, "open_root", lambda root: Path(root) / "gone")
+    monkeypatch.setattr(budget_study, "open_root", lambda root: Path(root) / "gone")
 
     assert study_of(material, PLAN, out) == study
     assert not (out / "maps.png").exists()
@@ -131,7 +129,7 @@ def test_a_study_on_cached_features_does_without_images_and_maps(
     ],
 )
 def test_another_study_in_the_same_folder_is_refused(
-    material: dict[str, Any], made: tuple[Path, Study], plan: Plan, more: dict[str, Any], message: str
+    material: dict[str, Any], made: tuple[Path, BudgetStudy], plan: BudgetPlan, more: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(TagfillError, match=message):
         study_of(material, plan, made[0], **more)
@@ -180,12 +178,12 @@ def test_a_kind_that_refuses_has_a_sentence_and_no_point_in_the_figure() -> None
     scored = Finding.of(
         1.0, "SP", [counts, counts], [Outcome(50.0, localisation=20.0), Outcome(52.0, localisation=22.0)]
     )
-    plan = Plan(("I", "SP"), (1.0,), 2)
+    plan = BudgetPlan(("I", "SP"), (1.0,), 2)
 
     assert refused.row()[-2:] == ["It needs points.", "–"]
     assert scored.row() == ["1", "SP", "1.00", "1", "2", "3", "3", "0", "51.00 ± 1.41", "21.00 ± 1.41"]
-    assert figure.draw(Study("d", "test", "patchml", plan, (refused,))) is None
-    drawn = figure.draw(Study("d", "test", "patchml", plan, (refused, scored)))
+    assert budget_study.draw_figure(BudgetStudy("d", "test", "patchml", plan, (refused,))) is None
+    drawn = budget_study.draw_figure(BudgetStudy("d", "test", "patchml", plan, (refused, scored)))
     assert drawn is not None
     assert Image.open(BytesIO(drawn.png)).format == "PNG"
 

@@ -12,11 +12,10 @@ import pytest
 
 import tagfill
 from tagfill.errors import TagfillError
-from tagfill.experiments import Leaderboard, entries, grid
-from tagfill.experiments.completing import complete
+from tagfill.experiments import Leaderboard, comparison, runs
 from tagfill.experiments.leaderboard import Score
-from tagfill.experiments.outcomes import Outcome
-from tagfill.training.trained import Trained
+from tagfill.experiments.runs import Outcome, complete_labels
+from tagfill.training.evaluation import LoadedModel
 
 
 def board_of(material: dict[str, Any], out: Path, methods: str, **more: Any) -> Leaderboard:
@@ -55,7 +54,7 @@ def test_labels_that_were_not_given_are_looked_for(material: dict[str, Any], mad
     part = tagfill.Dataset.open(material["dataset"])
     assert part.truth is not None
     truth = tagfill.Dataset.open(part.truth).labels("train").dense()
-    trained = Trained.open(run, part, features=material["features"])
+    trained = LoadedModel.open(run, part, features=material["features"])
     called = np.concatenate([p.logits.sigmoid().numpy() for _, p in trained.predict("train")])
     called = called >= np.array(trained.model.thresholds)
     unknown = part.labels("train").dense() == -1
@@ -75,7 +74,7 @@ def test_labels_that_were_not_given_are_looked_for(material: dict[str, Any], mad
 
 def test_a_part_of_a_setting_that_has_none_is_refused() -> None:
     with pytest.raises(tagfill.TagfillError, match="'epochs' holds a single value"):
-        grid.apply((("epochs.first", 1),), {}, {"epochs": 2})
+        comparison.apply_choice((("epochs.first", 1),), {}, {"epochs": 2})
 
 
 def test_recovered_labels_are_means_over_the_seeds() -> None:
@@ -172,7 +171,7 @@ def test_settings_that_cannot_be_right_are_refused_before_anything_is_trained(
 def test_the_ceiling_has_the_splits_of_the_part(material: dict[str, Any], tmp_path: Path) -> None:
     part = tagfill.Dataset.open(material["dataset"])
 
-    whole = tagfill.Dataset.open(complete(part, tmp_path / "complete"))
+    whole = tagfill.Dataset.open(complete_labels(part, tmp_path / "complete"))
 
     assert {name: rows.tolist() for name, rows in whole.splits.items()} == {
         name: rows.tolist() for name, rows in part.splits.items()
@@ -192,15 +191,15 @@ def test_the_ceiling_has_the_splits_of_the_part(material: dict[str, Any], tmp_pa
 )
 def test_bad_entries_are_refused(text: str, message: str) -> None:
     with pytest.raises(TagfillError, match=message):
-        entries.parse(text)
+        runs.parse_entries(text)
 
 
 def test_grid_drops_options_of_other_methods() -> None:
-    choices = grid.parse(["options.scl.weight=0.1,1", "optimizer.lr=1e-3"])
-    assert grid.fitting(choices, "an") == [(("optimizer.lr", 0.001),)]
-    assert len(grid.fitting(choices, "en+scl")) == 2
+    choices = comparison.parse_grid(["options.scl.weight=0.1,1", "optimizer.lr=1e-3"])
+    assert comparison.fitting_choices(choices, "an") == [(("optimizer.lr", 0.001),)]
+    assert len(comparison.fitting_choices(choices, "en+scl")) == 2
 
 
 def test_grid_without_values_is_refused() -> None:
     with pytest.raises(TagfillError, match="has no values"):
-        grid.parse(["optimizer.lr"])
+        comparison.parse_grid(["optimizer.lr"])

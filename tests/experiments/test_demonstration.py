@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tagfill.annotations import Dataset
+from tagfill.dataset import Dataset
 from tagfill.experiments import Leaderboard, demo
 
 SIZES = (24, 8, 12)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import tagfill
-from tagfill.experiments.outcomes import score
+from tagfill.experiments.runs import score_run
 
 
 def test_a_backbone_that_was_trained_after_the_cache_is_scored_on_images(material: dict[str, Any], tmp_path: Path):
@@ -17,7 +17,7 @@ def test_a_backbone_that_was_trained_after_the_cache_is_scored_on_images(materia
     settings = {name: value for name, value in material.items() if name != "dataset"}
     run = tagfill.train(data, out=tmp_path / "run", stages=[linear, everything], **settings)
 
-    outcome = score(run, data, split="test", recover=True)
+    outcome = score_run(run, data, split="test", recover=True)
 
     assert outcome.score == 100 * tagfill.evaluate(run, data, split="test").mean
     assert outcome.recovered is not None

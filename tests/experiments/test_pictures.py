@@ -76,7 +76,7 @@ def test_a_point_is_a_dot() -> None:
 def test_grid_keeps_proportions_and_order() -> None:
     red, blue = Image.new("RGB", (140, 70), (255, 0, 0)), Image.new("RGB", (30, 60), (0, 0, 255))
 
-    sheet = np.asarray(pictures.grid(["one", "two"], [pictures.Row("cat", [red, blue], ["", "70%"])], side=100))
+    sheet = np.asarray(pictures.picture_grid(["one", "two"], [pictures.Row("cat", [red, blue], ["", "70%"])], side=100))
 
     counts = {
         name: np.argwhere((sheet == colour).all(2))
@@ -88,7 +88,7 @@ def test_grid_keeps_proportions_and_order() -> None:
 
 
 def test_png_is_a_file() -> None:
-    assert Image.open(BytesIO(pictures.png(GREY))).size == GREY.size
+    assert Image.open(BytesIO(pictures.picture_png(GREY))).size == GREY.size
 
 
 def test_what_cannot_be_drawn_is_refused() -> None:
@@ -97,7 +97,7 @@ def test_what_cannot_be_drawn_is_refused() -> None:
     with pytest.raises(TagfillError, match="scaling is 'log'"):
         pictures.overlay(GREY, np.zeros((3, 4)), scaling="log")
     with pytest.raises(TagfillError, match="'cat' has 1 pictures"):
-        pictures.grid(["one", "two"], [pictures.Row("cat", [GREY])])
+        pictures.picture_grid(["one", "two"], [pictures.Row("cat", [GREY])])
 
 
 def difference(one: Image.Image, other: Image.Image) -> np.ndarray:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from tagfill.cli.app import app
 from tagfill.errors import TagfillError
 from tagfill.experiments import recipes
-from tagfill.experiments.recipes.shelf import FOLDER
+from tagfill.experiments.recipes import FOLDER
 
 ROOT = Path(__file__).parents[2]
 OWN = """

@@ -20,8 +20,8 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from experiments.miniatures import RELEASES, sources
-from tagfill.annotations import Dataset
 from tagfill.cli.app import app
+from tagfill.dataset import Dataset
 from tagfill.experiments import recipes
 from tagfill.models import create, create_backbone
 from tagfill.training import Recipe, make_recipe, start

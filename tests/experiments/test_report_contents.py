@@ -15,12 +15,11 @@ from tagfill.cli import main
 from tagfill.errors import TagfillError
 from tagfill.experiments import Leaderboard, report_runs
 from tagfill.experiments.analyses import analyse
-from tagfill.experiments.completing import completed
-from tagfill.experiments.report import Section
-from tagfill.experiments.report.contents import looking
-from tagfill.experiments.report.contents.looking import Part
+from tagfill.experiments.report import Section, model_scores
+from tagfill.experiments.report.model_scores import Part
+from tagfill.experiments.runs import completed
 from tagfill.progress import SILENT
-from tagfill.training.trained import Trained
+from tagfill.training.evaluation import LoadedModel
 
 Compared = tuple[Path, Leaderboard]
 
@@ -31,7 +30,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 
 def logits(run: Path, part: tagfill.Dataset, split: str, features: Path) -> np.ndarray:
-    trained = Trained.open(run, part, features=features)
+    trained = LoadedModel.open(run, part, features=features)
     return np.concatenate([prediction.logits.numpy() for _, prediction in trained.predict(split)])
 
 
@@ -86,8 +85,8 @@ def test_recovery_and_suspects_are_of_labels_that_nobody_looked_at(
     observed, truth = part.labels("train").dense(), completed(part).labels("train").dense()
     look = Part.of(part, completed(part), "train")
 
-    found = looking.recovery(values, look, np.arange(len(values)))
-    top = looking.top(values, look, np.arange(len(values)), look.observed < 0)
+    found = model_scores.recovery(values, look, np.arange(len(values)))
+    top = model_scores.top(values, look, np.arange(len(values)), look.observed < 0)
 
     asked = sorted(((v, t) for v, t in zip(values[observed < 0], truth[observed < 0], strict=True)), reverse=True)
     right, best = 0, {0.5: 0.0, 0.2: 0.0}
@@ -96,14 +95,14 @@ def test_recovery_and_suspects_are_of_labels_that_nobody_looked_at(
         best = {p: max(r, right / found.missing) if right / number >= p else r for p, r in best.items()}
     assert found.missing == int((truth == 1).sum() - (observed == 1).sum()) == right
     assert found.recall_at(0.2) == pytest.approx(best[0.2], abs=0.02)  # curves keep 120 of their points
-    assert len({one.index for one in top}) == len(top) == looking.SUSPECTS
+    assert len({one.index for one in top}) == len(top) == model_scores.SUSPECTS
     assert all(observed[one.index, one.label] < 0 and truth[one.index, one.label] == one.truth for one in top)
     assert top[0].probability == pytest.approx(1 / (1 + np.exp(-asked[0][0])), rel=1e-5)
 
 
 def test_large_splits_are_looked_at_in_part(material: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     part = tagfill.Dataset.open(material["dataset"])
-    monkeypatch.setattr(looking, "MOST_SCORES", 10 * len(part.classes))
+    monkeypatch.setattr(model_scores, "MOST_SCORES", 10 * len(part.classes))
 
     look = Part.of(part, None, "train")
 

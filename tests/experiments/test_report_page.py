@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tagfill.experiments import drawing
+from tagfill.experiments import figures
 from tagfill.experiments.report import Figure, Gallery, Listing, Picture, Section, Table, write
 from tagfill.experiments.report.page import beside
 
@@ -15,12 +15,12 @@ NASTY = "<script>alert('a|b')</script>"
 
 
 def figure(name: str) -> Figure:
-    drawn, axes = drawing.new_figure(3, 2)
+    drawn, axes = figures.new_figure(3, 2)
     axes.plot([0, 1], [0, 1], "o-", label="$x$")
-    axes.set_title(drawing.words("$5 and $6"))
+    axes.set_title(figures.words("$5 and $6"))
     axes.legend()
     numbers = Table(name, "Numbers.", ("x", "y"), [(0, 0.5), (1, None)])
-    return Figure(name, "A line.", f'A "line" of {NASTY}', drawing.png(drawn), drawing.svg(drawn), numbers)
+    return Figure(name, "A line.", f'A "line" of {NASTY}', figures.png(drawn), figures.svg(drawn), numbers)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tagfill.annotations import Dataset
+from tagfill.dataset import Dataset
 
 LOCATED = ("image", "label", "present", "kind", "x", "y", "w", "h", "rle", "rle_height", "rle_width", "flags")
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from tagfill.annotations import IMAGES_SCHEMA, Dataset, from_records, table
+from tagfill.dataset import IMAGES_SCHEMA, Dataset, from_records, table
 
 quick = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

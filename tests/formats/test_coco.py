@@ -11,7 +11,7 @@ from pycocotools import mask as coco_mask
 from formats.comparing import rows, same, states
 from formats.layouts import arbitrary
 from formats.layouts import coco as layout
-from tagfill.annotations import IMAGES_SCHEMA, Dataset, from_records
+from tagfill.dataset import IMAGES_SCHEMA, Dataset, from_records
 from tagfill.errors import DatasetError, TagfillError
 from tagfill.formats import coco
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tagfill.annotations.spooling import RowSpool
+from tagfill.dataset.tables import RowSpool
 from tagfill.errors import DatasetError
-from tagfill.formats import collecting
-from tagfill.formats.collecting import Collector
+from tagfill.formats import reader
+from tagfill.formats.reader import Collector
 
 
 def collector(classes=("bird", "cat", "dog")):
@@ -61,8 +61,8 @@ def test_columns_and_single_rows_mix():
 
 
 def test_many_rows_go_to_a_file_that_lives_as_long_as_the_dataset(monkeypatch):
-    monkeypatch.setattr(collecting, "RowSpool", partial(RowSpool, in_memory=0))
-    monkeypatch.setattr(collecting, "_ABSENCES", 4)
+    monkeypatch.setattr(reader, "RowSpool", partial(RowSpool, in_memory=0))
+    monkeypatch.setattr(reader, "_ABSENCES", 4)
     rows = collector()
     for number in range(5):
         rows.add_image(f"{number}.jpg", "train")

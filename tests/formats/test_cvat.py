@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from formats.layouts.cvat import write_cvat
 from formats.states import PLAIN_NAMES, dataset, label_states, quick, rows, said, splits
 from reference import rle
-from tagfill.annotations import IMAGES_SCHEMA, Dataset, from_records
+from tagfill.dataset import IMAGES_SCHEMA, Dataset, from_records
 from tagfill.errors import DatasetError
-from tagfill.formats import cvat, masks
+from tagfill.formats import cvat, rasterize
 from tagfill.progress import SILENT
 
 TAG = '<tag label="cat" source="manual"></tag>\n'
@@ -177,7 +177,7 @@ def drawn(draw):
             inside = np.zeros((30, 40), dtype=bool)
             inside[y : y + h, x : x + w] = np.random.RandomState(x).rand(h, w) < 0.5
             inside[y, x] = inside[y + h - 1, x + w - 1] = True
-            row |= masks.from_pixels(inside).columns()
+            row |= rasterize.from_pixels(inside).columns()
             row |= {"x": (x + w / 2) / 40, "y": (y + h / 2) / 30, "w": w / 40, "h": h / 30}
         else:
             row |= {"x": draw(SIDE), "y": draw(SIDE)} | ({"w": draw(SIDE), "h": draw(SIDE)} if kind == "box" else {})

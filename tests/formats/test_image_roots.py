@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tagfill.annotations import IMAGES_SCHEMA, Dataset, from_records
+from tagfill.dataset import IMAGES_SCHEMA, Dataset, from_records
 from tagfill.errors import DatasetError
-from tagfill.files import write_json
 from tagfill.formats import cifar100, coco, csv, cvat, folder, imagenet, wide_csv, yolo
+from tagfill.io import write_json
 
 URL = "https://host/photos/"
 

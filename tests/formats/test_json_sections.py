@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from formats.layouts import coco as layout
 from tagfill.errors import DatasetError
-from tagfill.formats import json_sections
-from tagfill.formats.json_sections import JsonFile
+from tagfill.formats import json_stream
+from tagfill.formats.json_stream import JsonFile
 
 TEXT = st.text(st.sampled_from('ab"\\[]{},: é\n'), max_size=8)
 NUMBERS = st.integers(-(2**53), 2**53)
@@ -30,12 +30,12 @@ def shared(tmp_path_factory):
 def test_items_are_those_of_json(shared, content, chunk, indent, ascii_only):
     path = shared / "a.json"
     path.write_text(json.dumps({**content, "last": 3}, indent=indent, ensure_ascii=ascii_only), encoding="utf-8")
-    before = json_sections._CHUNK
-    json_sections._CHUNK = chunk
+    before = json_stream._CHUNK
+    json_stream._CHUNK = chunk
     try:
         file = JsonFile.open(path)
     finally:
-        json_sections._CHUNK = before
+        json_stream._CHUNK = before
 
     assert len(file.sections) == len(content)
     for key, items in content.items():
@@ -44,7 +44,7 @@ def test_items_are_those_of_json(shared, content, chunk, indent, ascii_only):
 
 def test_what_is_written_is_read(tmp_path):
     items = [{"id": number, "name": f'"{number}"'} for number in range(3)]
-    json_sections.write(tmp_path / "a.json", {"info": {"by": "me"}, "images": iter(items), "none": []})
+    json_stream.write(tmp_path / "a.json", {"info": {"by": "me"}, "images": iter(items), "none": []})
 
     file = JsonFile.open(tmp_path / "a.json")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from formats.layouts.label_studio import annotation, result, task, write_export
 from formats.states import NAMES, dataset, label_states, quick, rows, said, splits
 from reference import rle
-from tagfill.annotations import IMAGES_SCHEMA, Dataset, from_records
+from tagfill.dataset import IMAGES_SCHEMA, Dataset, from_records
 from tagfill.errors import DatasetError
 from tagfill.formats import label_studio
 from tagfill.progress import SILENT

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from pycocotools import mask as coco_mask
 
-from tagfill.annotations import run_lengths
-from tagfill.formats import masks
+from tagfill.dataset import masks
+from tagfill.formats import rasterize
 
 PIXELS = hnp.arrays(np.bool_, st.tuples(st.integers(1, 40), st.integers(1, 40)))
 
@@ -21,17 +21,17 @@ def judged(pixels):
 @given(PIXELS)
 def test_runs_compressed_or_not_are_those_of_pycocotools(pixels):
     counts, size = judged(pixels), list(pixels.shape)
-    runs = run_lengths.runs(counts).tolist()
+    runs = masks.runs(counts).tolist()
 
-    assert masks.from_pixels(pixels).counts == counts
-    assert masks.from_segmentation({"size": size, "counts": runs}, *size).counts == counts
-    assert masks.from_segmentation({"size": size, "counts": counts.decode()}, *size).counts == counts
+    assert rasterize.from_pixels(pixels).counts == counts
+    assert rasterize.from_segmentation({"size": size, "counts": runs}, *size).counts == counts
+    assert rasterize.from_segmentation({"size": size, "counts": counts.decode()}, *size).counts == counts
 
 
 @settings(max_examples=60, deadline=None)
 @given(PIXELS)
 def test_area_and_box(pixels):
-    mask = masks.from_pixels(pixels)
+    mask = rasterize.from_pixels(pixels)
 
     assert mask.area() == pixels.sum()
     if pixels.any():
@@ -42,13 +42,13 @@ def test_area_and_box(pixels):
 
 @pytest.mark.parametrize("polygons", [[], [[]], [[1, 1, 5, 5]], [[1, 1], [2, 2, 9, 9]]])
 def test_fewer_than_three_corners_have_no_area(polygons):
-    assert masks.from_segmentation(polygons, 10, 10) is None
+    assert rasterize.from_segmentation(polygons, 10, 10) is None
 
 
 def test_parts_without_area_are_left_out():
     square = [2, 2, 8, 2, 8, 8, 2, 8]
 
-    assert masks.from_segmentation([[1, 1, 5, 5], square], 10, 10) == masks.from_segmentation([square], 10, 10)
+    assert rasterize.from_segmentation([[1, 1, 5, 5], square], 10, 10) == rasterize.from_segmentation([square], 10, 10)
 
 
 @pytest.mark.parametrize(
@@ -66,4 +66,4 @@ def test_parts_without_area_are_left_out():
 )
 def test_runs_that_do_not_fill_the_mask_are_refused(counts, problem):
     with pytest.raises(ValueError, match=problem):
-        masks.from_segmentation({"size": [2, 2], "counts": counts}, 2, 2)
+        rasterize.from_segmentation({"size": [2, 2], "counts": counts}, 2, 2)

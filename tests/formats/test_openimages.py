@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from formats.comparing import rows, same, states
 from formats.layouts import arbitrary
 from formats.layouts import openimages as layout
-from tagfill.annotations import IMAGES_SCHEMA, Dataset, from_records
+from tagfill.dataset import IMAGES_SCHEMA, Dataset, from_records
 from tagfill.errors import DatasetError
 from tagfill.formats import openimages
 

@@ -12,7 +12,7 @@ import pytest
 
 from formats.layouts.cifar100 import python_2_pickle
 from tagfill.errors import DatasetError
-from tagfill.formats import plain_pickle
+from tagfill.formats import cifar100
 
 
 def test_pickle_of_python_2(tmp_path):
@@ -20,7 +20,7 @@ def test_pickle_of_python_2(tmp_path):
     content = python_2_pickle({"data": array, "labels": [1, -2], "name": "batch 1"})
     assert {opcode.name for opcode, _, _ in pickletools.genops(content)} >= {"SHORT_BINSTRING", "BINSTRING", "GLOBAL"}
     (tmp_path / "a").write_bytes(content)
-    read = plain_pickle.load(tmp_path / "a")
+    read = cifar100.load(tmp_path / "a")
     assert read[b"data"].tolist() == array.tolist()
     assert read[b"data"].dtype == np.uint8
     assert (read[b"labels"], read[b"name"]) == ([1, -2], b"batch 1")
@@ -31,7 +31,7 @@ def test_pickle_of_python_2(tmp_path):
 def test_arrays_of_python_3(tmp_path, protocol, dtype):
     array = np.asfortranarray(np.arange(6).reshape(2, 3).astype(dtype))
     (tmp_path / "a").write_bytes(pickle.dumps({"data": array, "more": ("ü", 1.5, None)}, protocol=protocol))
-    read = plain_pickle.load(tmp_path / "a")
+    read = cifar100.load(tmp_path / "a")
     assert read["data"].tolist() == [[0, 1, 2], [3, 4, 5]]
     assert read["more"] == ("ü", 1.5, None)
 
@@ -72,7 +72,7 @@ def test_other_names_are_refused_and_nothing_is_run(tmp_path, number, protocol):
     marker = tmp_path / "was-run"
     (tmp_path / "a").write_bytes(pickle.dumps(list(malicious(marker))[number], protocol=protocol))
     with pytest.raises(DatasetError, match=r"it asks for .*, and not for plain data only"):
-        plain_pickle.load(tmp_path / "a")
+        cifar100.load(tmp_path / "a")
     assert not marker.exists()
 
 
@@ -105,7 +105,7 @@ def test_hand_made_pickles_are_refused(tmp_path, monkeypatch, content):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a").write_bytes(content)
     with pytest.raises(DatasetError):
-        plain_pickle.load(tmp_path / "a")
+        cifar100.load(tmp_path / "a")
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
@@ -113,9 +113,9 @@ def test_stand_ins_cannot_be_changed(tmp_path):
     changed = b"cnumpy\ndtype\n(N}(S'__doc__'\nS'changed'\nutb."  # asks to set an attribute of what stands for a dtype
     (tmp_path / "a").write_bytes(changed)
     with pytest.raises(DatasetError):
-        plain_pickle.load(tmp_path / "a")
+        cifar100.load(tmp_path / "a")
     (tmp_path / "b").write_bytes(python_2_pickle({"data": np.zeros((1, 2), dtype=np.uint8)}))
-    assert plain_pickle.load(tmp_path / "b")[b"data"].tolist() == [[0, 0]]
+    assert cifar100.load(tmp_path / "b")[b"data"].tolist() == [[0, 0]]
 
 
 @pytest.mark.parametrize("state", ["too many bytes", "too few bytes"])
@@ -126,10 +126,10 @@ def test_damaged_arrays_are_refused(tmp_path, state):
     other = b"J\x03\x00\x00\x00t" if state == "too many bytes" else b"J\xff\xff\xff\x7ft"
     (tmp_path / "a").write_bytes(content.replace(shape, b"(J\x01\x00\x00\x00" + other))
     with pytest.raises(DatasetError, match="is damaged"):
-        plain_pickle.load(tmp_path / "a")
+        cifar100.load(tmp_path / "a")
 
 
 def test_other_content_is_refused(tmp_path):
     (tmp_path / "a").write_bytes(pickle.dumps([1]))
     with pytest.raises(DatasetError, match="holds list, not a dictionary"):
-        plain_pickle.load(tmp_path / "a")
+        cifar100.load(tmp_path / "a")

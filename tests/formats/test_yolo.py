@@ -10,7 +10,7 @@ from formats.layouts.pictures import write_picture
 from formats.layouts.yolo import NAMES_AS_DICT, NAMES_AS_LIST, write_yolo
 from formats.states import PLAIN_NAMES, dataset, quick, rows, said, splits
 from reference import rle
-from tagfill.annotations import IMAGES_SCHEMA, Dataset, from_records
+from tagfill.dataset import IMAGES_SCHEMA, Dataset, from_records
 from tagfill.errors import DatasetError
 from tagfill.formats import yolo
 

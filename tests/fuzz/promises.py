@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import Any
 
 from formats.comparing import rows, states
-from tagfill.annotations import SCHEMA, Dataset
+from tagfill.dataset import SCHEMA, Dataset
 
 
 class Promise(IntEnum):

@@ -34,7 +34,7 @@ from formats.layouts.pictures import write_picture
 from fuzz.mutations import File
 from fuzz.trees import Tree, taken
 from tagfill import formats
-from tagfill.annotations import Dataset
+from tagfill.dataset import Dataset
 
 
 @dataclass(frozen=True)

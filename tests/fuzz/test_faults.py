@@ -13,7 +13,7 @@ from fuzz.promises import meaning
 from fuzz.sources import SOURCES, Source
 from fuzz.test_readers import assert_clear, outcome
 from fuzz.trees import Tree
-from tagfill.annotations import Dataset
+from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
 
 MARK = b"\xef\xbb\xbf"

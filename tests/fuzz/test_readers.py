@@ -20,7 +20,7 @@ from fuzz.mutations import TEXT, encoded, mutations
 from fuzz.promises import Promise, content, meaning
 from fuzz.sources import SOURCES, Source
 from fuzz.trees import Tree
-from tagfill.annotations import Dataset, validation
+from tagfill.dataset import Dataset, validation
 from tagfill.errors import TagfillError
 
 CASES = int(os.environ.get("FUZZ_CASES", "25"))

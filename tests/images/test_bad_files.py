@@ -13,7 +13,7 @@ from PIL import Image, ImageFile
 from images.pictures import encode, photo, png, write
 from tagfill.errors import ImageError
 from tagfill.images import EVAL, decode, look
-from tagfill.images.header import MAX_PIXELS, open_header
+from tagfill.images.decode import MAX_PIXELS, open_header
 
 
 def half(content: bytes) -> bytes:

@@ -10,7 +10,7 @@ from PIL import Image
 
 from images.pictures import encode, noise, write
 from tagfill.errors import TagfillError
-from tagfill.images import check, open_root
+from tagfill.images import check_images, open_root
 
 GOOD = encode(Image.fromarray(noise(4, 4)))
 
@@ -51,7 +51,7 @@ def names(tmp_path) -> list[str]:
 @pytest.mark.parametrize("opened", [False, True])
 def test_bad_images_are_listed_in_order(tmp_path, names, workers, opened):
     watch = Watch()
-    bad = check(open_root(tmp_path) if opened else tmp_path, names, workers=workers, progress=watch)
+    bad = check_images(open_root(tmp_path) if opened else tmp_path, names, workers=workers, progress=watch)
     assert [error.image for error in bad] == ["07.png", "30.png", "44.png", "missing.png"]
     assert "empty" in bad[0].problem
     assert (watch.total, watch.steps, watch.ended) == (51, 51, True)
@@ -60,7 +60,7 @@ def test_bad_images_are_listed_in_order(tmp_path, names, workers, opened):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_nothing_to_check(tmp_path, workers):
-    assert check(tmp_path, [], workers=workers) == []
+    assert check_images(tmp_path, [], workers=workers) == []
 
 
 class Deadly:
@@ -75,4 +75,4 @@ class Deadly:
 
 def test_killed_worker_is_an_error_that_says_so():
     with pytest.raises(TagfillError, match="killed, perhaps because memory ran out"):
-        check(Deadly(), ["a.jpg"], workers=1)
+        check_images(Deadly(), ["a.jpg"], workers=1)

@@ -17,7 +17,7 @@ from PIL import Image
 
 from images.pictures import encode, noise, write
 from tagfill.errors import ImageError, TagfillError
-from tagfill.images import decode, open_root, remote
+from tagfill.images import decode, open_root, roots
 
 NAMES = ["a.png", "sub/b c.png", "sub/ü#1?.png", "sub/..%2e/odd.png"]
 
@@ -71,7 +71,7 @@ def url(server) -> str:
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("TAGFILL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(remote, "_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(roots, "_PAUSES", (0.0, 0.0))
     return tmp_path / "cache"
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from images.pictures import encode, photo, write
-from tagfill.draws import generator
 from tagfill.images import CROP, EVAL, Geometry, View, decode, look, render
-from tagfill.images.look import needed
+from tagfill.images.views import needed
+from tagfill.rng import generator
 
 SIZES = [(1024, 768), (1000, 1000), (1023, 767), (1024, 767), (1020, 764), (96, 1600)]  # width, height
 VIEWS = {"eval": EVAL, "crop": CROP, "centre": View(crop="centre", share=0.875), "small crop": View(scale=(0.02, 0.05))}

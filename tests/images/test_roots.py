@@ -15,8 +15,7 @@ import pytest
 from images.pictures import write
 from tagfill.errors import ImageError, TagfillError
 from tagfill.images import open_root
-from tagfill.images.folder import FolderRoot
-from tagfill.images.remote import RemoteRoot
+from tagfill.images.roots import FolderRoot, RemoteRoot
 
 FILES = {"a.jpg": b"first", "sub/b c%20.PNG": b"second", "sub/deep/ü#?.webp": b"third", "sub/notes.txt": b"text"}
 IMAGES = sorted(name for name in FILES if name != "sub/notes.txt")

@@ -16,9 +16,8 @@ from PIL import Image
 
 from images.pictures import encode, noise
 from tagfill.errors import ImageError, TagfillError
-from tagfill.images import decode, open_root, shard_index
-from tagfill.images.folder import FolderRoot
-from tagfill.images.shards import ShardRoot, expand_braces
+from tagfill.images import decode, open_root, roots
+from tagfill.images.roots import FolderRoot, ShardRoot, expand_braces
 
 SHARDS = 3
 
@@ -104,7 +103,7 @@ def test_missing_shard(shards):
 
 def test_index_is_made_once(shards, monkeypatch):
     open_root(shards)
-    monkeypatch.setattr(shard_index, "_scan", None)
+    monkeypatch.setattr(roots, "_scan", None)
     assert open_root(shards).read("sub/0000.json") == b"{}"
 
 

@@ -14,14 +14,14 @@ import torch
 
 from images.pictures import encode, noise, photo, write
 from tagfill.images import CROP, STRONG, look
-from tagfill.images.strong import cutout, randaugment, strengthen
+from tagfill.images.views import cutout, randaugment, strong_view
 
 SEEDS = list(range(30))
 PICTURE = np.asarray(photo(48, 64))
 
 
 def digest(seed: int) -> str:
-    return hashlib.sha256(strengthen(PICTURE, seed).tobytes()).hexdigest()
+    return hashlib.sha256(strong_view(PICTURE, seed).tobytes()).hexdigest()
 
 
 def test_threads_see_the_same():
@@ -45,7 +45,7 @@ def test_generator_of_torch_is_left_as_it_was():
     torch.manual_seed(3)
     expected = torch.rand(5)
     torch.manual_seed(3)
-    strengthen(PICTURE, 1)
+    strong_view(PICTURE, 1)
     assert torch.equal(torch.rand(5), expected)
 
 
@@ -58,14 +58,14 @@ def test_state_of_the_generator_does_not_matter():
 
 def test_pixels_given_are_not_changed():
     before = PICTURE.copy()
-    strengthen(PICTURE, 2)
+    strong_view(PICTURE, 2)
     assert np.array_equal(PICTURE, before)
 
 
 @pytest.mark.parametrize("shape", [(48, 64), (33, 17), (1, 1)])
 def test_shape_and_type_are_kept(shape):
     for seed in range(10):
-        pixels = strengthen(noise(*shape), seed)
+        pixels = strong_view(noise(*shape), seed)
         assert (pixels.shape, pixels.dtype) == ((*shape, 3), np.uint8)
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 from images.pictures import noise
 from tagfill.errors import TagfillError
 from tagfill.images import CROP, EVAL, FLIP, STRONG, View, render
-from tagfill.images.views import centre_crop
+from tagfill.images.views import center_crop
 
 SIDES = st.integers(2, 40)
 
@@ -41,7 +41,7 @@ def test_centre_crop_shows_the_pixels_that_its_geometry_names(side, margin, more
 
 @given(SIDES, SIDES, SIDES, SIDES, st.floats(0.1, 1))
 def test_centre_crop_has_the_aspect_of_the_view_and_the_middle_of_the_image(width, height, w, h, share):
-    left, top, right, bottom = centre_crop(width, height, w / h, share)
+    left, top, right, bottom = center_crop(width, height, w / h, share)
     assert (right - left) * width / ((bottom - top) * height) == pytest.approx(w / h)
     assert left + right == pytest.approx(1)
     assert top + bottom == pytest.approx(1)

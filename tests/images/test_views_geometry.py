@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from reference.resize import bicubic
-from tagfill.draws import generator
 from tagfill.images import CROP, EVAL, FLIP, Geometry, View, render
 from tagfill.images.views import random_crop
+from tagfill.rng import generator
 
 modest = settings(max_examples=60, deadline=None)
 sides = st.integers(20, 2000)

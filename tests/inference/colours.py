@@ -12,8 +12,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from tagfill.files import sha256
-from tagfill.inference.sidecar import Sidecar
+from tagfill.inference.onnx_predictor import Sidecar
+from tagfill.io import sha256
 
 CLASSES = ("red", "green", "blue")
 SIDE = 32

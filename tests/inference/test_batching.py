@@ -6,8 +6,8 @@ import time
 import numpy as np
 import pytest
 
-from tagfill.inference.predictor import Outputs
-from tagfill.inference.serving.batching import Batcher, FullError
+from tagfill.inference.predictors import Outputs
+from tagfill.inference.serve import Batcher, FullError
 
 
 class Slow:

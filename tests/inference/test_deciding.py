@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tagfill.errors import TagfillError
-from tagfill.inference.deciding import chosen_thresholds, decide
+from tagfill.inference.pipeline import chosen_thresholds, decide
 from tagfill.metrics import Gathered
 from tagfill.probabilities import probabilities
 from tagfill.training.evaluation import choose_thresholds

@@ -10,10 +10,10 @@ import pytest
 import tagfill
 from images.pictures import encode, photo
 from inference.colours import write_images
+from tagfill.data import PixelSource
 from tagfill.images import EVAL
-from tagfill.inference.decoding import decoded
-from tagfill.inference.listing import find_images
-from tagfill.loading import PixelSource
+from tagfill.inference.images import find_images
+from tagfill.inference.pipeline import decoded
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -12,8 +12,8 @@ import pytest
 
 from images.pictures import photo
 from tagfill.errors import TagfillError
-from tagfill.inference import exporting, open_predictor, predict
-from tagfill.inference.exporting import export
+from tagfill.inference import onnx_export, open_predictor, predict
+from tagfill.inference.onnx_export import export
 from tagfill.models import Classifier, create
 
 CLASSES = ("anchor", "bell", "cat")
@@ -97,7 +97,7 @@ def test_the_graph_takes_any_number_of_images_and_knows_no_path_of_this_machine(
 
     assert [value.type.tensor_type.shape.dim[0].dim_param for value in (*graph.input, *graph.output)] == ["batch"] * 3
     assert [value.name for value in (*graph.input, *graph.output)] == ["pixels", "logits", "maps"]
-    assert str(Path(exporting.__file__).parents[2]).encode() not in path.read_bytes()
+    assert str(Path(onnx_export.__file__).parents[2]).encode() not in path.read_bytes()
 
 
 def test_the_boost_is_in_the_graph(model: Path, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_file_that_does_not_agree_with_torch_is_not_written(
     strange = onnx.load(model.with_suffix(".onnx"))
     (bias,) = [value for value in strange.graph.initializer if value.name.endswith("fc.bias")]
     bias.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(bias) + np.float32(3e-4), bias.name))
-    monkeypatch.setattr(exporting, "_graph", lambda *_: strange.SerializeToString())
+    monkeypatch.setattr(onnx_export, "_graph", lambda *_: strange.SerializeToString())
 
     with pytest.raises(TagfillError, match=r"outputs for random images differ by .*, more than 0\.0001; nothing was"):
         export(model, tmp_path / "strange.onnx")

@@ -14,9 +14,9 @@ import pytest
 
 from inference.colours import CLASSES, probability, write_image, write_images, write_model
 from tagfill.errors import ImageError, TagfillError
-from tagfill.inference import plan as plans
+from tagfill.inference import files as plans
 from tagfill.inference import predict, predict_to_file
-from tagfill.inference.parts import Parts
+from tagfill.inference.files import Parts
 
 
 @pytest.fixture

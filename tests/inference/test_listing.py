@@ -11,7 +11,7 @@ import tagfill
 from inference.colours import write_image, write_images
 from tagfill.errors import TagfillError
 from tagfill.images import decode
-from tagfill.inference.listing import ImageList, find_images
+from tagfill.inference.images import ImageList, find_images
 
 
 def names(images: ImageList) -> list[str]:

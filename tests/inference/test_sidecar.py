@@ -12,7 +12,7 @@ import pytest
 from inference.colours import write_model
 from tagfill.errors import TagfillError
 from tagfill.inference import open_predictor
-from tagfill.inference.sidecar import Sidecar, sidecar_path
+from tagfill.inference.onnx_predictor import Sidecar, sidecar_path
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_missing_sidecar_a_missing_file_and_no_json_are_named(tmp_path: Path) 
 def test_a_file_that_is_no_model_is_named(tmp_path: Path) -> None:
     from dataclasses import replace
 
-    from tagfill.files import sha256
+    from tagfill.io import sha256
 
     path = write_model(tmp_path / "m.onnx")
     sidecar = Sidecar.read(path)

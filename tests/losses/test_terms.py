@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from reference import terms as reference
-from tagfill.losses.terms import cross_entropy, negative_term, positive_term
+from tagfill.losses.base import cross_entropy, negative_term, positive_term
 
 
 @pytest.mark.parametrize("logit", [-30.0, -3.0, 0.0, 0.5, 30.0])

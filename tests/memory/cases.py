@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import settings
 
-from tagfill.contract import Geometry, LabelMatrix, Ranks, Task
+from tagfill.contract import Ranks, Task
+from tagfill.images.geometry import Geometry
+from tagfill.labels import LabelMatrix
 from tagfill.memory import Memory
 
 modest = settings(max_examples=30, deadline=None)

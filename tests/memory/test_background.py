@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from memory.cases import crops, single_positives
 from tagfill.errors import RunError
 from tagfill.memory import BackgroundArray, Memory
-from tagfill.memory.journal import JournaledArray
+from tagfill.memory.disk import JournaledArray
 
 ROWS, WIDTH = 6, 4
 

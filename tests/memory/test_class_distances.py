@@ -8,11 +8,10 @@ from hypothesis.extra.numpy import arrays
 
 from memory.cases import modest
 from reference.soft_exposure import class_distances as reference
-from tagfill.contract import LabelMatrix
+from tagfill.labels import LabelMatrix
 from tagfill.memory import ClassDistances, SavedPart, Shard
-from tagfill.memory import class_distances as module
-from tagfill.memory.class_distances import distances, prototypes
-from tagfill.memory.nearest import unit_rows
+from tagfill.memory import neighbors as module
+from tagfill.memory.neighbors import distances, prototypes, unit_rows
 
 
 @pytest.mark.parametrize("kind", ["median", "mean"])

@@ -5,7 +5,9 @@ import pytest
 import torch
 
 from memory.cases import single_positives, task_of
-from tagfill.contract import Batch, Geometry, LabelMatrix, Prediction
+from tagfill.contract import Batch, Prediction
+from tagfill.images.geometry import Geometry
+from tagfill.labels import LabelMatrix
 from tagfill.losses import role
 from tagfill.memory import Estimates, Memory, Shard
 from tagfill.methods import create

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from tagfill.contract import LabelMatrix
 from tagfill.errors import TagfillError
+from tagfill.labels import LabelMatrix
 from tagfill.memory import FoundLabels, Memory, SavedPart, Shard
 
 LABELS = LabelMatrix.from_dense(np.full((4, 3), -1, np.int8))

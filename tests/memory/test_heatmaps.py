@@ -6,7 +6,8 @@ import torch
 
 from memory.cases import crops, single_positives
 from reference import heatmaps as reference
-from tagfill.contract import Geometry, LabelMatrix
+from tagfill.images.geometry import Geometry
+from tagfill.labels import LabelMatrix
 from tagfill.memory import Heatmaps, SavedPart, Scores, Shard
 
 IMAGES, CLASSES, SIZE, GRID = 5, 3, 8, (4, 4)

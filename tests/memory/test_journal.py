@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from tagfill.errors import RunError
 from tagfill.memory import BackgroundArray
-from tagfill.memory.journal import JournaledArray
+from tagfill.memory.disk import JournaledArray
 
 ROWS, WIDTH = 5, 3
 SHAPE = (ROWS, WIDTH)

@@ -10,8 +10,10 @@ import torch
 
 from memory.cases import single_positives, task_of
 from reference import kept_estimates as reference
-from tagfill.contract import Batch, Geometry, LabelMatrix, Prediction
+from tagfill.contract import Batch, Prediction
 from tagfill.errors import TagfillError
+from tagfill.images.geometry import Geometry
+from tagfill.labels import LabelMatrix
 from tagfill.losses import role
 from tagfill.memory import Estimates, Memory, SavedPart, Shard
 from tagfill.methods import create

@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory.cases import modest, single_positives
-from tagfill.contract import LabelMatrix
 from tagfill.errors import TagfillError
-from tagfill.memory import KeptScores, Memory, SavedPart, Scores, Shard
+from tagfill.labels import LabelMatrix
+from tagfill.memory import Memory, SavedPart, Scores, Shard, TopKScores
 
 IMAGES, CLASSES, K = 9, 7, 3
 LABELS = single_positives(IMAGES, CLASSES)
 EVERYBODY = torch.arange(IMAGES)
 
 
-def store(shard: np.ndarray | None = None) -> KeptScores:
-    return KeptScores(LABELS, Shard(np.arange(IMAGES) if shard is None else shard), momentum=0.8, count=K)
+def store(shard: np.ndarray | None = None) -> TopKScores:
+    return TopKScores(LABELS, Shard(np.arange(IMAGES) if shard is None else shard), momentum=0.8, count=K)
 
 
 def probabilities(seed: int) -> torch.Tensor:
@@ -84,4 +84,4 @@ def test_saved_scores_come_back_and_move_with_their_image():
 
 def test_bytes_are_those_of_both_tables():
     few = store()
-    assert KeptScores.bytes(Shard(np.arange(IMAGES)), K) == few.classes.nbytes + few.values.nbytes
+    assert TopKScores.bytes(Shard(np.arange(IMAGES)), K) == few.classes.nbytes + few.values.nbytes

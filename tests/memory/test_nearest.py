@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from memory.cases import modest
 from reference.soft_exposure import neighbours as reference
 from tagfill.errors import TagfillError
-from tagfill.memory import nearest as module
-from tagfill.memory.nearest import nearest, unit_rows
+from tagfill.memory import neighbors as module
+from tagfill.memory.neighbors import nearest, unit_rows
 
 
 def cloud(images: int, width: int, seed: int = 0) -> np.ndarray:

@@ -6,16 +6,16 @@ import torch
 
 from memory.cases import single_positives
 from tagfill.errors import TagfillError
-from tagfill.memory import Memory, Neighbours, SavedPart, Shard
-from tagfill.memory.nearest import unit_rows
+from tagfill.memory import Memory, Neighbors, SavedPart, Shard
+from tagfill.memory.neighbors import unit_rows
 
 IMAGES, K = 23, 4
 LABELS = single_positives(IMAGES, 3)
 UNIT = unit_rows(np.random.default_rng(0).random((IMAGES, 6)))
 
 
-def filled(shard: np.ndarray) -> Neighbours:
-    store = Neighbours(LABELS, Shard(shard), count=K)
+def filled(shard: np.ndarray) -> Neighbors:
+    store = Neighbors(LABELS, Shard(shard), count=K)
     store.fill(UNIT)
     return store
 
@@ -29,7 +29,7 @@ def test_shards_hold_the_rows_of_the_whole():
 
 
 def test_saved_neighbours_come_back_and_are_ready():
-    store, again = filled(np.arange(IMAGES)), Neighbours(LABELS, Shard(np.arange(IMAGES)), count=K)
+    store, again = filled(np.arange(IMAGES)), Neighbors(LABELS, Shard(np.arange(IMAGES)), count=K)
     assert not again.ready
     again.load_state_dict(store.state_dict())
     assert again.ready
@@ -40,18 +40,18 @@ def test_saved_neighbours_come_back_and_are_ready():
 def test_neighbours_move_with_their_image():
     shards = [np.arange(0, IMAGES, 2), np.arange(1, IMAGES, 2)]
     parts = [SavedPart(Shard(shard), filled(shard).state_dict()) for shard in shards]
-    moved = Neighbours(LABELS, Shard(np.arange(5)), count=K)
+    moved = Neighbors(LABELS, Shard(np.arange(5)), count=K)
     moved.reshard(parts)
     np.testing.assert_array_equal(moved.read(torch.arange(5))[0], filled(np.arange(IMAGES)).read(torch.arange(5))[0])
 
 
 def test_bytes_are_those_of_both_tables():
     store = filled(np.arange(9))
-    assert Neighbours.bytes(LABELS, Shard(np.arange(9)), K) == store.index.nbytes + store.distance.nbytes
+    assert Neighbors.bytes(LABELS, Shard(np.arange(9)), K) == store.index.nbytes + store.distance.nbytes
 
 
 def test_fewer_other_images_than_asked_for_are_all_neighbours():
-    store = Neighbours(single_positives(3, 2), Shard(np.arange(3)), count=10)
+    store = Neighbors(single_positives(3, 2), Shard(np.arange(3)), count=10)
     store.fill(UNIT[:3])
     assert store.read(torch.tensor([1]))[0].tolist() == [sorted([0, 2], key=lambda n: -float(UNIT[n] @ UNIT[1]))]
 

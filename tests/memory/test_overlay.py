@@ -6,7 +6,7 @@ import torch
 
 from memory.cases import single_positives
 from tagfill.errors import TagfillError
-from tagfill.memory import ChangedLabels, Memory, SavedPart, Shard, overlay
+from tagfill.memory import ChangedLabels, Memory, SavedPart, Shard, sparse
 
 IMAGES, CLASSES = 20, 4
 LABELS = single_positives(IMAGES, CLASSES)
@@ -52,7 +52,7 @@ def test_a_change_can_be_changed():
 @pytest.mark.parametrize("merge_at", [0, 3, 4096])
 def test_many_small_changes_equal_a_dense_table(monkeypatch, merge_at):
     """Whenever recent changes are merged into the others."""
-    monkeypatch.setattr(overlay, "_MERGE_AT", merge_at)
+    monkeypatch.setattr(sparse, "_MERGE_AT", merge_at)
     store, expected = changed(), DENSE.clone()
     draws = torch.Generator().manual_seed(0)
     for _ in range(30):

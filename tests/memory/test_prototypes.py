@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from reference.patchcluster import distance, prototypes
-from tagfill.memory import prototypes as module
-from tagfill.memory.prototypes import FAR, Prototypes
+from tagfill.memory import statistics as module
+from tagfill.memory.statistics import FAR, Prototypes
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 256])

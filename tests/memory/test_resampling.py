@@ -6,9 +6,9 @@ import torch
 from torch.nn import functional as F
 
 from memory.cases import crops
-from tagfill.contract import Geometry
-from tagfill.memory.resampling import cut, paste
-from tagfill.memory.room import Room
+from tagfill.images.geometry import Geometry
+from tagfill.memory.base import ScratchBuffers
+from tagfill.memory.heatmaps import cut, paste
 
 SIZE, GRID = 14, (7, 5)
 VIEWS = crops(12)
@@ -61,7 +61,7 @@ def test_one_half_of_a_map_shown_at_its_own_resolution_is_copied():
 
 
 def test_room_that_was_used_before_leaves_no_trace():
-    room = Room()
+    room = ScratchBuffers()
     cut(9 * classes_last(MAPS), VIEWS, GRID, room=room)
     paste(9 * classes_last(SEEN), VIEWS, SIZE, room=room)
     few, views = slice(2, 5), VIEWS.take(np.arange(2, 5))

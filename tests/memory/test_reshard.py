@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from tagfill.annotations import LabelMatrix
 from tagfill.images import Geometry
+from tagfill.labels import LabelMatrix
 from tagfill.memory import Memory, SavedPart, Shard
 
 IMAGES, CLASSES = 23, 5

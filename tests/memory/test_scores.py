@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from memory.cases import single_positives
-from tagfill.contract import LabelMatrix
+from tagfill.labels import LabelMatrix
 from tagfill.memory import Scores, Shard
 
 LOGITS = torch.tensor([[2, -1, 0.5, -3], [-0.5, 1.5, -2, 0]])

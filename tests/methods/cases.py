@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from tagfill.contract import Batch, Geometry, LabelMatrix, Marks, Method, Prediction, Ranks, Task
+from tagfill.contract import Batch, Marks, Method, Prediction, Ranks, Task
+from tagfill.images.geometry import Geometry
+from tagfill.labels import LabelMatrix
 from tagfill.memory import Memory
 
 DENSE = np.full((6, 3), -1, dtype=np.int8)

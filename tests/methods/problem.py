@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from methods.cases import GRID, task_of
-from tagfill.contract import Batch, Decisions, Geometry, LabelMatrix, Marks, Prediction
+from tagfill.contract import Batch, Decisions, Marks, Prediction
+from tagfill.images.geometry import Geometry
+from tagfill.labels import LabelMatrix
 from tagfill.methods import TERMS, create
 
 IMAGES, CLASSES, CHANNELS, BATCH = 24, 6, 8, 12

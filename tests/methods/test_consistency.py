@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from methods.cases import GRID, LABELS, batch_of, maps_of, task_of, visit
-from tagfill.contract import Geometry, Prediction
+from tagfill.contract import Prediction
 from tagfill.errors import TagfillError
+from tagfill.images.geometry import Geometry
 from tagfill.losses import consistency
 from tagfill.methods import create
 

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from memory.cases import modest
 from reference.soft_exposure import taken
-from tagfill.contract import LabelMatrix
+from tagfill.labels import LabelMatrix
 from tagfill.methods import evidence
 from tagfill.methods.evidence import Softness, from_images, from_labels
 

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from methods.cases import batch_of, maps_of, paired
 from reference.fixmatch import fixmatch as reference
-from tagfill.contract import LabelMatrix, Prediction
+from tagfill.contract import Prediction
 from tagfill.errors import TagfillError
+from tagfill.labels import LabelMatrix
 from tagfill.losses import pseudo_labels
 from tagfill.methods import create
-from tagfill.methods.views import of_view
+from tagfill.methods.base import of_view
 
 HALF_LABELLED = LabelMatrix.from_dense(np.array([[1, -1, 0], [-1, -1, -1], [-1, 0, -1], [-1, -1, -1]], np.int8))
 EVERYBODY = [0, 1, 2, 3]

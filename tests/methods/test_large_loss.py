@@ -8,8 +8,9 @@ import torch
 
 from memory.cases import single_positives
 from methods.cases import DENSE, LABELS, batch_of, task_of, visit
-from tagfill.contract import LabelMatrix, Prediction
+from tagfill.contract import Prediction
 from tagfill.errors import TagfillError
+from tagfill.labels import LabelMatrix
 from tagfill.losses import assume_negative, large_loss, large_losses
 from tagfill.memory import Memory
 from tagfill.methods import create

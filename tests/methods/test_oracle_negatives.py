@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from methods.cases import DENSE, batch_of, maps_of, task_of
-from tagfill.contract import LabelMatrix
 from tagfill.errors import TagfillError
+from tagfill.labels import LabelMatrix
 from tagfill.losses import binary
 from tagfill.methods import create
 

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference.patch_targets import covered_cells, painted_box
-from tagfill.annotations import run_lengths
-from tagfill.contract import Geometry, Marks
+from tagfill.contract import Marks
+from tagfill.dataset import masks
 from tagfill.errors import TagfillError
-from tagfill.methods.patch_targets import PatchTargets, patch_targets
+from tagfill.images.geometry import Geometry
+from tagfill.methods.patchml import PatchTargets, patch_targets
 
 RASTER = 24
 PRESENT = torch.ones(1, 1, dtype=torch.int8)
@@ -70,7 +71,7 @@ def test_boxes_equal_painting(shown, grid, min_cover, across, down):
 @given(views(), grids, covers, st.integers(0, 2**32), st.floats(0.02, 0.9))
 def test_masks_equal_painting(shown, grid, min_cover, seed, density):
     mask = np.random.default_rng(seed).random((RASTER, RASTER)) < density
-    marks = marks_of((0.5, 0.5, 1, 1), masks=((run_lengths.encode(mask), RASTER, RASTER),))
+    marks = marks_of((0.5, 0.5, 1, 1), masks=((masks.encode(mask), RASTER, RASTER),))
     found = patch_targets(marks, geometry_of(shown), PRESENT, grid, min_cover=float(min_cover))
     assert positive_cells(found) == covered_cells(mask.tolist(), *shown, grid, min_cover)
 
@@ -131,7 +132,7 @@ def test_distorted_views_are_refused():
 def test_strips_of_a_mask_paint_it_again(height, width, seed, density):
     mask = np.random.default_rng(seed).random((height, width)) < density
     again = np.zeros_like(mask)
-    for column, top, bottom in run_lengths.strips(run_lengths.encode(mask), height):
+    for column, top, bottom in masks.strips(masks.encode(mask), height):
         assert not again[top:bottom, column].any()
         again[top:bottom, column] = True
     assert np.array_equal(again, mask)

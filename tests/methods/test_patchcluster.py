@@ -10,11 +10,12 @@ import torch
 from methods.cases import batch_of, task_of
 from reference.patch import focal_entry
 from reference.patchcluster import prototypes, pseudo_labels
-from tagfill.contract import Batch, LabelMatrix, Marks, Prediction, Task
+from tagfill.contract import Batch, Marks, Prediction, Task
 from tagfill.errors import TagfillError
+from tagfill.labels import LabelMatrix
 from tagfill.memory import Memory
 from tagfill.methods import create
-from tagfill.methods.distances import DistanceCounts
+from tagfill.methods.evidence import DistanceCounts
 from tagfill.methods.patchcluster import PatchCluster
 
 SEEN = np.full((8, 3), -1, dtype=np.int8)

@@ -8,8 +8,8 @@ import torch
 
 from methods.cases import DENSE, batch_of, maps_of, task_of
 from tagfill import losses
-from tagfill.contract import LabelMatrix
 from tagfill.errors import TagfillError
+from tagfill.labels import LabelMatrix
 from tagfill.methods import create
 from tagfill.methods.plain import PLAIN
 

@@ -8,8 +8,9 @@ import torch
 
 from memory.cases import single_positives
 from methods.cases import batch_of, maps_of, task_of
-from tagfill.contract import LabelMatrix, Prediction
+from tagfill.contract import Prediction
 from tagfill.errors import TagfillError
+from tagfill.labels import LabelMatrix
 from tagfill.losses import entropy_maximization
 from tagfill.memory import Memory
 from tagfill.methods import create

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from methods.cases import LABELS, batch_of, task_of, visit
-from tagfill.contract import LabelMatrix, Prediction
+from tagfill.contract import Prediction
 from tagfill.errors import TagfillError
+from tagfill.labels import LabelMatrix
 from tagfill.losses import selective
 from tagfill.memory import Memory
 from tagfill.methods import create

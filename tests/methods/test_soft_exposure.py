@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from memory.cases import modest
 from methods.cases import batch_of, maps_of, task_of, visit
 from reference.soft_exposure import temperatures as reference
-from tagfill.contract import LabelMatrix, Prediction
+from tagfill.contract import Prediction
 from tagfill.errors import TagfillError
+from tagfill.labels import LabelMatrix
 from tagfill.losses import soft_exposure
 from tagfill.memory import Memory
 from tagfill.methods import create

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tagfill.metrics import confusion as module
+from tagfill.metrics import classification as module
 from tagfill.metrics import confusions
 
 
@@ -24,7 +24,7 @@ def plain(called: np.ndarray, labels: np.ndarray) -> dict[tuple[int, int], tuple
 
 @pytest.mark.parametrize("images_at_once", [7, 4096])
 def test_pairs_equal_counting(images_at_once, monkeypatch):
-    monkeypatch.setattr(module, "_IMAGES_AT_ONCE", images_at_once)
+    monkeypatch.setattr(module, "_CONFUSION_IMAGES_AT_ONCE", images_at_once)
     random = np.random.default_rng(0)
     called, labels = random.random((60, 6)) < 0.4, random.integers(-1, 2, (60, 6))
     expected = {pair: values for pair, values in plain(called, labels).items() if values[0] > values[1]}

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from reference.localisation import average_precision as reference_ap
 from reference.localisation import ioa as reference_ioa
-from tagfill.metrics import Localisation, average_precision, ioa
-from tagfill.metrics.localisation import raising
+from tagfill.metrics import LocalizationMeter, average_precision, ioa
+from tagfill.metrics.localization import raise_maps
 
 
 @pytest.mark.parametrize("scaling", ["minmax", "sigmoid"])
@@ -31,7 +31,7 @@ def test_ioa_equals_counting_pixels(scaling, seed, small, large):
 def test_maps_are_raised_as_torch_does(small, large):
     values = torch.randn(1, 1, small, dtype=torch.float64)
     expected = torch.nn.functional.interpolate(values, size=large, mode="linear", align_corners=False)
-    np.testing.assert_allclose(raising(small, large) @ values[0, 0].numpy(), expected[0, 0].numpy(), atol=1e-12)
+    np.testing.assert_allclose(raise_maps(small, large) @ values[0, 0].numpy(), expected[0, 0].numpy(), atol=1e-12)
 
 
 def test_predicting_all_over_scores_the_share_of_the_object():
@@ -65,7 +65,7 @@ def test_average_precision_equals_the_loop(seed, size, classes):
     labels = draws.integers(-1, 2, (size, classes)).astype(np.int8)
     image, label = np.nonzero((labels == 1) & (draws.random(labels.shape) < 0.8))
     overlap = draws.random((len(image), 4))
-    whole = Localisation(classes)
+    whole = LocalizationMeter(classes)
     cut = size // 2
     for rows in (range(cut, size), range(cut)):
         here = np.isin(image, rows)
@@ -90,7 +90,7 @@ def test_perfect_maps_leave_the_ranking_alone():
     draws = np.random.default_rng(1)
     scores, labels = draws.random((40, 3)), draws.integers(0, 2, (40, 3))
     image, label = np.nonzero(labels)
-    every = Localisation(3)
+    every = LocalizationMeter(3)
     every.update(scores, labels, image, label, np.ones((len(image), 4)))
     expected = average_precision(scores, labels)
     np.testing.assert_allclose(every.compute().average_precision, np.tile(expected[:, None], 4))
@@ -102,7 +102,7 @@ def test_parts_of_several_processes_add_up():
     scores, labels = draws.random((10, 2)), draws.integers(0, 2, (10, 2))
     image, label = np.nonzero(labels)
     overlap = draws.random((len(image), 4))
-    whole, parts = Localisation(2), [Localisation(2), Localisation(2)]
+    whole, parts = LocalizationMeter(2), [LocalizationMeter(2), LocalizationMeter(2)]
     whole.update(scores, labels, image, label, overlap)
     for part, rows in zip(parts, (slice(0, 4), slice(4, 10)), strict=True):
         here = (image >= rows.start) & (image < rows.stop)
@@ -112,7 +112,7 @@ def test_parts_of_several_processes_add_up():
 
 
 def test_nothing_localised_has_no_mean():
-    every = Localisation(2)
+    every = LocalizationMeter(2)
     every.update([[0.5, 0.5]], [[1, 0]], [], [], np.empty((0, 4)))
     assert np.isnan(every.compute().mean)
     assert every.compute().unplaced.tolist() == [1, 0]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, precision_score, recall_score, top_k_accuracy_score
 
-from tagfill.metrics import at_k, by_label_count, mean_average_precision_by_label_count, top, top_1
+from tagfill.metrics import at_k, by_label_count, classification, mean_average_precision_by_label_count, top_1
 
 
 def test_precision_and_recall_of_the_best_k_by_hand():
@@ -73,7 +73,7 @@ def test_more_images_than_are_ranked_at_once(monkeypatch):
     random = np.random.default_rng(3)
     scores, labels = random.random((50, 4)), random.integers(-1, 2, (50, 4))
     expected = at_k(scores, labels, 2)
-    monkeypatch.setattr(top, "_IMAGES_AT_ONCE", 7)
+    monkeypatch.setattr(classification, "_IMAGES_AT_ONCE", 7)
     assert at_k(scores, labels, 2) == expected
 
 

@@ -7,7 +7,7 @@ import torch
 
 from tagfill.errors import TagfillError
 from tagfill.models import create_backbone
-from tagfill.models.grids import Layout, layout_of
+from tagfill.models.backbone import Layout, layout_of
 
 # name, image size, channels and grid of the features
 FAMILIES = [

@@ -6,7 +6,7 @@ import sys
 import torch
 
 from tagfill.models import create_backbone
-from tagfill.models.heap import keep_freed_memory, release_freed_memory
+from tagfill.models.allocator import keep_freed_memory, release_freed_memory
 
 FAULTS = """
 import resource, torch

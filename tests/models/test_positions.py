@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from reference import query as reference
-from tagfill.models.positions import sine_positions
+from tagfill.models.query import sine_positions
 
 
 @pytest.mark.parametrize(("height", "width", "channels"), [(7, 7, 16), (3, 5, 8), (5, 3, 8), (1, 1, 4), (14, 14, 32)])

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from tagfill.annotations import IMAGES_SCHEMA, Dataset, from_records
+from tagfill.dataset import IMAGES_SCHEMA, Dataset, from_records
 
 SIZES = {"train": 60, "val": 20, "test": 10}
 CLASSES = ("animal", "cat", "dog", "vehicle", "car", "bus", "tram", "tree")

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from protocols.cases import CLASSES, SIZES, made
-from tagfill.annotations import Dataset, LabelMatrix, from_records
+from tagfill.dataset import Dataset, from_records
 from tagfill.errors import TagfillError
+from tagfill.labels import LabelMatrix
 from tagfill.protocols import budget
 from tagfill.protocols.budget import draw
 from tagfill.protocols.costs import Costs
-from tagfill.protocols.pair_numbers import PairNumbers
+from tagfill.protocols.pairs import PairNumbers
 
 DATA = made()
 PAIRS = SIZES["train"] * len(CLASSES)

@@ -5,11 +5,11 @@ import pytest
 from scipy import stats
 
 from protocols.cases import made, observed, truth
-from tagfill.annotations import LabelMatrix
 from tagfill.errors import TagfillError
+from tagfill.labels import LabelMatrix
 from tagfill.protocols import dropped_positives
 from tagfill.protocols.dropped_positives import draw
-from tagfill.protocols.pair_numbers import PairNumbers
+from tagfill.protocols.pairs import PairNumbers
 
 
 @pytest.mark.parametrize("keep", [0.4, 0.75])

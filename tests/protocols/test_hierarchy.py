@@ -5,11 +5,12 @@ import pytest
 from scipy import stats
 
 from protocols.cases import CLASSES, PARENTS, kept, made, path
-from tagfill.annotations import Hierarchy, LabelMatrix
+from tagfill.dataset import Hierarchy
 from tagfill.errors import DatasetError
+from tagfill.labels import LabelMatrix
 from tagfill.protocols import hierarchy
 from tagfill.protocols.hierarchy import draw
-from tagfill.protocols.pair_numbers import PairNumbers
+from tagfill.protocols.pairs import PairNumbers
 
 DATA = made(hierarchical=True, share=0.2)
 TREE = Hierarchy(DATA.classes, DATA.hierarchy)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tagfill.annotations import IMAGES_SCHEMA, Dataset, from_records
+from tagfill.dataset import IMAGES_SCHEMA, Dataset, from_records
 from tagfill.protocols import instances
 
 IMAGES = from_records([{"image": name, "split": "train"} for name in "ab"], IMAGES_SCHEMA)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocols.cases import SIZES, kept, made, observed, shuffled, truth
-from tagfill.annotations import Dataset
+from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
 from tagfill.protocols import PROTOCOLS
 

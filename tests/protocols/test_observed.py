@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tagfill.protocols.observed import flagged
+from tagfill.protocols.simulate import flagged
 
 FLAGS = st.none() | st.lists(st.sampled_from(["crowd", "difficult"]), max_size=2)
 

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from reference import pair_numbers as reference
-from tagfill.protocols.pair_numbers import PairNumbers
+from tagfill.protocols.pairs import PairNumbers
 
 IMAGES = [f"train/{index:05d}.jpg" for index in range(2000)]
 LABELS = [f"class {index}" for index in range(50)]

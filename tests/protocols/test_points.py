@@ -12,11 +12,11 @@ from scipy import stats
 
 from reference.rle import decode
 from tagfill import scenes
-from tagfill.annotations import Dataset, from_records, run_lengths
+from tagfill.dataset import Dataset, from_records, masks
 from tagfill.errors import DatasetError
 from tagfill.protocols import budget
-from tagfill.protocols import points as placing
-from tagfill.protocols.points import pixel
+from tagfill.protocols import instances as placing
+from tagfill.protocols.instances import pixel
 
 
 @pytest.fixture(scope="module")
@@ -72,10 +72,10 @@ def test_every_instance_gets_its_point(data):
     drawn = points(budget(data, percent=1000, kind="AP"))
 
     training = {pair: masks for pair, masks in found.items() if "/train/" in pair[0]}
-    for pair, masks in training.items():
+    for pair, found_masks in training.items():
         mine = [row for row in drawn if (row["image"], row["label"]) == pair]
-        assert len(mine) == len(masks)
-        assert all(any(in_mask(row, mask) for row in mine) for mask in masks)
+        assert len(mine) == len(found_masks)
+        assert all(any(in_mask(row, mask) for row in mine) for mask in found_masks)
 
 
 def table(**columns: object) -> pa.Table:
@@ -142,7 +142,7 @@ def test_masks_that_are_missing_are_asked_for():
 @settings(max_examples=60, deadline=None)
 @given(hnp.arrays(np.bool_, st.tuples(st.integers(1, 9), st.integers(1, 9))))
 def test_uniform_numbers_reach_each_pixel_of_a_mask_once(mask):
-    count, rle = int(mask.sum()), run_lengths.encode(mask)
+    count, rle = int(mask.sum()), masks.encode(mask)
 
     found = [pixel(rle, mask.shape[0], (index + 0.5) / count) for index in range(count)]
 
@@ -151,7 +151,7 @@ def test_uniform_numbers_reach_each_pixel_of_a_mask_once(mask):
 
 
 def test_an_empty_mask_has_no_pixel():
-    assert pixel(run_lengths.encode(np.zeros((3, 3), dtype=bool)), 3, 0.5) is None
+    assert pixel(masks.encode(np.zeros((3, 3), dtype=bool)), 3, 0.5) is None
     assert pixel(b"", 3, 0.5) is None
 
 

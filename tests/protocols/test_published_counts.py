@@ -7,10 +7,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from tagfill.annotations import LabelMatrix
+from tagfill.labels import LabelMatrix
 from tagfill.protocols.budget import draw
 from tagfill.protocols.costs import Costs
-from tagfill.protocols.pair_numbers import PairNumbers
+from tagfill.protocols.pairs import PairNumbers
 
 IMAGES, CLASSES, POSITIVES = 82_783, 80, 241_035
 SEEDS = (0, 1, 2)  # the table averages three snapshots

@@ -3,11 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tagfill.annotations import LabelMatrix
+from tagfill.labels import LabelMatrix
 from tagfill.protocols import pairs as pairs_module
-from tagfill.protocols.pair_numbers import PairNumbers
-from tagfill.protocols.pairs import known, thin
-from tagfill.protocols.selecting import smallest
+from tagfill.protocols.pairs import PairNumbers, known, smallest, thin
 
 
 def matrix(size: int, width: int) -> tuple[LabelMatrix, PairNumbers]:

@@ -8,8 +8,9 @@ from hypothesis.extra.numpy import arrays
 
 from protocols.cases import made
 from reference import single_positive as reference
-from tagfill.annotations import Dataset, LabelMatrix
+from tagfill.dataset import Dataset
 from tagfill.errors import DatasetError, TagfillError
+from tagfill.labels import LabelMatrix
 from tagfill.protocols import single_positive
 from tagfill.protocols.single_positive import divide, draw
 

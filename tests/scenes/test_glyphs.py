@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from PIL import ImageFont
 
-from tagfill.scenes.glyphs import font_path, stamp
-from tagfill.scenes.vocabulary import PICTOGRAMS
+from tagfill.scenes.glyphs import PICTOGRAMS, font_path, stamp
 
 NOT_IN_THE_FONT = "\U0010fffd"
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from reference.rle import decode
-from tagfill.annotations import Dataset
+from tagfill.dataset import Dataset
 from tagfill.errors import DatasetError
 from tagfill.scenes import CLASSES, GROUPS, HIERARCHY, contact_sheet, make, render
 

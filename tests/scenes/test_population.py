@@ -4,11 +4,11 @@ from collections import Counter
 
 import numpy as np
 
-from tagfill import draws
-from tagfill.scenes.population import draw_objects
-from tagfill.scenes.vocabulary import GROUPS, PICTOGRAMS
+from tagfill import rng
+from tagfill.scenes.compose import draw_objects
+from tagfill.scenes.glyphs import GROUPS, PICTOGRAMS
 
-PICTURES = [draw_objects(draws.generator(0, "population", index=i)) for i in range(1500)]
+PICTURES = [draw_objects(rng.generator(0, "population", index=i)) for i in range(1500)]
 SHOWN = np.array([[pictogram in picture for pictogram in PICTOGRAMS] for picture in PICTURES])
 
 

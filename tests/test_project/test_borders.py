@@ -15,31 +15,32 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "tagfill"
 
-LEAVES = {"errors", "files", "draws", "probabilities", "progress", "engines", "torchvision_remedy"}
+LEAVES = {"deprecation", "errors", "io", "rng", "labels", "probabilities", "progress", "engines", "torchvision_remedy"}
 
-_TRAINING = {"annotations", "images", "contract", "models", "loading", "losses", "memory", "methods", "metrics"}
+_TRAINING = {"dataset", "images", "contract", "models", "data", "losses", "memory", "methods", "metrics"}
 _EXPERIMENTS = {*_TRAINING, "training", "scenes", "protocols"}
 
 # The published files of CIFAR-100 are pickles. This one reads them with stand-ins for the three names of a NumPy array
 # and refuses every other name; tests/formats/test_plain_pickle.py shows that nothing of a pickle is run.
-READS_PLAIN_PICKLES = {"formats/plain_pickle.py"}
+READS_PLAIN_PICKLES = {"formats/cifar100.py"}
 
 MAY_IMPORT: dict[str, set[str]] = {
-    "annotations": set(),
-    "formats": {"annotations"},
-    "protocols": {"annotations"},
-    "scenes": {"annotations"},
+    "annotations": set(),  # old names only
+    "dataset": set(),
+    "formats": {"dataset"},
+    "protocols": {"dataset"},
+    "scenes": {"dataset"},
     "images": set(),
-    "contract": {"annotations", "images"},
+    "contract": {"dataset", "images"},
     "models": {"contract"},
-    "loading": {"contract", "models", "images", "annotations"},
+    "data": {"contract", "models", "images", "dataset"},
     "losses": set(),
     "memory": {"contract"},
     "methods": {"contract", "losses", "memory"},
     "metrics": set(),
     "training": _TRAINING,
     "experiments": _EXPERIMENTS,
-    "inference": {"models", "images", "annotations"},
+    "inference": {"models", "images", "dataset"},
     "curation": {*_EXPERIMENTS, "experiments", "inference", "formats"},
 }
 MAY_IMPORT["cli"] = {*MAY_IMPORT, "tagfill"}

@@ -14,7 +14,7 @@ import pytest
 
 PROJECT = Path(__file__).parents[2]
 PACKAGED = ("src", "pyproject.toml", "README.md", "LICENSE")
-CORE = ("annotations", "formats", "losses", "methods", "metrics", "models", "protocols", "scenes", "training")
+CORE = ("dataset", "formats", "losses", "methods", "metrics", "models", "protocols", "scenes", "training")
 
 pytestmark = pytest.mark.long
 

@@ -15,8 +15,8 @@ import pytest
 
 from servers import Server
 from tagfill import scenes
-from tagfill.annotations import Dataset
 from tagfill.cli import main
+from tagfill.dataset import Dataset
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.md"
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from tagfill import methods
 from tagfill.cli import main
 from tagfill.contract import Batch, Decisions, Prediction
-from tagfill.methods.stateless import Stateless
+from tagfill.methods.base import Stateless
 
 SPOILT, SPOILT_IN = 7, 3  # position of the image whose loss is not a number, and from which epoch on
 

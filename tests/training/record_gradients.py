@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from tagfill.annotations import Dataset
+from tagfill.dataset import Dataset
 from tagfill.training import read_recipe, start
 from tagfill.training.devices import Devices
 

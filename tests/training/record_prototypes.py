@@ -11,9 +11,9 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
-from tagfill.annotations import Dataset
 from tagfill.contract import Ranks
-from tagfill.memory.prototypes import Prototypes
+from tagfill.dataset import Dataset
+from tagfill.memory.statistics import Prototypes
 from tagfill.training import read_recipe, start
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tagfill.annotations import Dataset
+from tagfill.dataset import Dataset
 from tagfill.training import Recipe, Run, Saving, start
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tagfill
-from tagfill.annotations import Dataset
+from tagfill.dataset import Dataset
 from training.conftest import Material
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import tagfill
-from tagfill.annotations import Dataset
-from tagfill.files import sha256
+from tagfill.dataset import Dataset
+from tagfill.io import sha256
 from tagfill.training import Saving, make_recipe, resume, start
 
 from .conftest import Material

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 import tagfill
-from tagfill.annotations import Dataset, from_records
 from tagfill.cli.app import app
+from tagfill.dataset import Dataset, from_records
 from tagfill.errors import TagfillError
 
 DEIT = ["--backbone", "deit_tiny_patch16_224", "--pretrained", "none", "--set", "image_size=64", "--set", "train=all"]

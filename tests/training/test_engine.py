@@ -18,14 +18,14 @@ import torch
 from safetensors.torch import load_file
 
 import tagfill
-from tagfill.annotations import Dataset
 from tagfill.cli import main
 from tagfill.contract import Batch, Prediction
+from tagfill.dataset import Dataset
 from tagfill.methods import METHODS
-from tagfill.methods.stateless import Stateless
+from tagfill.methods.base import Stateless
 from tagfill.models import Classifier
 from tagfill.training import Run
-from tagfill.training.loop import Trainer
+from tagfill.training.trainer import Trainer
 
 from .conftest import Material
 from .processes import outcome, start
@@ -284,14 +284,14 @@ def test_disk_that_fills_up_later_destroys_nothing(material: Material, tmp_path:
 def test_killed_worker_is_told_in_one_sentence(material: Material, tmp_path: Path) -> None:
     script = (
         "import os, signal, sys, tagfill\n"
-        "from tagfill.loading import pixels\n"
+        "from tagfill.data import pixels\n"
         "plain = pixels.look\n"
         "def look(*arguments, **address):\n"
         "    if address['index'] == 50:\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
         "    return plain(*arguments, **address)\n"
         "pixels.look = look\n"
-        "from tagfill.annotations import Dataset\n"
+        "from tagfill.dataset import Dataset\n"
         "from tagfill.training import make_recipe, start\n"
         "recipe = make_recipe({'dataset': sys.argv[1], 'method': 'an', 'backbone': 'test_efficientnet',\n"
         "                      'pretrained': sys.argv[3], 'image_size': 64})\n"

@@ -18,8 +18,7 @@ from tagfill.metrics import Gathered, best_thresholds, bootstrap_interval, group
 from tagfill.models import Classifier
 from tagfill.probabilities import probabilities
 from tagfill.training import Evaluation, Run, evaluate
-from tagfill.training.evaluation import gather
-from tagfill.training.trained import Trained
+from tagfill.training.evaluation import LoadedModel, gather
 
 from .conftest import Material
 
@@ -47,7 +46,7 @@ def found(material: Material, runs: dict[str, Run], dataset: tagfill.Dataset) ->
 
 
 def predictions(run: Run, dataset: tagfill.Dataset, material: Material, split: str) -> Gathered:
-    trained = Trained.open(run, dataset, features=material.cache)
+    trained = LoadedModel.open(run, dataset, features=material.cache)
     return gather(trained.predict(split), Ranks(), len(dataset.classes))
 
 
@@ -111,7 +110,7 @@ def test_json_and_csv_hold_the_same_rows(found):
 
 def test_a_boost_changes_scores_so_thresholds_are_chosen_anew(material, runs, dataset):
     boosted = evaluate(runs["partial"], dataset, features=material.cache, boost=5.0)
-    trained = Trained.open(runs["partial"], dataset, features=material.cache, boost=5.0)
+    trained = LoadedModel.open(runs["partial"], dataset, features=material.cache, boost=5.0)
     seen = gather(trained.predict("val"), Ranks(), len(dataset.classes))
 
     expected = best_thresholds(probabilities(seen.scores), seen.labels, default=0.5)

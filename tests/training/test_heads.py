@@ -13,11 +13,11 @@ import pytest
 import torch
 
 import tagfill
-from tagfill.annotations import Dataset
+from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
 from tagfill.models import CamHead, Classifier, create
 from tagfill.training import Run
-from tagfill.training.trained import Trained
+from tagfill.training.evaluation import LoadedModel
 
 from .conftest import Material
 
@@ -92,7 +92,7 @@ def test_a_head_on_class_tokens_learns_from_a_cache_and_gives_the_logits_of_imag
 
     logits = []
     for features in (cache.folder, None):
-        model = Trained.open(run, dataset, features=features)
+        model = LoadedModel.open(run, dataset, features=features)
         logits.append(torch.cat([prediction.logits for _, prediction in model.predict("val")]))
     torch.testing.assert_close(*logits, rtol=1e-4, atol=1e-4)
     untrained = create("test_vit", "linear", dataset.classes, image_size=64, pool="token")

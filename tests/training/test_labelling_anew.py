@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tagfill
-from tagfill.annotations import Dataset
+from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
 from tagfill.training import Run, resume
 from tagfill.training.checkpoints import open_newest

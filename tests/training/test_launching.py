@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tagfill import train
+from tagfill.training.run import train
 
 from .conftest import Material
 from .processes import PATIENCE, outcome, tagfill

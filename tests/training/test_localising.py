@@ -9,20 +9,20 @@ import pytest
 from typer.testing import CliRunner
 
 import tagfill
-from annotations.cases import dataset, row
-from loading.cases import scenes
+from dataset.cases import dataset, row
+from data.cases import scenes
 from reference.localisation import average_precision, ioa
-from tagfill.annotations import Dataset, from_records, run_lengths
 from tagfill.cli.app import app
-from tagfill.contract import Geometry, Marks, Prediction
+from tagfill.contract import Marks, Prediction
+from tagfill.data import PixelSource
+from tagfill.dataset import Dataset, from_records, masks
 from tagfill.errors import TagfillError
 from tagfill.images import EVAL
-from tagfill.loading import PixelSource
-from tagfill.metrics import Localisation
+from tagfill.images.geometry import Geometry
+from tagfill.metrics import LocalizationMeter
 from tagfill.models import Classifier, create
-from tagfill.training import localising
-from tagfill.training.localising import truth_of
-from tagfill.training.passes import predict
+from tagfill.training import evaluation
+from tagfill.training.evaluation import predict, truth_of
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +49,8 @@ def test_equals_a_loop_over_pixels(model, maps):
     source = PixelSource(data, (64, 64), EVAL, seed=0)
     ((batch, prediction),) = predict(classifier, source, "train", np.arange(12), maps=True)
     prediction = replace(prediction, maps=30 * prediction.maps)  # as sure of themselves as trained ones are
-    found = Localisation(len(data.classes))
-    passes = localising.watch(iter([(batch, prediction)]), localising.places(data, "train"), found, maps=maps, raster=8)
+    found = LocalizationMeter(len(data.classes))
+    passes = evaluation.watch(iter([(batch, prediction)]), evaluation.places(data, "train"), found, maps=maps, raster=8)
     assert [given for _, given in passes] == [prediction]
     expected = by_hand(prediction, data, maps, 8)
     np.testing.assert_allclose(found.compute().average_precision, expected)
@@ -85,7 +85,7 @@ def painted(records: list[dict], raster: int) -> list[list[bool]]:
                 if record["kind"] == "box":
                     truth[y][x] |= abs(u - record["x"]) <= record["w"] / 2
                 elif record["kind"] == "mask":
-                    pixels = run_lengths.decode(record["rle"], record["rle_height"], record["rle_width"])
+                    pixels = masks.decode(record["rle"], record["rle_height"], record["rle_width"])
                     truth[y][x] |= bool(pixels[int(v * len(pixels))][int(u * len(pixels[0]))])
     return truth
 
@@ -100,7 +100,7 @@ def test_boxes_and_masks_are_joined_and_points_are_no_truth():
     corner = np.zeros((4, 4), bool)
     corner[3, 3] = True
     boxes = np.array([[0.25, 0.25, 0.5, 0.5], [0.875, 0.875, 0.25, 0.25], [0.1, 0.1, 0, 0]])
-    marks = Marks(np.zeros(3, int), np.array([0, 0, 1]), boxes, (None, (run_lengths.encode(corner), 4, 4), None))
+    marks = Marks(np.zeros(3, int), np.array([0, 0, 1]), boxes, (None, (masks.encode(corner), 4, 4), None))
     image, label, truth = truth_of(marks, Geometry.whole(1), np.array([[1, 1]]), raster=4)
     assert (image.tolist(), label.tolist()) == ([0], [0])
     assert truth[0].astype(int).tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]]
@@ -109,9 +109,7 @@ def test_boxes_and_masks_are_joined_and_points_are_no_truth():
 def test_truth_follows_the_view():
     left = np.zeros((2, 2), bool)
     left[:, 0] = True
-    marks = Marks(
-        np.zeros(1, int), np.zeros(1, int), np.array([[0.25, 0.5, 0.5, 1.0]]), ((run_lengths.encode(left), 2, 2),)
-    )
+    marks = Marks(np.zeros(1, int), np.zeros(1, int), np.array([[0.25, 0.5, 0.5, 1.0]]), ((masks.encode(left), 2, 2),))
     geometry = Geometry(np.array([[0, 0, 0.75, 1]], np.float32), np.array([True]), np.array([False]), np.array([True]))
     for given in (marks, Marks(marks.image, marks.label, marks.box, (None,))):
         assert truth_of(given, geometry, np.array([[1]]), raster=3)[2][0].tolist() == [[False, True, True]] * 3
@@ -120,7 +118,7 @@ def test_truth_follows_the_view():
 def test_a_split_without_extents_is_refused():
     data = dataset(row("cat", kind="point", x=0.5, y=0.5))
     with pytest.raises(TagfillError, match="against boxes or masks, but split 'train' of small has none"):
-        localising.places(data, "train")
+        evaluation.places(data, "train")
 
 
 def test_coupled_maps_need_attention(model):
@@ -133,10 +131,10 @@ def test_coupled_maps_are_those_of_the_class_token(tmp_path):
     data, classifier = halves(), Classifier.load(tmp_path / "vit")
     source = PixelSource(data, (64, 64), EVAL, seed=0)
     ((batch, prediction),) = predict(classifier, source, "train", np.arange(12), maps=True, attention=True)
-    found = [Localisation(len(data.classes)) for _ in range(2)]
+    found = [LocalizationMeter(len(data.classes)) for _ in range(2)]
     product = replace(prediction, maps=prediction.maps * prediction.attention[:, None])
     for given, maps, into in ((prediction, "coupled", found[0]), (product, "minmax", found[1])):
-        list(localising.watch(iter([(batch, given)]), localising.places(data, "train"), into, maps=maps, raster=8))
+        list(evaluation.watch(iter([(batch, given)]), evaluation.places(data, "train"), into, maps=maps, raster=8))
     values = [each.compute().average_precision for each in found]
     np.testing.assert_array_equal(*values)
     assert np.nansum(values[0]) > 0

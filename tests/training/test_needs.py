@@ -10,10 +10,10 @@ from torch import Tensor
 
 import tagfill
 from tagfill import methods
-from tagfill.annotations import Dataset
 from tagfill.contract import Batch, Prediction
+from tagfill.dataset import Dataset
+from tagfill.methods.base import Stateless
 from tagfill.methods.fixmatch import FixMatch
-from tagfill.methods.stateless import Stateless
 
 from .conftest import BACKBONE, IMAGE_SIZE, Material
 

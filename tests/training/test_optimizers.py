@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from tagfill.models import create
-from tagfill.training.averaging import WeightAverage
-from tagfill.training.optimizers import Optimizer, build, set_rate
+from tagfill.training.optimizers import Optimizer, WeightAverage, build_optimizer, set_rate
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +15,7 @@ def model() -> torch.nn.Module:
 
 
 def test_head_has_its_own_multiple(model: torch.nn.Module) -> None:
-    optimizer = build(Optimizer(head_multiplier=10), model)
+    optimizer = build_optimizer(Optimizer(head_multiplier=10), model)
 
     set_rate(optimizer, 0.25)
 
@@ -25,7 +24,7 @@ def test_head_has_its_own_multiple(model: torch.nn.Module) -> None:
 
 
 def test_vectors_can_be_kept_from_decaying(model: torch.nn.Module) -> None:
-    optimizer = build(Optimizer(name="adamw", weight_decay=0.1, decay_vectors=False), model)
+    optimizer = build_optimizer(Optimizer(name="adamw", weight_decay=0.1, decay_vectors=False), model)
 
     decays = {(p.ndim > 1, group["weight_decay"]) for group in optimizer.param_groups for p in group["params"]}
     assert decays == {(True, 0.1), (False, 0.0)}
@@ -34,7 +33,7 @@ def test_vectors_can_be_kept_from_decaying(model: torch.nn.Module) -> None:
 def test_frozen_weights_are_left_out(model: torch.nn.Module) -> None:
     model.freeze(backbone=True)
 
-    optimizer = build(Optimizer(), model)
+    optimizer = build_optimizer(Optimizer(), model)
 
     model.freeze(backbone=False)
     assert sum(len(group["params"]) for group in optimizer.param_groups) == 2
@@ -42,7 +41,7 @@ def test_frozen_weights_are_left_out(model: torch.nn.Module) -> None:
 
 @pytest.mark.parametrize(("name", "kind"), [("adam", "Adam"), ("adamw", "AdamW"), ("sgd", "SGD")])
 def test_optimizer_is_torch_s_own(model: torch.nn.Module, name: str, kind: str) -> None:
-    assert type(build(Optimizer(name=name), model)).__name__ == kind
+    assert type(build_optimizer(Optimizer(name=name), model)).__name__ == kind
 
 
 def test_weight_average_follows_the_formula() -> None:

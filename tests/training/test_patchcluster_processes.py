@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tagfill.annotations import Dataset
-from tagfill.memory.prototypes import Prototypes
+from tagfill.dataset import Dataset
+from tagfill.memory.statistics import Prototypes
 from tagfill.training import make_recipe, start
 
 from .conftest import Material

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tagfill
-from tagfill.annotations import Dataset
+from tagfill.dataset import Dataset
 from tagfill.training import make_recipe, start
 
 TINY = {"backbone": "test_resnet", "pretrained": False, "image_size": 64, "batch_size": 8}

@@ -10,8 +10,10 @@ import pytest
 import torch
 
 import tagfill
-from tagfill.contract import Batch, Decisions, Geometry, LabelMatrix, Prediction
+from tagfill.contract import Batch, Decisions, Prediction
 from tagfill.errors import TagfillError
+from tagfill.images.geometry import Geometry
+from tagfill.labels import LabelMatrix
 from tagfill.memory import Memory
 from tagfill.training import Run, Saving, make_recipe, records, resume, start
 from tagfill.training.records import Recorder
@@ -41,7 +43,7 @@ def test_recording_changes_nothing(material: Material, recorded: Run, tmp_path: 
 
 
 def test_decisions_are_those_that_were_counted(recorded: Run) -> None:
-    written = [epoch.column("decisions.kind") for epoch in records.read(recorded)]
+    written = [epoch.column("decisions.kind") for epoch in records.read_records(recorded)]
 
     counts = [{records.KINDS[code]: int((kinds == code).sum()) for code in np.unique(kinds)} for kinds in written]
     assert counts == [line["decisions"] for line in recorded.metrics()]
@@ -49,7 +51,7 @@ def test_decisions_are_those_that_were_counted(recorded: Run) -> None:
 
 
 def test_every_visited_image_has_probabilities(material: Material, recorded: Run) -> None:
-    *_, last = records.read(recorded)
+    *_, last = records.read_records(recorded)
 
     classes = len(tagfill.Dataset.open(material.single).classes)
     scores = last.column("scores.probabilities")
@@ -62,7 +64,7 @@ def test_estimates_of_role_stand_beside_its_predictions(material: Material, tmp_
     run = trained(material, tmp_path / "run", "role", record="scores")
     observed = tagfill.Dataset.open(material.single).labels("train").dense()
 
-    first, *_, last = records.read(run)
+    first, *_, last = records.read_records(run)
 
     assert (first.column("scores.estimates")[observed == 1] > 0.9).all()
     assert not np.array_equal(first.column("scores.estimates"), last.column("scores.estimates"))
@@ -73,7 +75,7 @@ def test_heatmaps_are_those_of_the_memory(recorded: Run) -> None:
 
     newest = max((recorded.folder / "checkpoints").glob("[0-9]*"))
     kept = load_file(newest / "rank0.safetensors")["memory.heatmaps.values"]
-    *_, last = records.read(recorded)
+    *_, last = records.read_records(recorded)
 
     assert (last.column("heatmaps.values") == kept[last.column("heatmaps.index")].transpose(0, 3, 1, 2)).all()
     assert len(last.column("heatmaps.index")) == records.PICTURED
@@ -125,7 +127,7 @@ def test_processes_write_down_their_own_images(tmp_path: Path) -> None:
         own.visit(batch, Prediction(torch.tensor([[0.0, 50.0]])), decided)
         own.end_epoch(1, world=2)
 
-    (epoch,) = records.read(run)
+    (epoch,) = records.read_records(run)
 
     assert epoch.column("decisions.image").tolist() == [2, 3]
     assert epoch.column("scores.index").tolist() == [0, 2, 1, 3]
@@ -141,7 +143,7 @@ def test_what_more_processes_left_is_removed(tmp_path: Path) -> None:
 
     recorder(run, 0, [0, 1, 2, 3]).end_epoch(1, world=1)
 
-    (epoch,) = records.read(run)
+    (epoch,) = records.read_records(run)
     assert epoch.column("scores.index").tolist() == [0, 1, 2, 3]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from tagfill.annotations import Dataset
+from tagfill.dataset import Dataset
 from tagfill.errors import RunError
 from tagfill.training import Run, resume
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 import tagfill
-from tagfill.annotations import Dataset
+from tagfill.dataset import Dataset
 from tagfill.errors import RunError, TagfillError
 from tagfill.training import Run, make_recipe, start
 from tagfill.training.checkpoints import open_newest
@@ -215,7 +215,7 @@ def test_second_run_in_the_same_folder_is_refused(material: Material, tmp_path: 
     script = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from tagfill.training.folder import Lock, Run\n"
+        "from tagfill.training.run_folder import Lock, Run\n"
         "lock = Lock(Run(Path(sys.argv[1])))\n"
         "lock.acquire()\n"
         "print('held', flush=True)\n"

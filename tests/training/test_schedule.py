@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tagfill.training.schedule import Schedule
+from tagfill.training.recipe import Schedule
 
 STEPS, EPOCHS = 7, 6
 

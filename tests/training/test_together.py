@@ -12,8 +12,8 @@ import pytest
 
 import tagfill
 from tagfill import methods
-from tagfill.annotations import Dataset
-from tagfill.loading import Sampler
+from tagfill.data import Sampler
+from tagfill.dataset import Dataset
 from tagfill.training import Run
 
 from .conftest import Material

@@ -10,7 +10,7 @@ import pytest
 import tagfill
 from tagfill import methods
 from tagfill.contract import Decisions, Ranks
-from tagfill.training.totals import Totals, add_up
+from tagfill.training.trainer import Totals, add_up
 
 from .conftest import Material
 from .extra_methods import Rejecting

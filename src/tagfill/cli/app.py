@@ -16,9 +16,9 @@ from tagfill.cli import (
     evaluate,
     export,
     features,
-    importing,
-    inspecting,
-    listing,
+    import_,
+    inspect,
+    list_,
     plan,
     predict,
     report,
@@ -53,8 +53,8 @@ def everywhere(
 
 
 app.command("demo", help=demo.__doc__)(demo.demo)
-app.command("import", help=importing.__doc__)(importing.import_)
-app.command("inspect", help=inspecting.__doc__)(inspecting.inspect)
+app.command("import", help=import_.__doc__)(import_.import_)
+app.command("inspect", help=inspect.__doc__)(inspect.inspect)
 app.command("simulate", help=simulate.__doc__)(simulate.simulate)
 app.command("features", help=features.__doc__)(features.features)
 app.command("train", help=train.__doc__)(train.train)
@@ -70,4 +70,4 @@ app.command("review", help=review.__doc__)(review.review)
 app.command("plan", help=plan.__doc__)(plan.plan)
 app.command("serve", help=serve.__doc__)(serve.serve)
 app.command("analyse", help=analyse.__doc__)(analyse.analyse)
-app.command("list", help=listing.__doc__)(listing.list_)
+app.command("list", help=list_.__doc__)(list_.list_)

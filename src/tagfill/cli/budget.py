@@ -49,11 +49,10 @@ def budget(
 ) -> None:
     """Study budgets."""
     from tagfill import experiments
-    from tagfill.experiments.budgets.plan import costs_of, kinds_of, percents_of
-    from tagfill.experiments.budgets.results import COLUMNS
-    from tagfill.experiments.grid import single
+    from tagfill.experiments.budget_results import COLUMNS, costs_of, kinds_of, percents_of
+    from tagfill.experiments.comparison import single_choice
 
-    plan = experiments.Plan(kinds_of(kinds), percents_of(budgets), seeds, costs_of(seconds), equal)
+    plan = experiments.BudgetPlan(kinds_of(kinds), percents_of(budgets), seeds, costs_of(seconds), equal)
     study = experiments.budget(
         dataset,
         plan,
@@ -62,7 +61,7 @@ def budget(
         epochs=epochs,
         features=features,
         localise=maps,
-        fixed=single(setting or []),
+        fixed=single_choice(setting or []),
         split=split,
         jobs=jobs,
         engine=engine,

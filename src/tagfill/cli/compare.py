@@ -43,7 +43,7 @@ def compare(
 ) -> None:
     """Compare."""
     from tagfill import experiments
-    from tagfill.experiments.grid import single
+    from tagfill.experiments.comparison import single_choice
 
     board = experiments.compare(
         dataset,
@@ -53,7 +53,7 @@ def compare(
         epochs=epochs,
         features=features,
         choices=grid or [],
-        fixed=single(setting or []),
+        fixed=single_choice(setting or []),
         split=split,
         jobs=jobs,
         engine=engine,

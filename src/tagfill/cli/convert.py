@@ -27,7 +27,8 @@ def convert(
     force: options.Force = False,
 ) -> None:
     """Convert."""
-    from tagfill.models.converting import SOURCES, read_checkpoint
+    from tagfill.models.convert import SOURCES
+    from tagfill.models.published_weights import read_checkpoint
 
     if source == _BACKBONE:
         _weights_alone(file, out, given or [], force)
@@ -51,8 +52,8 @@ def convert(
 def _weights_alone(file: Path, out: Path, given: list[str], force: bool) -> None:
     from safetensors.torch import save
 
-    from tagfill.files import replacing
-    from tagfill.models.converting import read_checkpoint
+    from tagfill.io import atomic_write
+    from tagfill.models.published_weights import read_checkpoint
 
     if given:
         raise TagfillError(f"The source '{_BACKBONE}' has no options; leave out --option {given[0]}.")
@@ -61,14 +62,14 @@ def _weights_alone(file: Path, out: Path, given: list[str], force: bool) -> None
     if out.exists() and not force:
         raise TagfillError(f"{out} exists; choose another --out, or give --force to replace it.")
     weights = read_checkpoint(file).weights
-    with replacing(out) as target:
+    with atomic_write(out) as target:
         target.write(save({name: value.clone().contiguous() for name, value in weights.items()}))
     terminal.show(f"{out}: {len(weights)} tensors")
 
 
 def _class_names(path: Path) -> list[str]:
     if path.is_dir():
-        from tagfill.annotations import Dataset
+        from tagfill.dataset import Dataset
 
         return list(Dataset.open(path).classes)
     if not path.is_file():

@@ -22,6 +22,7 @@ from tagfill.errors import TagfillError
 if TYPE_CHECKING:
     from tagfill.training import Evaluation
 
+
 AFFORDABLE = 10_000_000
 """Entries of images and classes up to which the interval of mAP takes less than a minute, and is made unasked."""
 
@@ -64,8 +65,8 @@ def evaluate(
 ) -> None:
     """Evaluate."""
     from tagfill import training
-    from tagfill.annotations import Dataset
-    from tagfill.files import replacing
+    from tagfill.dataset import Dataset
+    from tagfill.io import atomic_write
 
     if boost and no_boost:
         raise TagfillError("--boost and --no-boost exclude each other; give one of them.")
@@ -91,7 +92,7 @@ def evaluate(
     )
     if csv is not None:
         csv.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(csv) as file:
+        with atomic_write(csv) as file:
             file.write(result.to_csv().encode())
     if as_json:
         terminal.show_json(result.to_json())

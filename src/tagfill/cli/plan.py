@@ -36,8 +36,8 @@ def plan(
     as_json: options.Json = False,
 ) -> None:
     """Plan."""
-    from tagfill.curation.planning import plan as make
-    from tagfill.experiments.budgets.plan import costs_of
+    from tagfill.curation.plan import plan as make
+    from tagfill.experiments.budget_results import costs_of
 
     options.require_empty(out, force)
     made = make(

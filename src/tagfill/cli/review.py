@@ -37,20 +37,20 @@ def review(
     as_json: options.Json = False,
 ) -> None:
     """Review."""
-    from tagfill.annotations import Dataset
-    from tagfill.curation import Suggestions, reviewing
-    from tagfill.inference.serving import running
+    from tagfill.curation import Suggestions, server
+    from tagfill.dataset import Dataset
+    from tagfill.inference import http
 
     data = Dataset.open(dataset)
     if apply:
-        _tell(dataset, reviewing.apply(data), as_json)
+        _tell(dataset, server.apply(data), as_json)
         return
     if suggestions is None:
         raise TagfillError("What should be reviewed? Name a file with --suggestions; 'tagfill suggest' makes one.")
-    running.check_token(host, token)
+    http.check_token(host, token)
     signal.signal(signal.SIGTERM, options.interrupt)
-    with reviewing.at_desk(data, Suggestions.read(suggestions)) as desk:
-        listening = running.listen(host, port)
+    with server.open_session(data, Suggestions.read(suggestions)) as desk:
+        listening = http.listen(host, port)
         secret = "" if token is None else f"?token={token}"
         address = f"http://{host}:{listening.getsockname()[1]}/{secret}"
         terminal.progress(quiet=False).say(
@@ -60,7 +60,7 @@ def review(
             webbrowser.open(address)
         before = len(desk.log.entries)
         with suppress(KeyboardInterrupt):  # the way to end it
-            reviewing.serve(desk, listening, run=run, reviewer=reviewer or getpass.getuser(), token=token)
+            server.serve(desk, listening, run=run, reviewer=reviewer or getpass.getuser(), token=token)
         decided = len(desk.log.entries) - before
     _tell(dataset, decided, as_json)
 

@@ -38,13 +38,13 @@ def serve(
 ) -> None:
     """Serve."""
     try:
-        from tagfill.inference.serving.api import application
+        from tagfill.inference.serve import application
     except ModuleNotFoundError as error:
         raise TagfillError(f"Serving needs {error.name}; install it with: pip install 'tagfill[serve]'.") from None
-    from tagfill.inference import open_predictor
-    from tagfill.inference.serving import Limits, running
+    from tagfill.inference import http, open_predictor
+    from tagfill.inference.serve import Limits
 
-    running.check_token(host, token)
+    http.check_token(host, token)
     predictor = open_predictor(run, device=device, threads=threads)
     limits = Limits(
         body=int(max_megabytes * 2**20),
@@ -55,8 +55,8 @@ def serve(
     )
     app = application(predictor, limits=limits, batch_size=batch_size, wait=wait_ms / 1000)
     signal.signal(signal.SIGTERM, options.interrupt)
-    with running.listen(host, port) as listening:
+    with http.listen(host, port) as listening:
         address = f"http://{host}:{listening.getsockname()[1]}/"
         terminal.progress(quiet).say(f"{len(predictor.classes)} classes at {address} (Ctrl-C ends)")
         with suppress(KeyboardInterrupt):  # the way to end it
-            running.run(app, listening, token)
+            http.run_server(app, listening, token)

@@ -24,7 +24,7 @@ def simulate(
     as_json: options.Json = False,
 ) -> None:
     """Simulate."""
-    from tagfill.annotations import Dataset
+    from tagfill.dataset import Dataset
     from tagfill.protocols import PROTOCOLS, describe, summary
 
     if protocol not in PROTOCOLS:

@@ -40,7 +40,7 @@ def suggest(
     as_json: options.Json = False,
 ) -> None:
     """Suggest."""
-    from tagfill.curation.suggesting import suggest as make
+    from tagfill.curation.suggest import suggest as make
 
     found = make(
         run,

@@ -19,6 +19,7 @@ from tagfill.progress import SILENT, Bar, Progress
 if TYPE_CHECKING:
     from tagfill.experiments.leaderboard import Leaderboard
 
+
 _PLAIN_SECONDS = 10.0
 _WIDE = 110  # columns of a terminal that has room for a column of words
 

@@ -65,8 +65,8 @@ def train(
 ) -> None:
     """Train."""
     from tagfill import experiments, training
-    from tagfill.annotations import Dataset
-    from tagfill.experiments.grid import single
+    from tagfill.dataset import Dataset
+    from tagfill.experiments.comparison import single_choice
 
     saving = training.Saving(every_steps=save_steps, every_minutes=save_minutes)
     progress = terminal.progress(quiet)
@@ -110,7 +110,7 @@ def train(
             stage.setdefault("optimizer", {})
             stage["optimizer"] |= {"lr": lr} if lr is not None else {}
         budget = [] if memory_budget is None else [f"memory.budget_gb={memory_budget}"]
-        for path, value in single([*budget, *(setting or [])]):
+        for path, value in single_choice([*budget, *(setting or [])]):
             training.override(content, path, value)
         made = training.make_recipe(content, "the settings")
         run = training.start(

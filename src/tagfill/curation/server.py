@@ -1,24 +1,100 @@
-"""The server behind the review page.
+"""What a reviewer sees: images of the dataset in a given size, and class maps laid over them.
+
+The server behind the review page.
 
 It serves three files, pictures by the place of a suggestion (never by a path), and a small interface in JSON. All
 answers that confirm a decision are given after it is on disk.
+
+A review from start to end: open the log, catch up on rows, serve the page, and fold the decisions in.
 """
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from fastapi import FastAPI, HTTPException, Query, Request
 from fastapi.responses import JSONResponse, Response
+from numpy.typing import NDArray
+from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
-from tagfill.curation.decisions import NotWrittenError
-from tagfill.curation.desk import Desk, Standing, Suggestion, Verdict
-from tagfill.curation.looking import SIDES, Looking
+from tagfill.curation.decisions import Log, NotWrittenError, apply_decisions
+from tagfill.curation.review import PairStatus, ReviewSession, Suggestion, Verdict
+from tagfill.curation.suggestions import Suggestions
+from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
-from tagfill.inference.serving.pages import add_page
+from tagfill.images import EVAL, as_jpeg, fitted, look, open_root, overlay
+from tagfill.inference import Predictor, http, open_predictor
+from tagfill.inference.http import add_page
+from tagfill.io import exclusive_lock
+
+SIDES = (160, 320, 640, 1280)  # of the square that an image is fitted into
+_KEPT_PICTURES, _KEPT_MAPS = 512, 256
+
+
+class ImageViews:
+    """Pictures of a dataset's images, as JPEG files.
+
+    Args:
+        dataset: with the images.
+        run: a run or model folder, or an ONNX file with maps, whose class maps are shown; None shows none.
+    """
+
+    def __init__(self, dataset: Dataset, run: Path | None = None) -> None:
+        self._dataset, self._root = dataset, open_root(dataset.root)
+        self._run, self._model_lock = run, threading.Lock()
+        self.picture = lru_cache(_KEPT_PICTURES)(self._picture)
+        self.heatmap = lru_cache(_KEPT_MAPS)(self._heatmap)
+
+    @property
+    def has_maps(self) -> bool:
+        """Whether there is a model to ask for class maps."""
+        return self._run is not None
+
+    def _picture(self, image: str, side: int) -> bytes:
+        """An image, no larger than a square of `side` pixels."""
+        return as_jpeg(self._fitted(image, side))
+
+    def _heatmap(self, image: str, label: str, side: int) -> bytes:
+        """The class map of a label over the image."""
+        if self._run is None:
+            raise TagfillError("There is no model to show class maps of; start the review with --run.")
+        with self._model_lock:  # one at a time: the model is shared, and a second would only take its core
+            values = self._map(image, label)
+        return as_jpeg(overlay(self._fitted(image, side), values))
+
+    def _fitted(self, image: str, side: int) -> Image.Image:
+        if side not in SIDES:
+            raise TagfillError(f"Pictures come in the sizes {', '.join(map(str, SIDES))}, not {side}.")
+        return fitted(self._root, image, side)
+
+    def _map(self, image: str, label: str) -> NDArray[np.floating]:
+        pixels, _ = look(self._root, image, EVAL, self._predictor.size, seed=0)
+        maps = self._predictor(pixels[None], maps=True).maps
+        assert maps is not None
+        chosen: NDArray[np.floating] = maps[0, self._dataset.classes.index(label)]
+        return chosen
+
+    @cached_property
+    def _predictor(self) -> Predictor:
+        """The model, opened when a map is first asked for; a review without maps does without torch."""
+        assert self._run is not None
+        predictor = open_predictor(self._run)
+        predictor.check_maps()
+        if predictor.classes != self._dataset.classes:
+            raise TagfillError(
+                f"The model in {self._run} was trained on other classes than dataset {self._dataset.name} has."
+            )
+        return predictor
+
 
 _FILES = {"/": "review.html", "/review.css": "review.css", "/review.js": "review.js", "/queue.js": "queue.js"}
 _MOST = 500  # decisions in one request, suggestions in one answer
@@ -59,7 +135,7 @@ class Undoing(_Strict):
     who: Who = ""
 
 
-class Stroke(_Strict):
+class BulkDecision(_Strict):
     """Everything of a class above a score, decided at one stroke."""
 
     id: Id
@@ -72,7 +148,7 @@ class Stroke(_Strict):
     who: Who = ""
 
 
-def application(desk: Desk, looking: Looking, reviewer: str) -> FastAPI:
+def application(desk: ReviewSession, looking: ImageViews, reviewer: str) -> FastAPI:
     """The application of a review.
 
     Args:
@@ -148,7 +224,7 @@ def application(desk: Desk, looking: Looking, reviewer: str) -> FastAPI:
         return _told(desk, desk.undo(sent.undoes, sent.id, sent.who or reviewer))
 
     @app.post("/api/stroke")
-    def stroke(sent: Stroke) -> dict[str, Any]:
+    def stroke(sent: BulkDecision) -> dict[str, Any]:
         chosen = desk.selected(sent.label, sent.kind, sent.minimum, sent.text)
         standings = [(one, desk.standing(one.place)) for one in chosen]
         open_ones = [(one, now.number) for one, now in standings if now.decision is None]
@@ -167,13 +243,13 @@ def application(desk: Desk, looking: Looking, reviewer: str) -> FastAPI:
     return app
 
 
-def _suggestion(desk: Desk, place: int) -> Suggestion:
+def _suggestion(desk: ReviewSession, place: int) -> Suggestion:
     if not 0 <= place < len(desk.suggestions):
         raise HTTPException(404, f"There is no suggestion {place}.")
     return desk.suggestions[place]
 
 
-def _shown(desk: Desk, one: Suggestion) -> dict[str, Any]:
+def _shown(desk: ReviewSession, one: Suggestion) -> dict[str, Any]:
     return {
         "image": one.image,
         "label": one.label,
@@ -184,15 +260,73 @@ def _shown(desk: Desk, one: Suggestion) -> dict[str, Any]:
     }
 
 
-def _standing(now: Standing) -> dict[str, Any]:
+def _standing(now: PairStatus) -> dict[str, Any]:
     decision = now.decision
     told = None if decision is None else {"id": decision.id, "present": decision.present, "who": decision.who}
     return {"place": now.place, "number": now.number, "decision": told, "refused": now.refused}
 
 
-def _told(desk: Desk, standings: list[Standing]) -> dict[str, Any]:
+def _told(desk: ReviewSession, standings: list[PairStatus]) -> dict[str, Any]:
     return {"newest": len(desk.log.entries), "standings": [_standing(one) for one in standings]}
 
 
 def _cached(content: bytes) -> Response:
     return Response(content, media_type="image/jpeg", headers={"cache-control": "private, max-age=3600"})
+
+
+FOLDER, LOG = "review", "decisions.jsonl"
+
+
+@contextmanager
+def open_session(dataset: Dataset, suggestions: Suggestions) -> Iterator[ReviewSession]:
+    """Sit down to review a dataset; decisions that were made before and did not become rows yet do so now.
+
+    Args:
+        dataset: opened from a folder, which keeps the log in `review/decisions.jsonl`.
+        suggestions: about it.
+
+    Raises:
+        TagfillError: if somebody else has this dataset's log open.
+    """
+    if dataset.folder is None:
+        raise TagfillError("A review keeps its log in the dataset's folder; save the dataset first.")
+    folder = dataset.folder / FOLDER
+    with exclusive_lock(folder, "is reviewing"), Log(folder / LOG) as log:
+        desk = ReviewSession(suggestions, log, dataset)
+        apply_decisions(dataset, log.entries, desk.live())
+        try:
+            yield desk
+        finally:
+            apply_decisions(dataset, log.entries, desk.live())
+
+
+def apply(dataset: Dataset) -> int:
+    """Make rows of the decisions that a killed review left in its log.
+
+    Returns:
+        The number of rows that were added or taken away.
+    """
+    if dataset.folder is None or not (dataset.folder / FOLDER / LOG).exists():
+        return 0
+    nothing = Suggestions.empty()
+    with exclusive_lock(dataset.folder / FOLDER, "is reviewing"), Log(dataset.folder / FOLDER / LOG) as log:
+        return apply_decisions(dataset, log.entries, ReviewSession(nothing, log, dataset).live())
+
+
+def serve(desk: ReviewSession, listening: socket.socket, *, run: Path | None, reviewer: str, token: str | None) -> None:
+    """Serve the page until interrupted, and finish what is in flight.
+
+    Args:
+        desk: of the review.
+        listening: from `tagfill.inference.http.listen`.
+        run: a run or model folder to show class maps of.
+        reviewer: the name of whoever gives none.
+        token: that requests must show; required unless only this machine can reach the server.
+    """
+    try:
+        pass
+    except ModuleNotFoundError as error:
+        raise TagfillError(
+            f"The review page needs {error.name}; install it with: pip install 'tagfill[serve]'."
+        ) from None
+    http.run_server(application(desk, ImageViews(desk.dataset, run), reviewer), listening, token, grace=5.0)

@@ -17,11 +17,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from tagfill import protocols, scenes
-from tagfill.annotations import Dataset
-from tagfill.experiments.caching import features
-from tagfill.experiments.comparing import compare
-from tagfill.experiments.entries import Entry
+from tagfill.data.extract import features
+from tagfill.dataset import Dataset
+from tagfill.experiments.comparison import compare
 from tagfill.experiments.leaderboard import Leaderboard
+from tagfill.experiments.runs import Entry
 from tagfill.models import create_backbone
 from tagfill.progress import SILENT, Progress
 

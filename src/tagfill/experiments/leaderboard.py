@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from tagfill.experiments.entries import FLOOR, FULL
-from tagfill.experiments.outcomes import Outcome
+from tagfill.experiments.runs import FLOOR, FULL, Outcome
 from tagfill.metrics import Recovered, gap_closed
-from tagfill.training.scored import plain
+from tagfill.training.evaluation_result import plain
 
 
 @dataclass(frozen=True)

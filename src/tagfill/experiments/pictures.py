@@ -1,9 +1,14 @@
-"""Pictures of class maps: laid over their image, and side by side with the image and the truth."""
+"""What a model sees where: class maps and probabilities of a few images.
+
+Examples to show: chosen by what is on the image, never by how well a model does on it.
+
+Pictures of class maps: laid over their image, and side by side with the image and the truth.
+"""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +16,82 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from tagfill.errors import TagfillError, one_of
-from tagfill.images.overlay import overlay as overlay
+from tagfill.data import Locations
+from tagfill.dataset import Dataset
+from tagfill.errors import ImageError, TagfillError, one_of
+from tagfill.images import fitted, open_root
+from tagfill.images.display import overlay as overlay
+from tagfill.labels import POSITIVE
+from tagfill.probabilities import probabilities
 from tagfill.scenes.glyphs import font_path
+from tagfill.training.evaluation import LoadedModel
+
+
+def class_maps(
+    trained: LoadedModel, split: str, index: NDArray[np.int64]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Class maps before any boost, and probabilities, of some images of a split.
+
+    Args:
+        trained: opened with class maps.
+        split: of the images.
+        index: n positions in it.
+
+    Returns:
+        n×L×H×W maps and n×L probabilities, in the order of `index`.
+
+    Raises:
+        ImageError: if one of the images cannot be read.
+    """
+    seen, maps, logits = [], [], []
+    for batch, prediction in trained.predict(split, index, maps=True):
+        assert prediction.maps is not None
+        seen.append(batch.index.numpy(force=True))
+        maps.append(prediction.maps.float().numpy(force=True))
+        logits.append(prediction.logits.float().numpy(force=True))
+    lost = np.setdiff1d(index, np.concatenate(seen))
+    if len(lost):
+        dataset = trained.dataset
+        raise ImageError(dataset.names(dataset.split(split)[lost])[0], "it cannot be read")
+    return np.concatenate(maps), probabilities(np.concatenate(logits))
+
+
+EXAMPLES = 5
+SIDE = 320  # pixels of an example's longest side
+_AREA = (0.01, 0.5)  # shares of the image; smaller is invisible, larger shows nothing about places
+
+
+def example_pairs(dataset: Dataset, split: str, count: int = EXAMPLES) -> list[tuple[int, int]]:
+    """The first images of a split with a class that was not shown yet, and that class.
+
+    Where boxes or masks are known, a class covers enough of its image to be seen and not most of it.
+    """
+    return list(_pairs(dataset, split, count))
+
+
+def _pairs(dataset: Dataset, split: str, count: int) -> Iterator[tuple[int, int]]:
+    labels, places, used = dataset.labels(split), Locations.read(dataset, split), set[int]()
+    for image in range(len(labels)):
+        if len(used) == count:
+            return
+        marks = places.of(np.array([image]))
+        for label in np.flatnonzero(labels.rows(np.array([image]))[0] == POSITIVE).tolist():
+            areas = marks.box[marks.label == label][:, 2:].prod(1)  # 0 of a point, which says nothing of its size
+            if label not in used and (not areas.any() or _AREA[0] <= areas.sum() <= _AREA[1]):
+                used.add(label)
+                yield image, label
+                break
+
+
+def example_photos(dataset: Dataset, split: str, index: NDArray[np.integer]) -> list[Image.Image] | None:
+    """Images of a split, small enough to be shown; None where they are not at hand, as cached features need none."""
+    names = dataset.names(dataset.split(split)[index])
+    try:
+        root = open_root(dataset.root)
+        return [fitted(root, name, SIDE) for name in names]
+    except (TagfillError, OSError):
+        return None
+
 
 _TRUTH, _INK, _GREY, _PAPER = (255, 64, 64), (26, 26, 26), (110, 110, 110), (255, 255, 255)
 _GAP, _MARGIN = 8, 14
@@ -54,7 +132,7 @@ class Row:
     notes: Sequence[str] = ()
 
 
-def grid(columns: Sequence[str], rows: Sequence[Row], *, side: int = 224, notes: str = "below") -> Image.Image:
+def picture_grid(columns: Sequence[str], rows: Sequence[Row], *, side: int = 224, notes: str = "below") -> Image.Image:
     """Pictures side by side, with a caption over each column and a title at each row.
 
     Args:
@@ -103,7 +181,7 @@ def grid(columns: Sequence[str], rows: Sequence[Row], *, side: int = 224, notes:
     return sheet
 
 
-def png(picture: Image.Image) -> bytes:
+def picture_png(picture: Image.Image) -> bytes:
     """As a file."""
     buffer = io.BytesIO()
     picture.save(buffer, format="PNG", optimize=True)

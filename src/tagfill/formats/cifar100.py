@@ -1,4 +1,14 @@
-"""CIFAR-100: 60,000 pictures of 32×32 pixels, each of one of 100 classes, which belong to 20 superclasses.
+"""Reading old pickles that hold plain data, without running any of them.
+
+Loading a pickle can call whatever it names. This reader knows the three names that NumPy writes for an array, and puts
+stand-ins of its own in their place, which accept what describes an array of integers and nothing else; any other name
+ends the reading before anything is called. What can come out are arrays of integers, bytes, text, numbers, lists,
+tuples and dictionaries.
+
+
+Writing the binary version of CIFAR-100.
+
+CIFAR-100: 60,000 pictures of 32×32 pixels, each of one of 100 classes, which belong to 20 superclasses.
 
 | version | files |
 |---|---|
@@ -13,6 +23,7 @@ images from files.
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,15 +31,184 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
-from tagfill.annotations import Dataset
-from tagfill.errors import DatasetError
-from tagfill.files import replacing
-from tagfill.formats import plain_pickle, text_files, unsaid
-from tagfill.formats.cifar100_writing import PIXELS, SIDE, write
-from tagfill.formats.collecting import Collector
+from tagfill.dataset import Dataset
+from tagfill.dataset.dataset import local_root
+from tagfill.errors import DatasetError, ImageError
+from tagfill.formats import reader, text_files
+from tagfill.formats.export import ImageRows, by_image
+from tagfill.formats.reader import Collector
+from tagfill.formats.text_files import needed
+from tagfill.io import atomic_write
 from tagfill.progress import SILENT, Progress
+
+
+class _ForbiddenError(Exception):
+    """The pickle asks for something that plain data does not need."""
+
+
+class _Integers:
+    """A type of integers, as described by the call of `numpy.dtype` and by the state that follows."""
+
+    __slots__ = ("code", "order")
+
+    def __init__(self, code: str) -> None:
+        self.code, self.order = code, "|"
+
+    def __setstate__(self, state: object) -> None:
+        order = _text(state[1]) if isinstance(state, tuple) and len(state) > 1 else ""
+        if order not in ("|", "<", ">", "="):
+            raise _ForbiddenError("an array in an unusual order of bytes")
+        self.order = order
+
+
+class _Array:
+    """An array, empty until its state arrives."""
+
+    __slots__ = ("values",)
+
+    def __init__(self) -> None:
+        self.values: NDArray[np.integer] = np.empty(0, dtype=np.int8)
+
+    def __setstate__(self, state: object) -> None:
+        if not isinstance(state, tuple) or len(state) != 5:
+            raise _ForbiddenError("an array of an unusual kind")
+        _, shape, kind, by_columns, content = state
+        if not isinstance(kind, _Integers) or not isinstance(content, bytes) or not isinstance(shape, tuple):
+            raise _ForbiddenError("an array of something other than integers")
+        flat = np.frombuffer(content, dtype=np.dtype(kind.order + kind.code))
+        self.values = flat.reshape(shape, order="F" if by_columns else "C")
+
+
+class _Dtype:
+    """Stands for `numpy.dtype`; without attributes, so that a pickle cannot change it."""
+
+    __slots__ = ()
+
+    def __call__(self, code: object, *options: object) -> _Integers:
+        text = _text(code)
+        if text not in ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8"):
+            raise _ForbiddenError("an array of something other than integers")
+        return _Integers(text)
+
+
+class _Reconstruct:
+    """Stands for NumPy's `_reconstruct`, which makes an empty array."""
+
+    __slots__ = ()
+
+    def __call__(self, kind: object, shape: object, code: object) -> _Array:
+        if kind != _NDARRAY:
+            raise _ForbiddenError("an array of an unusual kind")
+        return _Array()
+
+
+_NDARRAY = "numpy.ndarray"  # only ever handed to _Reconstruct
+_KNOWN: dict[tuple[str, str], Any] = {
+    ("numpy.core.multiarray", "_reconstruct"): _Reconstruct(),
+    ("numpy._core.multiarray", "_reconstruct"): _Reconstruct(),
+    ("numpy", "ndarray"): _NDARRAY,
+    ("numpy", "dtype"): _Dtype(),
+}
+
+
+class _Unpickler(pickle._Unpickler):  # that of Python, since that of C takes as much memory as a damaged file asks for
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _KNOWN:
+            raise _ForbiddenError(f"{module}.{name}")
+        return _KNOWN[module, name]
+
+
+def load(path: Path) -> dict[Any, Any]:
+    """The dictionary in a pickle of plain data; text of Python 2 comes as bytes.
+
+    Raises:
+        DatasetError: it is damaged, holds something else, or asks for more than plain data.
+    """
+    try:
+        with needed(path, "a pickle").open("rb") as file:
+            content = _Unpickler(file, encoding="bytes").load()
+    except _ForbiddenError as error:
+        asked = ascii(str(error))[1:-1][:100]
+        raise DatasetError(f"{path} is not read, because it asks for {asked}, and not for plain data only.") from None
+    except DatasetError:
+        raise
+    except Exception as error:  # a damaged pickle can fail in any way
+        problem = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise DatasetError(f"{path} is damaged ({problem}); get it anew.") from None
+    if not isinstance(content, dict):
+        raise DatasetError(f"{path} holds {type(content).__name__}, not a dictionary; it is another file.")
+    return {key: value.values if isinstance(value, _Array) else value for key, value in content.items()}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.decode("ascii", "replace")
+    return value if isinstance(value, str) else ""
+
+
+SIDE = 32
+PIXELS = 3 * SIDE * SIDE
+
+
+def write(
+    dataset: Dataset, target: str | os.PathLike[str], *, unknown: str = "refuse", progress: Progress = SILENT
+) -> None:
+    """Write `train.bin`, `test.bin` and the names of classes and superclasses.
+
+    Args:
+        dataset: of pictures of 32×32 pixels, each showing one class and its one parent in the hierarchy; with a train
+            split and one other.
+        target: the folder.
+        unknown: unknown labels are refused, or written as `absent`.
+        progress: told about each picture.
+    """
+    folder, root = Path(target), local_root(dataset.root, "CIFAR-100, which is made of pixels,")
+    reader.complete(dataset.labels(), unknown, "CIFAR-100")
+    held_out = [part for part in dataset.splits if part != "train"]
+    if len(held_out) > 1:
+        raise DatasetError(f"CIFAR-100 has two parts, but this dataset has train, {', '.join(held_out)}; merge some.")
+    parents = dict(dataset.hierarchy)
+    coarse = [label for label in dataset.classes if label in parents.values()]
+    fine = [label for label in dataset.classes if label not in coarse]
+    if len(parents) < len(dataset.hierarchy) or set(parents) - set(fine) or max(len(fine), len(coarse)) > 256:
+        raise DatasetError("CIFAR-100 has up to 256 classes, each of one superclass; this hierarchy is another.")
+    with (
+        atomic_write(folder / "train.bin") as train,
+        atomic_write(folder / "test.bin") as test,
+        progress.bar(f"Writing {folder.name}", len(dataset), "images") as bar,
+    ):
+        for entry in by_image(dataset, with_rows=False):
+            child = _only(entry, fine, parents)
+            head = bytes([coarse.index(parents[child]), fine.index(child)])
+            (train if entry.split == "train" else test).write(head + _pixels(root, entry.image))
+            bar.advance()
+    for kind, names in (("fine", fine), ("coarse", coarse)):
+        with atomic_write(folder / f"{kind}_label_names.txt") as file:
+            file.write("".join(f"{name}\n" for name in names).encode())
+
+
+def _only(entry: ImageRows, fine: list[str], parents: dict[str, str]) -> str:
+    """The one class of an image, if its superclass is the only other label."""
+    shown = [label for label in entry.present if label in fine]
+    if len(shown) != 1 or set(entry.present) != {shown[0], parents.get(shown[0])}:
+        raise DatasetError(
+            f"A picture of CIFAR-100 shows one class and its superclass, but {entry.image} shows "
+            f"{', '.join(entry.present) or 'nothing'}; leave it out."
+        )
+    return shown[0]
+
+
+def _pixels(root: Path, name: str) -> bytes:
+    try:
+        with Image.open(root / name, formats=("JPEG", "PNG", "WEBP")) as image:
+            if image.size != (SIDE, SIDE):
+                raise ImageError(name, f"{image.width}×{image.height} pixels, but CIFAR-100 has {SIDE}×{SIDE}")
+            return np.asarray(image.convert("RGB")).transpose(2, 0, 1).tobytes()
+    except (OSError, UnidentifiedImageError) as error:
+        raise ImageError(name, f"cannot be decoded ({error})") from None
+
 
 TITLE = "CIFAR-100: classes and superclasses, binary or Python version"
 
@@ -55,7 +235,7 @@ def read(
         progress: told about each picture.
     """
     folder, root = Path(source), Path(images_to)
-    meaning = unsaid.checked(absent_means)
+    meaning = reader.checked(absent_means)
     if (folder / "train.bin").is_file():
         fine, coarse = (_read_names(folder / f"{kind}_label_names.txt") for kind in ("fine", "coarse"))
         parts = [_read_binary(folder / f"{word}.bin") for word in ("train", "test")]
@@ -72,7 +252,7 @@ def read(
         with progress.bar(f"Writing pictures of {split}", len(part.fine), "images") as bar:
             for number, pixels in enumerate(part.pictures()):
                 image = f"images/{split}/{number:05d}.png"
-                with replacing(root / image, sync=False) as file:
+                with atomic_write(root / image, sync=False) as file:
                     Image.fromarray(pixels).save(file, format="PNG", compress_level=1)
                 collector.add_image(image, split, SIDE, SIDE)
                 shown = (fine[part.fine[number]], coarse[part.coarse[number]])
@@ -126,7 +306,7 @@ def _read_binary(path: Path) -> _Part:
 
 
 def _read_pickle(path: Path) -> _Part:
-    content = plain_pickle.load(path)
+    content = load(path)
     pixels = content.get(b"data")
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (PIXELS,):
         raise DatasetError(f"{path} has no array 'data' of {PIXELS:,} bytes a picture; it is not of CIFAR-100.")
@@ -145,7 +325,7 @@ def _numbers(path: Path, content: dict[Any, Any], key: str, count: int) -> NDArr
 
 
 def _read_meta(path: Path) -> tuple[list[str], list[str]]:
-    content = plain_pickle.load(path)
+    content = load(path)
     found = []
     for key in ("fine_label_names", "coarse_label_names"):
         names = content.get(key.encode())

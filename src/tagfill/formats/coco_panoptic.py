@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tagfill.annotations import POSITIVE, Dataset, Hierarchy, LabelMatrix
+from tagfill.dataset import Dataset, Hierarchy
 from tagfill.errors import DatasetError, one_of
-from tagfill.formats import coco_instances, coco_tables, coco_writing, json_sections, unsaid, writable
-from tagfill.formats.coco_instances import Shown
-from tagfill.formats.coco_tables import Categories, Pictures
-from tagfill.formats.collecting import Collector
-from tagfill.formats.json_sections import JsonFile
+from tagfill.formats import coco, coco_json, export, json_stream, reader
+from tagfill.formats.coco_json import Categories, Pictures, Shown
+from tagfill.formats.json_stream import JsonFile
+from tagfill.formats.reader import Collector
+from tagfill.labels import POSITIVE, LabelMatrix
 from tagfill.progress import SILENT, Progress
 
 TITLE = "COCO panoptic 2017"
@@ -54,13 +54,13 @@ def read(
         DatasetError: a file is missing, damaged, or contradicts itself.
     """
     one_of("locations", locations, ("box", "none"))
-    one_of("images", images, coco_instances.IMAGES)
+    one_of("images", images, coco_json.IMAGES)
     folder = Path(source)
     paths = {split: folder / "annotations" / f"panoptic_{split}2017.json" for split in _SPLITS}
     files = {split: JsonFile.open(path) for split, path in paths.items() if path.is_file()}
     if not files:
         raise DatasetError(f"{folder} has no annotations/panoptic_train2017.json and no panoptic_val2017.json.")
-    categories = coco_tables.agreed_categories(list(files.values()))
+    categories = coco_json.agreed_categories(list(files.values()))
     edges = _edges(categories) if supercategories else ()
     inner = dict.fromkeys(parent for _, parent in edges if parent not in categories.names)
     classes = (*categories.names, *inner)
@@ -70,7 +70,7 @@ def read(
     }
     collector = Collector("coco-panoptic", folder, classes, source="coco-panoptic")
     for split, file in files.items():
-        pictures = coco_tables.read_pictures(file, coco_tables.in_folder(f"{split}2017"), progress)
+        pictures = coco_json.read_pictures(file, coco_json.in_folder(f"{split}2017"), progress)
         shown = _collect(file, collector, pictures, categories, locations, progress)
         for position, labels in shown.per_image():
             if labels or images == "all":
@@ -103,24 +103,24 @@ def write(
     Raises:
         DatasetError: the format cannot say what the dataset says.
     """
-    parents, kinds = _parents(dataset), writable.box_kinds(masks)
+    parents, kinds = _parents(dataset), export.box_kinds(masks)
     codes = {name: code for code, name in enumerate(dataset.classes)}
     leaves = [name for name in dataset.classes if name not in parents.values()]
-    writable.require_splits(dataset, _SPLITS, "COCO panoptic")
+    export.require_splits(dataset, _SPLITS, "COCO panoptic")
     prepared = {}
     for split in dataset.splits:
         labels = dataset.labels(split)
-        unsaid.complete(labels, unknown, "COCO panoptic", split)
-        found = coco_writing.located(dataset, split, labels, kinds, "COCO panoptic")
-        writable.require_located(dataset, split, labels, found, "COCO panoptic", [codes[name] for name in leaves])
+        reader.complete(labels, unknown, "COCO panoptic", split)
+        found = coco.located(dataset, split, labels, kinds, "COCO panoptic")
+        export.require_located(dataset, split, labels, found, "COCO panoptic", [codes[name] for name in leaves])
         _require_children(dataset, split, labels, found, parents)
-        prepared[split] = len(found), coco_writing.pictures(dataset, split, f"{split}2017/")
+        prepared[split] = len(found), coco.pictures(dataset, split, f"{split}2017/")
     for split, (count, pictures) in prepared.items():
         path = Path(target) / "annotations" / f"panoptic_{split}2017.json"
         with progress.bar(f"Writing {path.name}", count, "segments") as bar:
-            places = writable.locations(dataset, split, dataset.labels(split), kinds, "COCO panoptic")
-            segments = coco_writing.objects(places, pictures, coco_instances.CROWD, bar)
-            json_sections.write(
+            places = export.locations(dataset, split, dataset.labels(split), kinds, "COCO panoptic")
+            segments = coco.objects(places, pictures, coco_json.CROWD, bar)
+            json_stream.write(
                 path,
                 {
                     "info": {"description": dataset.name},
@@ -147,10 +147,10 @@ def _collect(
     for item in file.items("annotations", f"Segments of {file.path.name}", progress):
         segments = item.get("segments_info")
         if not isinstance(segments, list) or not all(isinstance(segment, dict) for segment in segments):
-            image = json_sections.shown(item.get("image_id"))
+            image = json_stream.shown(item.get("image_id"))
             raise DatasetError(f"{file.path}: the annotation of image {image} has no segments_info.")
         for segment in segments:
-            coco_instances.add_one(
+            coco_json.add_one(
                 file, {**segment, "image_id": item.get("image_id")}, collector, pictures, categories, shown, locations
             )
     if locations == "none":
@@ -187,7 +187,7 @@ def _require_children(
     for child, parent in parents.items():
         above[codes[child]] = codes[parent]
     inner = [codes[parent] for parent in set(parents.values())]
-    present = writable.pairs(labels, POSITIVE)
+    present = export.pairs(labels, POSITIVE)
     children = present[above[present % labels.width] >= 0]
     implied = children - children % labels.width + above[children % labels.width]
     stated = present[np.isin(present % labels.width, inner)]

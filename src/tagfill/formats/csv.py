@@ -20,12 +20,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tagfill.annotations import NEGATIVE, POSITIVE, UNKNOWN, Dataset, tables
-from tagfill.annotations.image_root import image_root
+from tagfill.dataset import Dataset, tables
+from tagfill.dataset.dataset import image_root
 from tagfill.errors import DatasetError
-from tagfill.files import replacing
-from tagfill.formats import image_files, text_files, unsaid
-from tagfill.formats.collecting import Collector
+from tagfill.formats import image_files, reader, text_files
+from tagfill.formats.reader import Collector
+from tagfill.io import atomic_write
+from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
 from tagfill.progress import SILENT, Bar, Progress
 
 TITLE = "Long table (CSV, TSV, Parquet): image, label, value, split"
@@ -84,7 +85,7 @@ def read(
         found = f"label '{unlisted[0][:60]}', which is not among the classes given"
         raise text_files.bad_line(path, labels[unlisted[0]], found, "add it to them or drop the line")
     if absent_means is not None or not table.has_value:
-        absent_means = unsaid.reading(absent_means, path, images=len(splits), classes=len(names), present=listed)
+        absent_means = reader.reading(absent_means, path, images=len(splits), classes=len(names), present=listed)
     collector = Collector(path.stem, path.parent if root is None else image_root(root), names, source="csv")
     for image, part in splits.items():
         collector.add_image(image, part)
@@ -113,7 +114,7 @@ def write(dataset: Dataset, target: str | os.PathLike[str], *, progress: Progres
     path = Path(target)
     if path.suffix.lower() not in (".csv", ".tsv", ".parquet"):
         raise DatasetError(f"{path} is no name for a long table; it should end in .csv, .tsv or .parquet.")
-    with replacing(path) as file, progress.bar(f"Writing {path.name}", len(dataset), "images") as bar:
+    with atomic_write(path) as file, progress.bar(f"Writing {path.name}", len(dataset), "images") as bar:
         if path.suffix.lower() == ".parquet":
             records = [(*row[:2], STATES[row[2]], row[3]) for row in _decided(dataset, bar)]
             fields = [("image", pa.string()), ("label", pa.string()), ("value", pa.bool_()), ("split", pa.string())]

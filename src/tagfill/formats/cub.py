@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tagfill.annotations import Dataset
+from tagfill.dataset import Dataset
 from tagfill.errors import DatasetError
-from tagfill.files import replacing
-from tagfill.formats import image_files, text_files, unsaid
-from tagfill.formats.collecting import Collector
+from tagfill.formats import image_files, reader, text_files
+from tagfill.formats.reader import Collector
+from tagfill.io import atomic_write
 from tagfill.progress import SILENT, Progress
 
 TITLE = "CUB-200-2011: attributes of birds"
@@ -67,7 +67,7 @@ def write(
         progress: told about each image.
     """
     folder = Path(target) / _FOLDER
-    unsaid.complete(dataset.labels(), unknown, "CUB-200-2011")
+    reader.complete(dataset.labels(), unknown, "CUB-200-2011")
     held_out = [part for part in dataset.splits if part != "train"]
     if len(held_out) > 1:
         raise DatasetError(
@@ -77,7 +77,7 @@ def write(
     _write_table(Path(target) / "attributes.txt", dataset.classes)
     _write_table(folder / "images.txt", names)
     _write_table(folder / "train_test_split.txt", [str(int(part == "train")) for part in parts])
-    with replacing(folder / _LABELS) as file, progress.bar("Writing labels", len(dataset), "images") as bar:
+    with atomic_write(folder / _LABELS) as file, progress.bar("Writing labels", len(dataset), "images") as bar:
         for block, states in dataset.labels().blocks():
             for image, row in enumerate(states == 1, start=block.start + 1):
                 lines = [
@@ -160,5 +160,5 @@ def _table(path: Path, what: str) -> dict[int, str]:
 
 
 def _write_table(path: Path, texts: list[str] | tuple[str, ...]) -> None:
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         file.write("".join(f"{number} {text}\n" for number, text in enumerate(texts, start=1)).encode())

@@ -14,12 +14,12 @@ from __future__ import annotations
 import os
 from pathlib import Path, PurePosixPath
 
-from tagfill.annotations import Dataset
+from tagfill.dataset import Dataset
 from tagfill.errors import DatasetError, one_of
-from tagfill.formats import image_files, unsaid
-from tagfill.formats.collecting import Collector
-from tagfill.formats.grouping import ImageRows, by_image
+from tagfill.formats import image_files, reader
+from tagfill.formats.export import ImageRows, by_image
 from tagfill.formats.image_files import Carry
+from tagfill.formats.reader import Collector
 from tagfill.progress import SILENT, Progress
 
 TITLE = "Image folders: one folder a class, with splits above or not"
@@ -62,7 +62,7 @@ def read(
                     splits[image] = part
                     bar.advance()
     present = sum(map(len, labels.values()))
-    meaning = unsaid.reading(absent_means, root, images=len(labels), classes=len(classes), present=present)
+    meaning = reader.reading(absent_means, root, images=len(labels), classes=len(classes), present=present)
     collector = Collector(root.resolve().name, root, classes, source="folder")
     for image, shown in labels.items():
         collector.add_image(image, splits[image])
@@ -98,7 +98,7 @@ def write(
     """
     folder = Path(target)
     carrier = image_files.Carrier(dataset.root, images)
-    unsaid.writing(dataset.labels(), absent_means, "A folder for each class")
+    reader.writing(dataset.labels(), absent_means, "A folder for each class")
     one_of("several", several, ["refuse", "repeat"])
     one_of("none", none, ["refuse", "skip"])
     for label in dataset.classes:

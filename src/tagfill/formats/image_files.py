@@ -1,17 +1,24 @@
-"""Image files on disk: which there are, how large they are, and putting them elsewhere."""
+"""Image files on disk: which there are, how large they are, and putting them elsewhere.
+
+Unpacking tar archives, without letting one write outside of the folder that it is given.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Literal, Self
 
 from PIL import Image, UnidentifiedImageError
 
-from tagfill.annotations.image_root import local
+from tagfill.dataset.dataset import local_root
 from tagfill.errors import DatasetError, ImageError, one_of
+from tagfill.io import write_json
+from tagfill.progress import SILENT, Progress
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp"})
 Carry = Literal["copy", "link", "none"]
@@ -48,7 +55,7 @@ def folders_in(folder: Path) -> list[str]:
 
 def size(root: Path | str, name: str) -> tuple[int, int]:
     """Width and height as the file's header says, before any EXIF rotation."""
-    place = local(root, f"The size of {name}, which the dataset does not know,") / name
+    place = local_root(root, f"The size of {name}, which the dataset does not know,") / name
     try:
         with Image.open(place, formats=("JPEG", "PNG", "WEBP")) as image:
             return image.size
@@ -77,7 +84,7 @@ class Carrier:
 
     def __init__(self, root: Path | str, how: Carry) -> None:
         one_of("images", how, ["copy", "link", "none"])
-        self._root = None if how == "none" else local(root, f"images='{how}'")
+        self._root = None if how == "none" else local_root(root, f"images='{how}'")
         self._linking = how == "link"
 
     def put(self, name: str, target: Path) -> None:
@@ -97,3 +104,82 @@ class Carrier:
             target.symlink_to(image.absolute())
         else:
             shutil.copyfile(image, target)
+
+
+_RECEIPT = ".unpacked.json"  # written last: a folder without it was interrupted
+_HeaderError, _ReadError = tarfile.HeaderError, tarfile.ReadError
+_EndError: type[Exception] = tarfile.EOFHeaderError  # type: ignore[attr-defined]  # zeros, as at the end of an archive
+
+
+def is_archive(path: Path) -> bool:
+    """Whether the path is a tar archive, compressed or not."""
+    return path.is_file() and tarfile.is_tarfile(path)
+
+
+def unpack(archive: Path, folder: Path, progress: Progress = SILENT) -> Path:
+    """Unpack the files of an archive; a folder that already holds them is used as it is.
+
+    Args:
+        archive: a tar file, compressed or not.
+        folder: to unpack into; created, or empty, or unpacked from the same archive before.
+        progress: told about the bytes.
+
+    Returns:
+        The folder.
+
+    Raises:
+        DatasetError: the archive is damaged or holds a path that leads elsewhere, or the folder holds something else.
+    """
+    status = archive.stat()
+    receipt = {"archive": archive.name, "bytes": status.st_size, "changed": status.st_mtime_ns}
+    if (folder / _RECEIPT).is_file():
+        if json.loads((folder / _RECEIPT).read_text(encoding="utf-8")) == receipt:
+            return folder
+        raise DatasetError(f"{folder} holds the files of another archive; unpack {archive.name} into another folder.")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise DatasetError(f"{folder} is not an empty folder; unpack {archive.name} into another one.")
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with (
+            tarfile.open(archive, tarinfo=_Member) as content,
+            progress.bar(f"Unpacking {archive.name}", status.st_size, "B") as bar,
+        ):
+            for member in content:
+                _unpack_one(content, member, folder, archive)
+                bar.advance(member.size)
+    except (tarfile.TarError, EOFError, OSError) as error:
+        shutil.rmtree(folder)
+        raise DatasetError(f"{archive} cannot be unpacked: {error}.") from None
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    write_json(folder / _RECEIPT, receipt)
+    return folder
+
+
+class _Member(tarfile.TarInfo):
+    """A file of an archive; where its description is damaged or missing, that is an error and not the archive's end."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile: tarfile.TarFile) -> Self:
+        try:
+            return super().fromtarfile(tarfile)
+        except _EndError:
+            raise
+        except _HeaderError as error:
+            raise _ReadError(f"it is cut off or damaged ({error})") from None
+
+
+def _unpack_one(content: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, archive: Path) -> None:
+    path = PurePosixPath(member.name)
+    if path.is_absolute() or ".." in path.parts:
+        raise DatasetError(f"{archive} holds '{member.name}', a path that leads out of the folder; it is not unpacked.")
+    if member.isdir():
+        return
+    stream = content.extractfile(member) if member.isfile() else None
+    if stream is None:
+        raise DatasetError(f"{archive} holds '{member.name}', which is a link or a device; it is not unpacked.")
+    target = folder / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("wb") as file:
+        shutil.copyfileobj(stream, file, 1 << 20)

@@ -21,12 +21,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tagfill.annotations import NEGATIVE, POSITIVE, Dataset, LabelMatrix
+from tagfill.dataset import Dataset
 from tagfill.errors import DatasetError, one_of
-from tagfill.formats import coco_instances, coco_tables, coco_writing, unsaid, writable
-from tagfill.formats.coco_tables import Categories, Pictures
-from tagfill.formats.collecting import Collector
-from tagfill.formats.json_sections import JsonFile, shown
+from tagfill.formats import coco, coco_json, export, reader
+from tagfill.formats.coco_json import Categories, Pictures
+from tagfill.formats.json_stream import JsonFile, shown
+from tagfill.formats.reader import Collector
+from tagfill.labels import NEGATIVE, POSITIVE, LabelMatrix
 from tagfill.progress import SILENT, Progress
 
 TITLE = "LVIS v0.5 and v1"
@@ -56,18 +57,18 @@ def read(
     Raises:
         DatasetError: a file is missing, damaged, or contradicts itself.
     """
-    one_of("locations", locations, coco_instances.LOCATIONS)
+    one_of("locations", locations, coco_json.LOCATIONS)
     folder = Path(source)
     found = _find(folder, version)
     files = {split: JsonFile.open(path) for split, path in found.items()}
-    categories = coco_tables.agreed_categories(list(files.values()))
+    categories = coco_json.agreed_categories(list(files.values()))
     collector = Collector("lvis", folder, categories.names, source="lvis")
     for split, file in files.items():
         verified = _Verified(file, categories)
-        pictures = coco_tables.read_pictures(file, _below(split), progress, visit=verified.visit)
-        shows = coco_instances.collect(file, collector, pictures, categories, locations=locations, progress=progress)
+        pictures = coco_json.read_pictures(file, _below(split), progress, visit=verified.visit)
+        shows = coco_json.collect(file, collector, pictures, categories, locations=locations, progress=progress)
         verified.add_rows(collector, pictures, shows)
-        coco_instances.add_images(collector, pictures, shows, split, images="all", exhaustive=False)
+        coco_json.add_images(collector, pictures, shows, split, images="all", exhaustive=False)
     return collector.dataset()
 
 
@@ -95,18 +96,18 @@ def write(
     prepared = {}
     for split in dataset.splits:
         labels = dataset.labels(split)
-        unsaid.decided(labels, undecided, "LVIS", split)
-        located = coco_writing.located(dataset, split, labels, _KINDS, "LVIS")
-        present = writable.pairs(labels, POSITIVE)
+        reader.decided(labels, undecided, "LVIS", split)
+        located = coco.located(dataset, split, labels, _KINDS, "LVIS")
+        present = export.pairs(labels, POSITIVE)
         partly = np.union1d(np.intersect1d(_flagged(dataset, split), present), np.setdiff1d(present, located))
-        pictures = coco_writing.pictures(dataset, split)
+        pictures = coco.pictures(dataset, split)
         _add_verified(pictures, labels, partly)
         prepared[split] = len(located), pictures
     for split, (count, pictures) in prepared.items():
-        places = writable.locations(dataset, split, dataset.labels(split), _KINDS, "LVIS")
+        places = export.locations(dataset, split, dataset.labels(split), _KINDS, "LVIS")
         path = Path(target) / f"lvis_v1_{split}.json"
         with progress.bar(f"Writing {path.name}", count, "annotations") as bar:
-            coco_writing.write_file(path, dataset, pictures, coco_writing.objects(places, pictures, {}, bar))
+            coco.write_file(path, dataset, pictures, coco.objects(places, pictures, {}, bar))
 
 
 class _Verified:
@@ -131,7 +132,7 @@ class _Verified:
             )
         return self._categories.code[category]
 
-    def add_rows(self, collector: Collector, pictures: Pictures, shows: coco_instances.Shown) -> None:
+    def add_rows(self, collector: Collector, pictures: Pictures, shows: coco_json.Shown) -> None:
         identities = list(pictures.position)
         names = self._categories.names
         for position, labels in shows.per_image():
@@ -170,8 +171,8 @@ def _below(split: str) -> Callable[[dict[str, Any], str], str]:
 
     def name_of(item: dict[str, Any], where: str) -> str:
         if "coco_url" in item:
-            return "/".join(coco_tables.text_of(item, "coco_url", where).split("/")[-2:])
-        name = coco_tables.text_of(item, "file_name", where)
+            return "/".join(coco_json.text_of(item, "coco_url", where).split("/")[-2:])
+        name = coco_json.text_of(item, "file_name", where)
         official = _COCO_NAME.fullmatch(name)
         return f"{split}2017/{official[1]}" if official else name
 
@@ -200,6 +201,6 @@ def _add_verified(pictures: list[dict[str, Any]], labels: LabelMatrix, not_exhau
         picture.update({_ABSENT_KEY: [], _NOT_EXHAUSTIVE_KEY: []})
         if _COCO_2017.fullmatch(picture["file_name"]):
             picture["coco_url"] = _SERVER + picture["file_name"]
-    for key, chosen in ((_ABSENT_KEY, writable.pairs(labels, NEGATIVE)), (_NOT_EXHAUSTIVE_KEY, not_exhaustive)):
+    for key, chosen in ((_ABSENT_KEY, export.pairs(labels, NEGATIVE)), (_NOT_EXHAUSTIVE_KEY, not_exhaustive)):
         for image, label in zip(*(part.tolist() for part in np.divmod(chosen, labels.width)), strict=True):
             pictures[image][key].append(label + 1)

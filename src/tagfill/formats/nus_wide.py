@@ -10,6 +10,9 @@ The first two label every image with every concept, so 0 is read as absent unles
 may be of images whose labels were dropped, so `absent_means` has to be given. Concepts are named by `Concepts81.txt`,
 in the folder or in `ConceptsList/`; the official layout can do without it. The layouts hold different images, and
 results on them are not comparable.
+
+
+Writing the layouts of NUS-WIDE.
 """
 
 from __future__ import annotations
@@ -17,19 +20,20 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tagfill.annotations import Dataset
-from tagfill.annotations.image_root import image_root
-from tagfill.errors import DatasetError
-from tagfill.formats import dense, image_files, text_files, unsaid
-from tagfill.formats.collecting import Collector
-from tagfill.formats.nus_wide_writing import write
+from tagfill.dataset import Dataset
+from tagfill.dataset.dataset import image_root
+from tagfill.errors import DatasetError, one_of
+from tagfill.formats import image_files, reader, text_files
+from tagfill.formats.export import by_image
+from tagfill.formats.reader import Collector
+from tagfill.io import atomic_write
 from tagfill.progress import SILENT, Progress
 
 TITLE = "NUS-WIDE: official lists, released arrays, or list files"
@@ -76,12 +80,12 @@ def read(
         raise DatasetError(
             f"{folder} has neither ImageList/ nor formatted_train_images.npy; name the folder of NUS-WIDE, or a list."
         )
-    meaning = unsaid.checked(absent_means or "absent")
+    meaning = reader.checked(absent_means or "absent")
     collector = Collector("nus-wide", image_root(root), names, source="nus-wide")
     for part, images, matrix, where in blocks:
         collector.add_images({"image": images, "split": [part] * len(images)})
         with progress.bar(f"Reading {part}", len(images), "images") as bar:
-            dense.add_matrix(collector, images, matrix, meaning, where, bar)
+            reader.add_matrix(collector, images, matrix, meaning, where, bar)
     return collector.dataset()
 
 
@@ -153,7 +157,7 @@ def _read_list(
     images = present = 0
     for _, _, indices in _list_lines(path, len(classes), progress):
         images, present = images + 1, present + len(indices)
-    meaning = unsaid.reading(absent_means, path, images=images, classes=len(classes), present=present)
+    meaning = reader.reading(absent_means, path, images=images, classes=len(classes), present=present)
     collector = Collector("nus-wide", root, classes, source="nus-wide")
     for _, image, indices in _list_lines(path, len(classes), progress):
         collector.add_image(image, split)
@@ -225,3 +229,78 @@ def _bit(text: str, path: Path, number: int) -> int:
     if text not in ("0", "1"):
         raise text_files.bad_line(path, number, f"'{text[:40]}'", "0 or 1 is expected")
     return int(text)
+
+
+def write(
+    dataset: Dataset,
+    target: str | os.PathLike[str],
+    *,
+    layout: str = "official",
+    unknown: str = "refuse",
+    absent_means: str | None = None,
+    progress: Progress = SILENT,
+) -> None:
+    """Write labels in a layout of NUS-WIDE, with the class names in `Concepts81.txt`; images stay where they are.
+
+    Args:
+        dataset: what to write; `official` and `arrays` hold a train split and one other.
+        target: the folder, or the file of a `list`.
+        layout: `official`, `arrays` or `list`.
+        unknown: in the layouts that are read as complete, unknown labels are refused, or written as `absent`.
+        absent_means: how a list will be read, if the dataset has both absent and unknown labels.
+        progress: told about what is written.
+    """
+    one_of("layout", layout, ["official", "arrays", "list"])
+    path = Path(target)
+    if layout == "list":
+        _write_list(dataset, path, absent_means, progress)
+        return
+    reader.complete(dataset.labels(), unknown, "NUS-WIDE")
+    held_out = [part for part in dataset.splits if part != "train"]
+    if len(held_out) > 1:
+        raise DatasetError(f"NUS-WIDE has two parts, but this dataset has train, {', '.join(held_out)}; merge some.")
+    write_part = _write_official if layout == "official" else _write_arrays
+    for part in ("train", *(held_out or ["val"])):
+        write_part(dataset, path, part, progress)
+    concepts = path / "ConceptsList" if layout == "official" else path
+    _write_lines(concepts / "Concepts81.txt", dataset.classes)
+
+
+def _write_official(dataset: Dataset, folder: Path, part: str, progress: Progress) -> None:
+    if bad := [label for label in dataset.classes if "/" in label]:
+        raise DatasetError(f"Class '{bad[0]}' cannot be part of a file's name; rename it.")
+    word = "Train" if part == "train" else "Test"
+    names, matrix = reader.part(dataset, part)
+    _write_lines(folder / "ImageList" / f"{word}Imagelist.txt", (name.replace("/", "\\") for name in names))
+    labels = folder / "Groundtruth" / "TrainTestLabels"
+    with progress.bar(f"Writing {part}", len(dataset.classes), "concepts") as bar:
+        for column, concept in enumerate(dataset.classes):
+            _write_lines(labels / f"Labels_{concept}_{word}.txt", map(str, matrix[:, column].tolist()))
+            bar.advance()
+
+
+def _write_arrays(dataset: Dataset, folder: Path, part: str, progress: Progress) -> None:
+    word = "train" if part == "train" else "val"
+    names, matrix = reader.part(dataset, part)
+    for what, array in (("images", np.array(names, dtype=np.str_)), ("labels", matrix)):
+        with atomic_write(folder / f"formatted_{word}_{what}.npy") as file:
+            np.save(file, array, allow_pickle=False)
+
+
+def _write_list(dataset: Dataset, path: Path, absent_means: str | None, progress: Progress) -> None:
+    reader.writing(dataset.labels(), absent_means, "A list of NUS-WIDE")
+    codes = {label: str(code) for code, label in enumerate(dataset.classes)}
+    lines = []
+    with progress.bar(f"Writing {path.name}", len(dataset), "images") as bar:
+        for entry in by_image(dataset, with_rows=False):
+            if any(sign.isspace() or sign == "," for sign in entry.image):
+                raise DatasetError(f"Image '{entry.image}' cannot stand in a list, which is cut at spaces and commas.")
+            lines.append(" ".join([entry.image, *(codes[label] for label in entry.present)]))
+            bar.advance()
+    _write_lines(path, lines)
+    _write_lines(path.parent / "Concepts81.txt", dataset.classes)
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    with atomic_write(path, sync=False) as file:
+        file.write("".join(f"{line}\n" for line in lines).encode())

@@ -17,11 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tagfill.annotations import Dataset
+from tagfill.dataset import Dataset
 from tagfill.errors import DatasetError, one_of
-from tagfill.formats import coco_instances, coco_tables, coco_writing, writable
-from tagfill.formats.collecting import Collector
-from tagfill.formats.json_sections import JsonFile
+from tagfill.formats import coco, coco_json, export
+from tagfill.formats.json_stream import JsonFile
+from tagfill.formats.reader import Collector
 from tagfill.progress import SILENT, Progress
 
 TITLE = "Objects365 version 2"
@@ -51,21 +51,21 @@ def read(
     Raises:
         DatasetError: a file is missing, damaged, or contradicts itself.
     """
-    one_of("images", images, coco_instances.IMAGES)
+    one_of("images", images, coco_json.IMAGES)
     one_of("locations", locations, ("box", "none"))
     folder = Path(source)
     found = {split: path for split in _SPLITS if (path := _file(folder, split)) is not None}
     if not found:
         raise DatasetError(f"{folder} has no zhiyuan_objv2_train.json and no zhiyuan_objv2_val.json.")
     files = {split: JsonFile.open(path) for split, path in found.items()}
-    categories = coco_tables.agreed_categories(list(files.values()))
+    categories = coco_json.agreed_categories(list(files.values()))
     collector = Collector("objects365", folder, categories.names, source="objects365")
     for split, file in files.items():
-        pictures = coco_tables.read_pictures(file, _below(folder, split), progress)
-        shown = coco_instances.collect(
+        pictures = coco_json.read_pictures(file, _below(folder, split), progress)
+        shown = coco_json.collect(
             file, collector, pictures, categories, locations=locations, flags=FLAGS, progress=progress
         )
-        coco_instances.add_images(collector, pictures, shown, split, images=images, exhaustive=exhaustive)
+        coco_json.add_images(collector, pictures, shown, split, images=images, exhaustive=exhaustive)
     return collector.dataset()
 
 
@@ -91,15 +91,15 @@ def write(
     Raises:
         DatasetError: the format cannot say what the dataset says.
     """
-    writable.require_splits(dataset, _SPLITS, "Objects365")
+    export.require_splits(dataset, _SPLITS, "Objects365")
     parts = []
     for split in dataset.splits:
-        pictures = coco_writing.pictures(dataset, split)
+        pictures = coco.pictures(dataset, split)
         for picture in pictures:
             picture["file_name"] = _stored(picture["file_name"], split)
-        path, kinds = Path(target) / f"zhiyuan_objv2_{split}.json", writable.box_kinds(masks)
-        parts.append(coco_writing.Instances(dataset, split, path, pictures, kinds, FLAGS, "Objects365"))
-    coco_writing.write_instances(parts, unknown, progress)
+        path, kinds = Path(target) / f"zhiyuan_objv2_{split}.json", export.box_kinds(masks)
+        parts.append(coco.Instances(dataset, split, path, pictures, kinds, FLAGS, "Objects365"))
+    coco.write_instances(parts, unknown, progress)
 
 
 def _file(folder: Path, split: str) -> Path | None:
@@ -112,7 +112,7 @@ def _below(folder: Path, split: str) -> Callable[[dict[str, Any], str], str]:
     prefix = f"images/{split}" if (folder / "images" / split).is_dir() else split
 
     def name_of(item: dict[str, Any], where: str) -> str:
-        name = coco_tables.text_of(item, "file_name", where)
+        name = coco_json.text_of(item, "file_name", where)
         stored = _STORED.fullmatch(name)
         return f"{prefix}/{stored[1]}" if stored else name
 

@@ -1,4 +1,8 @@
-"""Open Images V3, V5 (boxable classes) and V6: verified labels, present and absent; everything else is unknown.
+"""Which files of Open Images are where, its classes and its hierarchy.
+
+The CSV files of Open Images, read and turned into rows a block at a time.
+
+Open Images V3, V5 (boxable classes) and V6: verified labels, present and absent; everything else is unknown.
 
     V3  2017_11/train/annotations-human.csv, classes-trainable.txt, class-descriptions.csv
     V5  train-annotations-human-imagelabels-boxable.csv, train-annotations-bbox.csv, class-descriptions-boxable.csv
@@ -12,23 +16,272 @@ Kuznetsova et al., The Open Images Dataset V4, IJCV 2020.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
+from numpy.typing import NDArray
 
-from tagfill.annotations import NEGATIVE, POSITIVE, Dataset, LabelMatrix
+from tagfill.dataset import Dataset
 from tagfill.errors import DatasetError, one_of
-from tagfill.files import replacing
-from tagfill.formats import openimages_files, openimages_tables, unsaid, writable
-from tagfill.formats.collecting import Collector
-from tagfill.formats.openimages_files import SPLITS, Part
-from tagfill.formats.openimages_tables import CORNERS, FLAGS
+from tagfill.formats import coco_json, export, reader, text_files
+from tagfill.formats.reader import Collector
+from tagfill.io import atomic_write, write_json
+from tagfill.labels import NEGATIVE, POSITIVE, LabelMatrix
 from tagfill.progress import SILENT, Progress
+
+SPLITS = {"train": "train", "val": "validation", "test": "test"}
+HIERARCHY = "bbox_labels_600_hierarchy.json"
+_ROOT = "/m/0bl9f"  # Entity, which no image is labelled with
+_VERSIONS = ("", "oidv6-", "oidv7-")
+_HEADERS = {("LabelName", "DisplayName"), ("id", "name")}
+
+
+@dataclass(frozen=True)
+class Part:
+    """The files of a split: labels, boxes and the list of all images, the latter two if they are there."""
+
+    labels: Path
+    boxes: Path | None
+    images: Path | None
+
+
+def find_files(source: Path, edition: str | None) -> tuple[str, dict[str, Part]]:
+    """The edition of the files in a folder, and the files of each split."""
+    looked = {"v3": _find_v3, "v5": _find_v5, "v6": _find_v6}
+    found = {name: parts for name, look in looked.items() if edition in (None, name) and (parts := look(source))}
+    if not found:
+        raise DatasetError(
+            f"{source} has no labels of Open Images{'' if edition is None else f' {edition}'}: neither "
+            "train/annotations-human.csv nor train-annotations-human-imagelabels-boxable.csv nor "
+            "oidv6-train-annotations-human-imagelabels.csv, or the same for validation and test."
+        )
+    if len(found) > 1:
+        raise DatasetError(f"{source} has {' and '.join(found)} of Open Images; choose one with edition=.")
+    return next(iter(found.items()))
+
+
+def classes(source: Path, edition: str) -> list[str] | None:
+    """The ids of the classes, in the order of their file; None if there is no such file."""
+    if edition == "v5":
+        return list(descriptions(source, edition)) or None
+    path = _first(source, [f"{version}classes-trainable.txt" for version in _VERSIONS])
+    if path is None:
+        return None
+    return list(dict.fromkeys(word for _, line in text_files.lines(path) for word in line.split()))
+
+
+def descriptions(source: Path, edition: str) -> dict[str, str]:
+    """The display name of each class id, as far as there is a file of them."""
+    ending = "-boxable" if edition == "v5" else ""
+    path = _first(source, [f"{version}class-descriptions{ending}.csv" for version in _VERSIONS])
+    if path is None:
+        return {}
+    names: dict[str, str] = {}
+    for number, cells in text_files.cells(path):
+        row = [cell.strip() for cell in cells]
+        if not names and tuple(row[:2]) in _HEADERS:
+            continue
+        if len(row) < 2:
+            raise DatasetError(f"{path}, line {number} is not a class id and a name.")
+        if names.setdefault(row[0], row[1]) != row[1]:
+            raise text_files.bad_line(path, number, f"another name of class {row[0][:60]}", "drop one of them")
+    return names
+
+
+def display_names(ids: Sequence[str], described: Mapping[str, str]) -> tuple[str, ...]:
+    """Distinct names of classes: what describes them, else their ids."""
+    return coco_json.distinct([described.get(identity, identity) for identity in ids], ids)
+
+
+def read_hierarchy(path: Path) -> list[tuple[str, str]]:
+    """(child, parent) ids of a nested hierarchy; a class may occur below several parents, and parts do not count."""
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise DatasetError(f"{path} is not valid JSON: {error}.") from None
+
+    def edges(node: Any) -> Iterator[tuple[str, str]]:
+        for child in node.get("Subcategory", []):
+            yield child["LabelName"], node["LabelName"]
+            yield from edges(child)
+
+    try:
+        return list(dict.fromkeys(edges(tree)))
+    except (AttributeError, KeyError, TypeError, RecursionError):
+        raise DatasetError(f"{path} has a node that is not a LabelName with Subcategory.") from None
+
+
+def write_hierarchy(path: Path, ids: Sequence[str], edges: Sequence[tuple[str, str]]) -> None:
+    """The reverse; what has no parent is below the root."""
+    below: dict[str, list[str]] = {}
+    for child, parent in edges:
+        below.setdefault(parent, []).append(child)
+    children = {child for child, _ in edges}
+
+    def node(label: str) -> dict[str, Any]:
+        its = [node(child) for child in below.get(label, [])]
+        return {"LabelName": label, "Subcategory": its} if its else {"LabelName": label}
+
+    top = [node(label) for label in ids if label not in children]
+    write_json(path, {"LabelName": _ROOT, "Subcategory": top})
+
+
+def _find_v3(source: Path) -> dict[str, Part]:
+    found = {}
+    for split, folder in SPLITS.items():
+        if labels := _first(source, [f"{folder}/annotations-human.csv"]):
+            boxes, images = labels.with_name("annotations-human-bbox.csv"), labels.with_name("images.csv")
+            found[split] = Part(labels, boxes if boxes.is_file() else None, images if images.is_file() else None)
+    return found
+
+
+def _find_v5(source: Path) -> dict[str, Part]:
+    return _find_later(source, "-annotations-human-imagelabels-boxable.csv", "images-boxable-with-rotation.csv")
+
+
+def _find_v6(source: Path) -> dict[str, Part]:
+    return _find_later(source, "-annotations-human-imagelabels.csv", "images-with-labels-with-rotation.csv")
+
+
+def _find_later(source: Path, ending: str, images: str) -> dict[str, Part]:
+    found = {}
+    for split, folder in SPLITS.items():
+
+        def candidates(*endings: str, folder: str = folder) -> list[str]:
+            names = [f"{version}{folder}{ending}" for ending in endings for version in _VERSIONS]
+            return [*names, *(f"{folder}/{name}" for name in names)]
+
+        if labels := _first(source, candidates(ending)):
+            boxes = _first(source, candidates("-annotations-bbox.csv"))
+            found[split] = Part(labels, boxes, _first(source, candidates(f"-{images}", "-images-with-rotation.csv")))
+    return found
+
+
+def _first(source: Path, names: Sequence[str]) -> Path | None:
+    """The first of these files, in the folder itself or in its 2017_11."""
+    paths = [folder / name for folder in (source, source / "2017_11") for name in names]
+    return next((path for path in paths if path.is_file()), None)
+
+
+FLAGS = {
+    "IsOccluded": "occluded",
+    "IsTruncated": "truncated",
+    "IsGroupOf": "group",
+    "IsDepiction": "depiction",
+    "IsInside": "inside",
+}
+CORNERS = ("XMin", "XMax", "YMin", "YMax")
+_TYPES = {
+    "ImageID": pa.string(),
+    "Source": pa.string(),
+    "LabelName": pa.string(),
+    "Confidence": pa.float32(),
+    **dict.fromkeys(CORNERS, pa.float64()),
+    **dict.fromkeys(FLAGS, pa.int8()),
+}
+_BLOCK = 4 << 20  # bytes
+
+
+def blocks(path: Path, columns: tuple[str, ...], progress: Progress = SILENT) -> Iterator[pa.RecordBatch]:
+    """Some columns of a CSV file."""
+    _, header = next(text_files.cells(path))
+    text_files.require_distinct(path, header)
+    try:
+        with (
+            pa_csv.open_csv(
+                path,
+                read_options=pa_csv.ReadOptions(block_size=_BLOCK),
+                convert_options=pa_csv.ConvertOptions(
+                    include_columns=columns, column_types={name: _TYPES[name] for name in columns}
+                ),
+            ) as reader,
+            progress.bar(f"Reading {path.name}", None, "rows") as bar,
+        ):
+            for batch in reader:
+                yield batch
+                bar.advance(batch.num_rows)
+    except (pa.ArrowException, KeyError) as error:
+        problem = " ".join(str(error).strip("'\"").split())
+        raise DatasetError(f"{path} cannot be read: {problem}.") from None
+
+
+def image_names(ids: pa.Array, folder: str) -> pa.Array:
+    """Images' paths below the root."""
+    strange = pc.match_substring_regex(ids, r"^$|/|\x00")
+    if pc.any(strange).as_py():
+        wrong = ids.filter(strange)[0].as_py()
+        raise DatasetError(f"'{wrong[:60]}' is not the id of an image of Open Images; mend the file.")
+    return pc.binary_join_element_wise(folder + "/", ids, ".jpg", "")
+
+
+def label_rows(batch: pa.RecordBatch, path: Path, folder: str, names: Mapping[str, str]) -> dict[str, Any]:
+    """Columns of rows about whole images, without labels that are no class."""
+    wrong = np.flatnonzero(~np.isin(batch["Confidence"].to_numpy(zero_copy_only=False), (0.0, 1.0)))
+    if len(wrong):
+        row = batch.slice(int(wrong[0]), 1).to_pylist()[0]
+        raise DatasetError(
+            f"{path}: label {row['LabelName']} of image {row['ImageID']} has a confidence of {row['Confidence']}, but "
+            "verified labels have 1 or 0; machine labels are not verified."
+        )
+    columns = _shared(batch, folder, names)
+    kept = columns.pop("kept")
+    return {**columns, "present": pc.equal(batch["Confidence"].filter(kept), 1.0)}
+
+
+def box_rows(batch: pa.RecordBatch, path: Path, folder: str, names: Mapping[str, str]) -> dict[str, Any]:
+    """Columns of rows about boxes, without labels that are no class."""
+    columns = _shared(batch, folder, names)
+    kept = columns.pop("kept")
+    left, right, top, bottom = (batch[name].filter(kept).to_numpy(zero_copy_only=False) for name in CORNERS)
+    finite = np.isfinite([left, right, top, bottom]).all(axis=0)
+    wrong = np.flatnonzero(~((right >= left) & (bottom >= top) & finite))
+    if len(wrong):
+        row = batch.filter(kept).slice(int(wrong[0]), 1).to_pylist()[0]
+        raise DatasetError(f"{path}: a box of {row['LabelName']} in image {row['ImageID']} ends before it begins.")
+    size = len(left)
+    return {
+        **columns,
+        "present": pa.array(np.ones(size, dtype=bool)),
+        "kind": pa.array(["box"]).take(pa.array(np.zeros(size, dtype=np.int64))),
+        "x": (left + right) / 2,
+        "y": (top + bottom) / 2,
+        "w": right - left,
+        "h": bottom - top,
+        "flags": _flags(batch.filter(kept)),
+    }
+
+
+def _shared(batch: pa.RecordBatch, folder: str, names: Mapping[str, str]) -> dict[str, Any]:
+    coded = batch["LabelName"].dictionary_encode()
+    known = pa.array([names.get(identity) for identity in coded.dictionary.to_pylist()], pa.string())
+    labels = known.take(coded.indices)
+    kept = labels.is_valid()
+    return {
+        "kept": kept,
+        "image": image_names(batch["ImageID"].filter(kept), folder),
+        "label": labels.filter(kept),
+        "source": batch["Source"].filter(kept),
+    }
+
+
+def _flags(batch: pa.RecordBatch) -> pa.Array:
+    """A list of flags for each row, null where it is empty; -1 stands for a flag that nobody checked."""
+    given: NDArray[np.bool_] = np.stack(
+        [batch[name].to_numpy(zero_copy_only=False) == 1 for name in FLAGS], axis=1
+    ).reshape(-1, len(FLAGS))
+    counts = given.sum(axis=1)
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    values = pa.array(list(FLAGS.values())).take(pa.array(np.nonzero(given)[1]))
+    return pa.ListArray.from_arrays(pa.array(offsets), values, mask=pa.array(counts == 0))
+
 
 TITLE = "Open Images V3, V5 and V6"
 _LABEL_COLUMNS = ("ImageID", "Source", "LabelName", "Confidence")
@@ -66,10 +319,10 @@ def read(
     one_of("names", names, ("display", "mid"))
     one_of("locations", locations, ("box", "none"))
     one_of("images", images, ("annotated", "all"))
-    edition, parts = openimages_files.find(folder, edition)
-    ids = openimages_files.classes(folder, edition) or _labels_seen(parts)
-    described = openimages_files.descriptions(folder, edition) if names == "display" else {}
-    name_of = dict(zip(ids, openimages_files.display_names(ids, described), strict=True))
+    edition, parts = find_files(folder, edition)
+    ids = classes(folder, edition) or _labels_seen(parts)
+    described = descriptions(folder, edition) if names == "display" else {}
+    name_of = dict(zip(ids, display_names(ids, described), strict=True))
     collector = Collector(f"openimages-{edition}", folder, name_of.values(), source="openimages")
     for split, part in parts.items():
         found = _collect(collector, part, SPLITS[split], name_of, locations, progress)
@@ -103,13 +356,13 @@ def write(
     Raises:
         DatasetError: the format cannot say what the dataset says.
     """
-    folder, kinds = Path(target), writable.box_kinds(masks)
-    writable.require_splits(dataset, tuple(SPLITS), "Open Images")
+    folder, kinds = Path(target), export.box_kinds(masks)
+    export.require_splits(dataset, tuple(SPLITS), "Open Images")
     prepared = {}
     for split in dataset.splits:
         labels = dataset.labels(split)
-        unsaid.decided(labels, undecided, "Open Images", split)
-        places = writable.locations(dataset, split, labels, kinds, "Open Images")
+        reader.decided(labels, undecided, "Open Images", split)
+        places = export.locations(dataset, split, labels, kinds, "Open Images")
         boxes = [_box(dataset, split, place) for place in places]
         prepared[split] = [_identity(name, split) for name in dataset.names(dataset.split(split))], boxes
     for split, (ids, boxes) in prepared.items():
@@ -123,7 +376,7 @@ def write(
     classes = [{"id": name, "name": name} for name in dataset.classes]
     _write_csv(folder / "class-descriptions-boxable.csv", ("id", "name"), classes)
     if dataset.hierarchy:
-        openimages_files.write_hierarchy(folder / openimages_files.HIERARCHY, dataset.classes, dataset.hierarchy)
+        write_hierarchy(folder / HIERARCHY, dataset.classes, dataset.hierarchy)
 
 
 def _collect(
@@ -131,13 +384,13 @@ def _collect(
 ) -> list[pa.Array]:
     """Add the rows of a split; returns the names of its images, some more than once."""
     seen = []
-    for batch in openimages_tables.blocks(part.labels, _LABEL_COLUMNS, progress):
-        rows = openimages_tables.label_rows(batch, part.labels, folder, name_of)
+    for batch in blocks(part.labels, _LABEL_COLUMNS, progress):
+        rows = label_rows(batch, part.labels, folder, name_of)
         seen.append(pc.unique(rows["image"]))
         collector.add_rows(rows)
     if locations == "box" and part.boxes is not None:
-        for batch in openimages_tables.blocks(part.boxes, _BOX_COLUMNS, progress):
-            rows = openimages_tables.box_rows(batch, part.boxes, folder, name_of)
+        for batch in blocks(part.boxes, _BOX_COLUMNS, progress):
+            rows = box_rows(batch, part.boxes, folder, name_of)
             seen.append(pc.unique(rows["image"]))
             collector.add_rows(rows)
     return seen
@@ -146,10 +399,7 @@ def _collect(
 def _listed(part: Part, folder: str) -> list[pa.Array]:
     if part.images is None:
         raise DatasetError(f"There is no list of images beside {part.labels}; read with images='annotated'.")
-    return [
-        openimages_tables.image_names(batch["ImageID"], folder)
-        for batch in openimages_tables.blocks(part.images, ("ImageID",))
-    ]
+    return [image_names(batch["ImageID"], folder) for batch in blocks(part.images, ("ImageID",))]
 
 
 def _add_images(collector: Collector, found: list[pa.Array], split: str) -> None:
@@ -163,16 +413,16 @@ def _labels_seen(parts: dict[str, Part]) -> list[str]:
     """Class ids of the files themselves, sorted, where no file lists the classes."""
     found: set[str] = set()
     for part in parts.values():
-        for batch in openimages_tables.blocks(part.labels, ("LabelName",)):
+        for batch in blocks(part.labels, ("LabelName",)):
             found.update(pc.unique(batch["LabelName"]).to_pylist())
     return sorted(found)
 
 
 def _edges(folder: Path, name_of: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    path = folder / openimages_files.HIERARCHY
+    path = folder / HIERARCHY
     if not path.is_file():
         return ()
-    edges = openimages_files.read_hierarchy(path)
+    edges = read_hierarchy(path)
     return tuple((name_of[child], name_of[parent]) for child, parent in edges if {child, parent} <= name_of.keys())
 
 
@@ -187,7 +437,7 @@ def _verified(dataset: Dataset, split: str, labels: LabelMatrix) -> Iterator[dic
             pair = (row["image"], row["label"])
             if row["image"] not in position or row["present"] is None or pair in done:
                 continue
-            state = writable.state(labels, position[row["image"]], codes[row["label"]])
+            state = export.state(labels, position[row["image"]], codes[row["label"]])
             if state == (POSITIVE if row["present"] else NEGATIVE):
                 done.add(pair)
                 yield {
@@ -198,7 +448,7 @@ def _verified(dataset: Dataset, split: str, labels: LabelMatrix) -> Iterator[dic
                 }
 
 
-def _box(dataset: Dataset, split: str, place: writable.Location) -> dict[str, Any]:
+def _box(dataset: Dataset, split: str, place: export.Location) -> dict[str, Any]:
     row = place.row
     return {
         "ImageID": _identity(row["image"], split),
@@ -223,6 +473,6 @@ def _identity(name: str, split: str) -> str:
 def _write_csv(path: Path, columns: tuple[str, ...], records: list[dict[str, Any]]) -> None:
     table = pa.table({name: [record[name] for record in records] for name in columns})
     options = pa_csv.WriteOptions(include_header=columns != ("id", "name"))
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         if records or options.include_header:
             pa_csv.write_csv(table, file, options)

@@ -23,12 +23,13 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from tagfill.annotations import NEGATIVE, POSITIVE, UNKNOWN, Dataset
-from tagfill.annotations.image_root import image_root
+from tagfill.dataset import Dataset
+from tagfill.dataset.dataset import image_root
 from tagfill.errors import DatasetError, unknown_name
-from tagfill.files import replacing
-from tagfill.formats import image_files, text_files, unsaid
-from tagfill.formats.collecting import Collector
+from tagfill.formats import image_files, reader, text_files
+from tagfill.formats.reader import Collector
+from tagfill.io import atomic_write
+from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
 from tagfill.progress import SILENT, Progress
 
 TITLE = "Wide table (CSV, TSV): one row an image, one column a class"
@@ -124,13 +125,13 @@ def write(
     if clash := {"image", "split"} & set(dataset.classes):
         raise DatasetError(f"A wide table has a column '{min(clash)}' of its own, but a class is called so; rename it.")
     labels = dataset.labels()
-    unsaid.decided(labels, undecided, "A wide table")
+    reader.decided(labels, undecided, "A wide table")
     if coding == "true":
-        unsaid.complete(labels, "refuse", "A wide table with coding='true'")
+        reader.complete(labels, "refuse", "A wide table with coding='true'")
     words = {state: text for text, state in reversed(CODINGS[coding].items())}
     delimiter = text_files.delimiter_of(path)
     images = dataset.images.select(["image", "split"]).to_pylist()
-    with replacing(path) as file, progress.bar(f"Writing {path.name}", len(images), "images") as bar:
+    with atomic_write(path) as file, progress.bar(f"Writing {path.name}", len(images), "images") as bar:
         file.write(text_files.row(["image", "split", *dataset.classes], delimiter))
         for part, dense in labels.blocks():
             for record, states in zip(images[part], dense.tolist(), strict=True):
@@ -190,7 +191,7 @@ def _choose(table: _Table, absent_means: str | None, progress: Progress) -> dict
             f"({'; '.join(readings)})."
         )
     if absent_means is not None or not counts[""]:
-        meaning = unsaid.reading(
+        meaning = reader.reading(
             absent_means, table.path, images=images, classes=len(table.classes), present=counts["1"]
         )
         return {"1": POSITIVE, "0": NEGATIVE if meaning == "absent" else UNKNOWN, "": UNKNOWN}

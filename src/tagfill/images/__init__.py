@@ -1,14 +1,10 @@
 """Decoding images and looking at them through recorded views."""
 
-from tagfill.images.check import check
 from tagfill.images.decode import decode
-from tagfill.images.fitted import as_jpeg, fitted
+from tagfill.images.display import as_jpeg, fitted, overlay
 from tagfill.images.geometry import Geometry
-from tagfill.images.look import look, look_twice
-from tagfill.images.overlay import overlay
 from tagfill.images.roots import Root, open_root
-from tagfill.images.sizes import input_size
-from tagfill.images.views import CROP, EVAL, FLIP, STRONG, View, render
+from tagfill.images.views import CROP, EVAL, FLIP, STRONG, View, check_images, input_size, look, look_twice, render
 
 __all__ = [
     "CROP",
@@ -19,7 +15,7 @@ __all__ = [
     "Root",
     "View",
     "as_jpeg",
-    "check",
+    "check_images",
     "decode",
     "fitted",
     "input_size",

@@ -1,18 +1,161 @@
-"""Safe decoding of image files into upright RGB pixels."""
+"""What a file says about itself before its pixels are decoded.
+
+Pillow's `Image.open` is not used: its check against decompression bombs is a warning, governed by a global setting and
+by filters that threads share. The three formats are told apart here, and a size above the limit is refused from the
+header, before any memory is taken for pixels.
+
+
+How a camera was held: the EXIF orientation, as exchanged axes and mirrorings.
+
+RGB pixels from whatever colours a file stores.
+
+Transparency is laid on white, where photos with their background cut away are meant to be seen. Sixteen bits keep
+their upper eight, so that white stays white. CMYK is converted without a colour profile, and profiles are not applied.
+
+Safe decoding of image files into upright RGB pixels.
+"""
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
+import numpy as np
 from PIL import Image
+from PIL.ExifTags import Base
+from PIL.Image import Transpose
+from PIL.ImageFile import ImageFile
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
+from PIL.WebPImagePlugin import WebPImageFile
 
-from tagfill.images.colours import to_rgb
-from tagfill.images.folder import FolderRoot
-from tagfill.images.header import blaming, open_header
-from tagfill.images.orientation import orientation_of
-from tagfill.images.roots import Root
+from tagfill.errors import ImageError
+from tagfill.images.roots import FolderRoot, Root
+
+MAX_PIXELS = 64_000_000
+
+
+def open_header(name: str, content: bytes) -> ImageFile:
+    """The image in `content`, its size known and checked, its pixels not yet decoded.
+
+    Raises:
+        ImageError: if it is empty, not a JPEG, PNG or WebP, damaged, or larger than 64 megapixels.
+    """
+    if not content:
+        raise ImageError(name, "the file is empty")
+    with blaming(name):
+        image: ImageFile
+        if content.startswith(b"\xff\xd8\xff"):
+            image = JpegImageFile(io.BytesIO(content))
+        elif content.startswith(b"\x89PNG\r\n\x1a\n"):
+            image = PngImageFile(io.BytesIO(content))
+        elif content.startswith(b"RIFF") and content[8:12] == b"WEBP":
+            _check_pixels(name, *_webp_size(content))
+            image = WebPImageFile(io.BytesIO(content))
+        else:
+            raise ImageError(name, "this is not an image that can be read; JPEG, PNG and WebP files are")
+        _check_pixels(name, *image.size)
+        return image
+
+
+@contextmanager
+def blaming(name: str) -> Iterator[None]:
+    """Turn whatever a decoder raises on damaged bytes into an error about this image."""
+    try:
+        yield
+    except (ImageError, MemoryError):
+        raise
+    except Exception as error:  # decoders meet damaged bytes with errors of many kinds
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ImageError(name, f"the file is damaged and cannot be decoded ({reason})") from None
+
+
+def _check_pixels(name: str, width: int, height: int) -> None:
+    if width * height > MAX_PIXELS:
+        raise ImageError(name, f"it has {width}×{height} pixels, more than the limit of {MAX_PIXELS:,}")
+
+
+def _webp_size(content: bytes) -> tuple[int, int]:
+    """Width and height of a WebP file; its decoder takes memory for the whole canvas as soon as it is made."""
+    kind = content[12:16]
+    if kind == b"VP8X":
+        width, height = content[24:27], content[27:30]
+        return int.from_bytes(width, "little") + 1, int.from_bytes(height, "little") + 1
+    if kind == b"VP8L":
+        bits = int.from_bytes(content[21:25], "little")
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    width, height = content[26:28], content[28:30]
+    return int.from_bytes(width, "little") & 0x3FFF, int.from_bytes(height, "little") & 0x3FFF
+
+
+Side = TypeVar("Side", int, float)
+
+
+class Orientation(NamedTuple):
+    """What turns stored pixels upright: exchange rows and columns first, then mirror."""
+
+    exchange: bool = False
+    flip_x: bool = False
+    flip_y: bool = False
+
+    def size(self, width: Side, height: Side) -> tuple[Side, Side]:
+        """Width and height of the upright image from those of the stored one, and the other way round."""
+        return (height, width) if self.exchange else (width, height)
+
+    def turn(self, image: Image.Image) -> Image.Image:
+        """The upright image."""
+        return image.transpose(_PILLOW[self]) if self in _PILLOW else image
+
+
+_PILLOW = {
+    Orientation(flip_x=True): Transpose.FLIP_LEFT_RIGHT,
+    Orientation(flip_x=True, flip_y=True): Transpose.ROTATE_180,
+    Orientation(flip_y=True): Transpose.FLIP_TOP_BOTTOM,
+    Orientation(exchange=True): Transpose.TRANSPOSE,
+    Orientation(exchange=True, flip_x=True): Transpose.ROTATE_270,
+    Orientation(exchange=True, flip_x=True, flip_y=True): Transpose.TRANSVERSE,
+    Orientation(exchange=True, flip_y=True): Transpose.ROTATE_90,
+}
+_EXIF = dict(enumerate(_PILLOW, start=2))  # in this order; 1 is upright
+
+
+def orientation_of(image: Image.Image) -> Orientation:
+    """The orientation that a file names; upright where it names none, or its EXIF data are damaged."""
+    try:
+        value = image.getexif().get(Base.Orientation)
+    except Exception:  # whatever Pillow raises on damaged EXIF data, the pixels are still good
+        value = None
+    return _EXIF.get(value, Orientation()) if isinstance(value, int) else Orientation()
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """The image in mode RGB.
+
+    >>> to_rgb(Image.new("LA", (1, 1), (0, 0))).getpixel((0, 0))
+    (255, 255, 255)
+    """
+    if image.mode.startswith("I"):
+        image = _upper_bits(image)
+    elif image.mode == "RGB" and any(value > 255 for value in image.info.get("transparency", ())):
+        image.info["transparency"] = tuple(value >> 8 for value in image.info["transparency"])
+    if not image.has_transparency_data:
+        return image.convert("RGB")
+    layer = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), layer).convert("RGB")
+
+
+def _upper_bits(image: Image.Image) -> Image.Image:
+    """A 16-bit grey image in 8 bits, the one grey that stands for transparency as an alpha channel."""
+    values = np.asarray(image)
+    grey = Image.fromarray((values >> 8).astype(np.uint8))
+    transparent = image.info.get("transparency")
+    if transparent is not None:
+        grey.putalpha(Image.fromarray(np.where(values == transparent, 0, 255).astype(np.uint8)))
+    return grey
+
 
 _SPARE = 2  # a reduced image keeps so many times the pixels that are needed along a side
 

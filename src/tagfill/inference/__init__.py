@@ -1,11 +1,10 @@
 """A trained model at work: predictions for new images, and export. Importing this package imports no torch."""
 
-from tagfill.inference.exporting import Exported, export
-from tagfill.inference.filling import predict_to_file
-from tagfill.inference.listing import ImageList, find_images
-from tagfill.inference.predicting import ImagePrediction, predict
-from tagfill.inference.predictor import Outputs, Predictor, open_predictor
-from tagfill.inference.target import Filled
+from tagfill.inference.files import Filled, predict_to_file
+from tagfill.inference.images import ImageList, find_images
+from tagfill.inference.onnx_export import Exported, export
+from tagfill.inference.pipeline import ImagePrediction, predict
+from tagfill.inference.predictors import Outputs, Predictor, open_predictor
 
 __all__ = [
     "Exported",

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from tagfill.errors import TagfillError
-from tagfill.files import sha256
-from tagfill.inference.predictor import Outputs
+from tagfill.inference.predictors import Outputs
+from tagfill.io import sha256
 from tagfill.models import Classifier
-from tagfill.models.heap import keep_freed_memory
+from tagfill.models.allocator import keep_freed_memory
 
 
 class TorchPredictor:

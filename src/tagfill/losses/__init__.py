@@ -4,26 +4,18 @@ Labels are B×L with 1 present, 0 absent, -1 unknown. Every loss takes `reductio
 (float64 for float64 logits) whatever the dtype of the logits, and is finite for logits of ±1e4.
 """
 
-from tagfill.losses.assume_negative import assume_negative
-from tagfill.losses.asymmetric import asymmetric
-from tagfill.losses.binary import binary, ignore_unknown
-from tagfill.losses.consistency import consistency
+from tagfill.losses.assume_negative import assume_negative, pairwise_rank
+from tagfill.losses.asymmetric import asymmetric, hill
+from tagfill.losses.base import Reduction, reduce
+from tagfill.losses.binary import binary, ignore_unknown, weighted_known
 from tagfill.losses.entropy_maximization import entropy_maximization
-from tagfill.losses.expected_negative import expected_negative
-from tagfill.losses.expected_positive import expected_positive, positive_count_penalty
-from tagfill.losses.fixmatch import pseudo_labels
-from tagfill.losses.full_exposure import full_exposure
-from tagfill.losses.hill import hill
+from tagfill.losses.expected_negative import consistency, expected_negative
+from tagfill.losses.expected_positive import expected_positive, positive_count_penalty, role, role_half
+from tagfill.losses.exposure import full_exposure, soft_exposure
 from tagfill.losses.large_loss import assume_negative_except, large_loss, large_losses
-from tagfill.losses.likeliest import likeliest
-from tagfill.losses.pairwise_rank import pairwise_rank
-from tagfill.losses.patch import patch, patch_entries
-from tagfill.losses.reduction import Reduction, reduce
-from tagfill.losses.role import role, role_half
-from tagfill.losses.selective import selective
-from tagfill.losses.soft_exposure import soft_exposure
+from tagfill.losses.patch import patch, patch_entries, pseudo_labels
+from tagfill.losses.selective import likeliest, selective
 from tagfill.losses.splc import confident, splc
-from tagfill.losses.weighted_known import weighted_known
 
 __all__ = [
     "Reduction",

@@ -20,8 +20,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tagfill.losses.reduction import NEGATIVE, POSITIVE, Reduction, reduce
-from tagfill.losses.terms import cross_entropy, negative_term, positive_term, prepare, shape_of
+from tagfill.losses.base import (
+    NEGATIVE,
+    POSITIVE,
+    Reduction,
+    cross_entropy,
+    negative_term,
+    positive_term,
+    prepare,
+    reduce,
+    shape_of,
+)
 
 
 def entropy_maximization(

@@ -27,8 +27,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tagfill.losses.reduction import POSITIVE, UNKNOWN, Reduction, reduce
-from tagfill.losses.terms import negative_term, positive_term, prepare, shape_of
+from tagfill.losses.base import POSITIVE, UNKNOWN, Reduction, negative_term, positive_term, prepare, reduce, shape_of
 
 Mode = Literal["reject", "correct"]
 Candidates = Literal["unknown", "not_positive"]

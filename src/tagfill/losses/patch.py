@@ -14,6 +14,16 @@ is reduced like any other. The scope of the k is not given either: it is each cl
 average over the batch, as CSL has it for labels.
 
 PatchML: Patch Based Learning for Multi-label Image Classification.
+
+
+FixMatch for several labels: what a weak view is sure of, a strong view of the same image must say too.
+
+    p   = σ(g_weak), held constant
+    m⁺  = 1[p ≥ τ⁺],  m⁻ = 1[p ≤ τ⁻]                over unknown labels only
+    L_u = Σ (m⁺ ℓ⁺(g_strong) + m⁻ ℓ⁻(g_strong)) / max(1, Σ (m⁺ + m⁻))
+
+Sohn et al., FixMatch: Simplifying Semi-Supervised Learning with Consistency and Confidence, NeurIPS 2020, for one label
+an image; the thresholds for positives and negatives follow Rizve et al., In Defense of Pseudo-Labeling, ICLR 2021.
 """
 
 from __future__ import annotations
@@ -23,10 +33,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tagfill.losses.likeliest import likeliest
-from tagfill.losses.reduction import POSITIVE, UNKNOWN, Reduction, reduce
-from tagfill.losses.selective import selective
-from tagfill.losses.terms import shape_of
+from tagfill.losses.base import NEGATIVE, POSITIVE, UNKNOWN, Reduction, prepare, reduce, shape_of
+from tagfill.losses.selective import likeliest, selective
 
 Triple = tuple[float, float, float]
 Unknown = Literal["ignore", "selective"]
@@ -153,3 +161,25 @@ def _selected(logits: Tensor, labels: Tensor, unknown: str, k: int, scope: str) 
         spared = likeliest(logits.flatten(), open_cells.flatten(), k * int(marked.sum()))
         return open_cells & ~spared.view_as(open_cells)
     raise ValueError(f"There is no scope '{scope}' of the likeliest cells. Known: class, batch.")
+
+
+def pseudo_labels(weak: Tensor, labels: Tensor, *, positive: float = 0.95, negative: float = 0.05) -> Tensor:
+    """What a weak view is sure of among the unknown labels; train a strong view with `binary(..., reduction="known")`.
+
+    Args:
+        weak: B×L logits.
+        labels: B×L, 1 present, 0 absent, -1 unknown.
+        positive: τ⁺, the least probability of a pseudo-positive.
+        negative: τ⁻, the largest probability of a pseudo-negative.
+
+    Returns:
+        B×L int8: 1 and 0 for pseudo-labels, -1 for what is known already or unsure.
+
+    Example:
+        >>> pseudo_labels(torch.tensor([[4.0, -4.0, 0.0, 4.0]]), torch.tensor([[-1, -1, -1, 0]]))
+        tensor([[ 1,  0, -1, -1]], dtype=torch.int8)
+    """
+    probability = prepare(weak, labels).detach().sigmoid()
+    found = torch.full_like(labels, UNKNOWN, dtype=torch.int8)
+    found.masked_fill_(probability <= negative, NEGATIVE).masked_fill_(probability >= positive, POSITIVE)
+    return found.masked_fill_(labels != UNKNOWN, UNKNOWN)

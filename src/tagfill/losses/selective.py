@@ -1,4 +1,6 @@
-"""P-ASL and CSL: one focusing strength each for positives, negatives and unknowns, and unknowns that are left out.
+"""The likeliest entries of a row: what CSL leaves out of labels, and CSL-P out of cells.
+
+P-ASL and CSL: one focusing strength each for positives, negatives and unknowns, and unknowns that are left out.
 
     f = σ(g),  q = min(1 − f + clip, 1)
     positives   −α₊ (1−f)^γ₊ log f
@@ -27,8 +29,28 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tagfill.losses.reduction import POSITIVE, UNKNOWN, Reduction, reduce
-from tagfill.losses.terms import prepare, shape_of
+from tagfill.losses.base import POSITIVE, UNKNOWN, Reduction, prepare, reduce, shape_of
+
+
+def likeliest(logits: Tensor, among: Tensor, count: int) -> Tensor:
+    """The `count` entries of each row with the largest logits, of those in `among`; of equal ones the first.
+
+    Args:
+        logits: …×n.
+        among: …×n bool.
+        count: how many of a row; fewer where there are fewer.
+
+    Returns:
+        …×n bool.
+
+    Example:
+        >>> likeliest(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([False, True, True]), 1)
+        tensor([False, False,  True])
+    """
+    ranked = logits.detach().masked_fill(~among, -torch.inf).argsort(dim=-1, descending=True, stable=True)
+    found = torch.zeros_like(among).scatter_(-1, ranked[..., :count], True)
+    return found & among
+
 
 Mode = Literal["negative", "ignore", "ignore_normalised"]
 

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from tagfill.losses.reduction import POSITIVE, UNKNOWN, Reduction, reduce
-from tagfill.losses.terms import cross_entropy, prepare
+from tagfill.losses.base import POSITIVE, UNKNOWN, Reduction, cross_entropy, prepare, reduce
 
 
 def splc(

@@ -1,4 +1,12 @@
-"""Running class heatmaps of each whole image, updated through the views that training happens to see.
+"""Which batches come next, so that their rows are brought in from disk before their turn.
+
+Bilinear resizing between a map of the whole image and a view of it, as small matrices.
+
+Resizing is linear and separable, so cutting a window out of a W×W map, mirroring it and resizing it to G×G is
+A H Bᵀ with one G×W matrix for each direction; a whole batch with different windows is then two products. Classes lie
+innermost, so that both are products of matrices a row of which holds all classes.
+
+Running class heatmaps of each whole image, updated through the views that training happens to see.
 
     Hᵗ = μ Hᵗ⁻¹ + (1 − μ) Fᵗ    inside the window that the view shows; untouched outside
 
@@ -18,7 +26,9 @@ Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers fr
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -27,16 +37,134 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagfill.contract import POSITIVE, Geometry, LabelMatrix
-from tagfill.draws import generator
-from tagfill.memory.background import BackgroundArray
-from tagfill.memory.coming import Coming
-from tagfill.memory.journal import JournaledArray
-from tagfill.memory.kept_scores import KeptScores, check_room, highest
-from tagfill.memory.resampling import cut, paste
-from tagfill.memory.room import Room
-from tagfill.memory.scores import Scores
-from tagfill.memory.shard import SavedPart, Shard
+from tagfill.images.geometry import Geometry
+from tagfill.labels import POSITIVE, LabelMatrix
+from tagfill.memory.base import SavedPart, ScratchBuffers, Shard
+from tagfill.memory.disk import BackgroundArray, JournaledArray
+from tagfill.memory.tables import Scores, TopKScores, check_room, highest
+from tagfill.rng import generator
+
+_AHEAD = 2  # batches
+
+
+class Prefetcher:
+    """Reads the rows of coming batches ahead.
+
+    Args:
+        disk: where they are; None if they are in memory, and nothing is to be done.
+        shard: the images of this rank.
+    """
+
+    def __init__(self, disk: BackgroundArray | None, shard: Shard) -> None:
+        self._disk, self._shard = disk, shard
+        self._batches: deque[NDArray[np.int64]] = deque()
+
+    def expect(self, batches: Sequence[NDArray[np.int64]]) -> None:
+        """The images of the coming batches, in their order."""
+        self._batches = deque(batches) if self._disk is not None else deque()
+        for batch in list(self._batches)[:_AHEAD]:
+            self._read_ahead(batch)
+
+    def pass_by(self, rows: NDArray[np.int64]) -> None:
+        """A batch is being read: bring in the one that comes a few after it; bad images may have thinned it out."""
+        first = self._shard.index[rows[:1]]
+        for passed in range(min(_AHEAD, len(self._batches)) if len(first) else 0):
+            if first[0] in self._batches[passed]:
+                for _ in range(passed + 1):
+                    self._batches.popleft()
+                if len(self._batches) >= _AHEAD:
+                    self._read_ahead(self._batches[_AHEAD - 1])
+                return
+
+    def _read_ahead(self, batch: NDArray[np.int64]) -> None:
+        assert self._disk is not None
+        self._disk.read_ahead(self._shard.rows(torch.from_numpy(batch)))
+
+
+@lru_cache(maxsize=4096)
+def _resize(source: int, target: int) -> Tensor:
+    """target×source weights of bilinear resizing with half-pixel centres, edges held."""
+    at = ((torch.arange(target, dtype=torch.float64) + 0.5) * source / target - 0.5).clamp(min=0)
+    left = at.floor().long().clamp(max=source - 1)
+    right = (left + 1).clamp(max=source - 1)
+    share = at - left
+    weights = torch.zeros(target, source, dtype=torch.float64)
+    row = torch.arange(target)
+    weights.index_put_((row, left), 1 - share, accumulate=True)
+    weights.index_put_((row, right), share, accumulate=True)
+    return weights
+
+
+@lru_cache(maxsize=4096)
+def _cut(start: int, stop: int, flip: bool, size: int, grid: int) -> Tensor:
+    """grid×size: from a map of the whole image to what a view shows of it."""
+    matrix = torch.zeros(grid, size)
+    matrix[:, start:stop] = _resize(stop - start, grid).float()
+    return matrix.flip(0) if flip else matrix
+
+
+@lru_cache(maxsize=4096)
+def _paste(start: int, stop: int, flip: bool, size: int, grid: int) -> Tensor:
+    """size×grid: from a view back into the map; rows outside of the window are zero."""
+    matrix = torch.zeros(size, grid)
+    matrix[start:stop] = _resize(grid, stop - start).float()
+    return matrix.flip(1) if flip else matrix
+
+
+def _matrices(kind: str, geometry: Geometry, size: int, grid: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """The matrices of all views, for rows and for columns of the map."""
+    make = _cut if kind == "cut" else _paste
+    windows = geometry.windows(size).tolist()
+    down = [make(w[1], w[3], bool(f), size, grid[0]) for w, f in zip(windows, geometry.flip_y, strict=True)]
+    across = [make(w[0], w[2], bool(f), size, grid[1]) for w, f in zip(windows, geometry.flip_x, strict=True)]
+    return torch.stack(down), torch.stack(across)
+
+
+def cut(
+    maps: Tensor,
+    geometry: Geometry,
+    grid: tuple[int, int],
+    *,
+    out: Tensor | None = None,
+    room: ScratchBuffers | None = None,
+) -> Tensor:
+    """What each view shows of its image's maps: B×W×W×L to B×G×G×L.
+
+    Args:
+        maps: B×W×W×L float32.
+        geometry: of the views.
+        grid: rows and columns of the result.
+        out: where it is written to, if not to new memory.
+        room: for what is computed in between.
+    """
+    down, across = _matrices("cut", geometry, maps.shape[1], grid)
+    return torch.matmul(across[:, None], _rows(down, maps, room or ScratchBuffers()), out=out)
+
+
+def paste(views: Tensor, geometry: Geometry, size: int, *, room: ScratchBuffers | None = None) -> tuple[Tensor, Tensor]:
+    """The views' maps in the frame of their images, and a B×W×W×1 mask of the part that they show.
+
+    Args:
+        views: B×G×G×L float32.
+        geometry: of the views.
+        size: W.
+        room: for the result, B×W×W×L, which is overwritten when it is used again; zero outside of the window.
+    """
+    room = room or ScratchBuffers()
+    down, across = _matrices("paste", geometry, size, (views.shape[1], views.shape[2]))
+    maps = room.take("pasted", (len(views), size, size, views.shape[3]))
+    torch.matmul(across[:, None], _rows(down, views, room), out=maps)
+    visible = (down.sum(-1) > 0)[:, :, None, None] & (across.sum(-1) > 0)[:, None, :, None]
+    return maps, visible
+
+
+def _rows(down: Tensor, maps: Tensor, room: ScratchBuffers) -> Tensor:
+    """Maps with other rows: B×H×W×L to B×H'×W×L."""
+    count, height, width, classes = maps.shape
+    resized = room.take("rows", (count, down.shape[1], width * classes))
+    torch.bmm(down, maps.reshape(count, height, width * classes), out=resized)
+    return resized.view(count, -1, width, classes)
+
 
 Rounding = Literal["nearest", "stochastic"]
 
@@ -85,8 +213,8 @@ class Heatmaps:
         self._shape = (len(shard), size, size, labels.width if count is None else count)
         self._classes = None if count is None else torch.full((len(shard), count), -1, dtype=torch.int32)
         self.disk = None if path is None else BackgroundArray(JournaledArray(path, self._shape, create=not resume))
-        self._room = Room()
-        self._coming = Coming(self.disk, shard)
+        self._room = ScratchBuffers()
+        self._coming = Prefetcher(self.disk, shard)
         self._values = torch.zeros(self._shape if path is None else (0,), dtype=torch.uint8)
         if not resume and count is None:
             self._fill()
@@ -97,7 +225,7 @@ class Heatmaps:
         maps = len(shard) * (labels.width if count is None else count) * size * size
         return maps if count is None else maps + 4 * len(shard) * count
 
-    def choose(self, scores: Scores | KeptScores) -> None:
+    def choose(self, scores: Scores | TopKScores) -> None:
         """Settle which classes each image keeps, by its scores as of now, and begin their heatmaps."""
         assert self._classes is not None
         for rows in self._blocks():

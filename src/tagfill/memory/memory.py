@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from tagfill.memory.class_distances import ClassDistances
-from tagfill.memory.entries import Entries
-from tagfill.memory.estimates import Estimates
-from tagfill.memory.found_labels import FoundLabels
+from tagfill.memory.base import Stores
 from tagfill.memory.heatmaps import Heatmaps, Rounding
-from tagfill.memory.kept_scores import KeptScores
-from tagfill.memory.neighbours import Neighbours
-from tagfill.memory.overlay import ChangedLabels
-from tagfill.memory.prior import Prior
-from tagfill.memory.pseudo_labels import PseudoLabels
-from tagfill.memory.scores import Scores
-from tagfill.memory.stores import Stores
-from tagfill.memory.table_steps import TableOptimizer
+from tagfill.memory.neighbors import ClassDistances, Neighbors
+from tagfill.memory.sparse import ChangedLabels, Entries, FoundLabels, PseudoLabels
+from tagfill.memory.statistics import Prior
+from tagfill.memory.tables import Estimates, Scores, TableOptimizer, TopKScores
 
 
 class Memory(Stores):
@@ -34,7 +27,7 @@ class Memory(Stores):
         {'scores': 8}
     """
 
-    def scores(self, *, momentum: float, classes_per_image: int | None = None) -> Scores | KeptScores:
+    def scores(self, *, momentum: float, classes_per_image: int | None = None) -> Scores | TopKScores:
         """Running probabilities of each image and class, or of a few classes an image."""
         count = self._few(classes_per_image)
         options = {"momentum": momentum, "classes_per_image": count}
@@ -44,8 +37,8 @@ class Memory(Stores):
         return self._get(
             "scores",
             options,
-            KeptScores.bytes(self._shard, count),
-            lambda: KeptScores(self._labels, self._shard, momentum=momentum, count=count),
+            TopKScores.bytes(self._shard, count),
+            lambda: TopKScores(self._labels, self._shard, momentum=momentum, count=count),
         )
 
     def heatmaps(
@@ -96,13 +89,13 @@ class Memory(Stores):
         size = Entries.bytes(self._labels, self._shard, most)
         return self._get(name, {}, size, lambda: Entries(self._shard, self._labels.width))
 
-    def neighbours(self, *, count: int) -> Neighbours:
+    def neighbours(self, *, count: int) -> Neighbors:
         """The nearest images of each image; whoever finds them not ready fills them."""
         return self._get(
             "neighbours",
             {"count": count},
-            Neighbours.bytes(self._labels, self._shard, count),
-            lambda: Neighbours(self._labels, self._shard, count=count),
+            Neighbors.bytes(self._labels, self._shard, count),
+            lambda: Neighbors(self._labels, self._shard, count=count),
         )
 
     def class_distances(self, *, prototype: str, distance: str) -> ClassDistances:

@@ -15,21 +15,19 @@ from torch import Tensor
 
 from tagfill.contract import Batch, Decisions, Method, Prediction, Task
 from tagfill.errors import TagfillError, unknown_name
-from tagfill.methods.consistency import Consistency, SpatialConsistency
+from tagfill.methods.base import of_view
+from tagfill.methods.csl import ClassAwareSelective, PartialAsymmetric
 from tagfill.methods.curriculum import Curriculum
-from tagfill.methods.expected_negative import ExpectedNegative, ExpectedPositive
+from tagfill.methods.em_apl import AsymmetricPseudoLabelling
 from tagfill.methods.fixmatch import FixMatch
 from tagfill.methods.large_loss import PermanentCorrection, Rejection, TemporaryCorrection
-from tagfill.methods.oracle_negatives import OracleNegatives
 from tagfill.methods.patchcluster import PatchCluster
 from tagfill.methods.patchml import PatchML
-from tagfill.methods.plain import PLAIN
-from tagfill.methods.pseudo_labelling import AsymmetricPseudoLabelling
+from tagfill.methods.plain import PLAIN, OracleNegatives
 from tagfill.methods.role import Role
-from tagfill.methods.selective import ClassAwareSelective, PartialAsymmetric
+from tagfill.methods.scl import Consistency, ExpectedNegative, ExpectedPositive, SpatialConsistency
 from tagfill.methods.soft_exposure import ls, se, se_i, se_l
 from tagfill.methods.splc import Splc
-from tagfill.methods.views import of_view
 
 METHODS: dict[str, Callable[..., Method]] = {
     **PLAIN,

@@ -18,11 +18,10 @@ import torch
 from torch import Tensor
 
 from tagfill import losses
-from tagfill.contract import NEGATIVE, POSITIVE, UNKNOWN, Batch, Decisions, Prediction, Task
+from tagfill.contract import Batch, Decisions, Prediction, Task
 from tagfill.errors import TagfillError
-from tagfill.methods.deciding import pseudo_labelled
-from tagfill.methods.rescoring import training_scores
-from tagfill.methods.stateless import Stateless
+from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
+from tagfill.methods.base import Stateless, pseudo_labelled, training_scores
 
 
 class Curriculum(Stateless):

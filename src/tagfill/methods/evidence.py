@@ -1,4 +1,13 @@
-"""How near an unknown label is to known ones, and the temperature that follows: the distances of Soft Exposure.
+"""Which distances mean present and absent, chosen on images whose labels are known.
+
+    d⁺  the distance that takes in most, of those up to which at least the share `precision` of what is near is present
+    d⁻  the smallest distance beyond which at most the share `missed` of what is present lies; above d⁺
+
+Distances are counted in steps of 0.001, so the memory does not depend on the number of images, and counts of several
+processes add up.
+
+
+How near an unknown label is to known ones, and the temperature that follows: the distances of Soft Exposure.
 
     d_L⁺(c, x) = min d(c, c') over the classes c' known to be present in image x; d_L⁻ over those known to be absent
     d_I⁺(c, x) = min d(x, x') over the k nearest images x' that are known to show c; d_I⁻ over those known not to
@@ -11,17 +20,101 @@ temperature="inverse", |T| = exp(β d), it is the other way round. Everything is
 distances of classes (L×L) and the neighbours of images (n×k).
 
 `inf` stands for evidence that does not exist, until distances are combined.
+
+Where the evidence about an unknown label comes from: the other labels of its image, and images like it.
+
+Both ask memory for what they need, distances of classes or neighbours of images, and compute it from the features of a
+frozen network unless a checkpoint or an earlier stage brought it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from tagfill.contract import LabelMatrix
+from tagfill.contract import Ranks, Task
+from tagfill.labels import NEGATIVE, POSITIVE, LabelMatrix
+from tagfill.memory.neighbors import Distance, Prototype, Search
+
+_STEPS = 1000  # of a distance of 1
+_LARGEST = 2
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Distances, and how they did where they were chosen.
+
+    Attributes:
+        positive: d⁺; nothing is near enough if it is negative.
+        negative: d⁻.
+        precision: share of what lies within d⁺ that is present; NaN if nothing does.
+        recall: share of what is present that lies within d⁺.
+        missed: share of what is present that lies beyond d⁻.
+    """
+
+    positive: float
+    negative: float
+    precision: float
+    recall: float
+    missed: float
+
+
+class DistanceCounts:
+    """How many known labels of either kind lie at each distance."""
+
+    def __init__(self) -> None:
+        self._counts = torch.zeros(2, _LARGEST * _STEPS + 1, dtype=torch.int64)
+
+    def add(self, distances: Tensor, labels: Tensor) -> None:
+        """Distances and labels, B×L; what is unknown or farther than any place can be does not count."""
+        for value in (NEGATIVE, POSITIVE):
+            chosen = distances[(labels == value) & (distances <= _LARGEST)].cpu()
+            steps = (chosen.clamp(min=0).double() * _STEPS).ceil().long()
+            self._counts[value] += torch.bincount(steps, minlength=self._counts.shape[1])
+
+    def share(self, ranks: Ranks) -> None:
+        """Add up what all processes counted."""
+        self._counts = ranks.sum(self._counts)
+
+    def __len__(self) -> int:
+        """The number of known labels."""
+        return int(self._counts.sum())
+
+    def choose(self, positive: float | None, negative: float | None, *, precision: float, missed: float) -> Thresholds:
+        """The two distances; one that is given stays as it is.
+
+        Args:
+            positive: d⁺, None to choose it.
+            negative: d⁻, None to choose it.
+            precision: that the near ones must have.
+            missed: the share of present ones that may lie beyond d⁻.
+        """
+        absent, present = (self._counts[value].cumsum(0).double() for value in (NEGATIVE, POSITIVE))
+        near, everything = absent + present, present[-1].clamp(min=1)
+        if positive is None:
+            good = torch.nonzero((near > 0) & (present >= precision * near))
+            tight = int(torch.searchsorted(near, near[int(good[-1])])) if len(good) else -1
+            positive = tight / _STEPS
+        if negative is None:
+            beyond = (present[-1] - present) / everything
+            first = int(torch.nonzero(beyond <= missed)[0])
+            negative = max(first / _STEPS, positive + 1 / _STEPS)
+        at, far = (min(max(round(value * _STEPS), -1), len(near) - 1) for value in (positive, negative))
+        inside = (float(present[at]), float(near[at])) if at >= 0 else (0.0, 0.0)
+        return Thresholds(
+            positive,
+            negative,
+            inside[0] / inside[1] if inside[1] else float("nan"),
+            inside[0] / float(everything),
+            float((present[-1] - (present[far] if far >= 0 else 0)) / everything),
+        )
+
 
 Array = NDArray[np.float32]
 Temperature = Literal["paper", "inverse"]
@@ -142,3 +235,66 @@ class Softness:
         power = self.beta * (away if self.temperature == "inverse" else 1 - away)
         size = np.exp(np.minimum(power, _HOTTEST))
         return np.where(asked, np.where(positive, size, -size) + self.gamma, 0).astype(np.float32)
+
+
+Reduce = Literal["min", "median5"]
+NEAREST = {"min": 1, "median5": 5}
+
+
+class KnownLabels:
+    """Distances of an unknown label to the labels that are known of its image.
+
+    Args:
+        prototype: of a class.
+        distance: of two classes.
+        reduce: what is taken of several distances.
+    """
+
+    def __init__(self, prototype: Prototype, distance: Distance, reduce: Reduce) -> None:
+        self._prototype: Prototype = prototype
+        self._distance: Distance = distance
+        self._nearest = NEAREST[reduce]
+
+    def setup(self, task: Task, features: Callable[[], NDArray[np.float32]]) -> None:
+        """Have the distances of classes; `features` gives N×D rows of length 1."""
+        self._classes = task.memory.class_distances(prototype=self._prototype, distance=self._distance)
+        if not self._classes.ready:
+            self._classes.fill(features(), task.labels, prototype=self._prototype, distance=self._distance)
+
+    def read(self, index: Tensor, known: NDArray[np.int8]) -> tuple[Array, Array]:
+        """d_L⁺ and d_L⁻, B×L; `inf` where the image has no such label."""
+        distances = self._classes.values.numpy()
+        present, absent = (from_labels(distances, known == state, self._nearest) for state in (POSITIVE, NEGATIVE))
+        return present, absent
+
+
+class AlikeImages:
+    """Distances of an image to those of its nearest images that know a label.
+
+    Args:
+        count: k, neighbours of an image.
+        distance: of two images.
+        reduce: what is taken of several distances.
+        search: how neighbours are found.
+    """
+
+    def __init__(self, count: int, distance: Distance, reduce: Reduce, search: Search) -> None:
+        self._count, self._distance, self._nearest = count, distance, NEAREST[reduce]
+        self._search: Search = search
+
+    def setup(self, task: Task, features: Callable[[], NDArray[np.float32]]) -> None:
+        """Have the neighbours; `features` gives N×D rows of length 1."""
+        self._labels = task.labels
+        self._neighbours = task.memory.neighbours(count=self._count)
+        if not self._neighbours.ready:
+            self._neighbours.fill(features(), search=self._search)
+
+    def read(self, index: Tensor, known: NDArray[np.int8]) -> tuple[Array, Array]:
+        """d_I⁺ and d_I⁻, B×L; `inf` where no neighbour has such a label."""
+        images, away = self._neighbours.read(index)
+        if self._distance == "euclidean":  # of two vectors of length 1
+            away = np.sqrt(2 * away)
+        present, absent = (
+            from_images(images, away, self._labels, state, self._nearest) for state in (POSITIVE, NEGATIVE)
+        )
+        return present, absent

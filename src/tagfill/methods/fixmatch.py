@@ -1,7 +1,7 @@
 """FixMatch: pseudo-labels from a weak view of an image, learned from a strong view of it.
 
     L = w_supervised · mean of the cross-entropy of known labels, weak view  +  weight · L_u
-    L_u: see `tagfill.losses.fixmatch`; the mean over pseudo-labels of this batch
+    L_u: see `tagfill.losses.patch`; the mean over pseudo-labels of this batch
 
 The supervised term is divided by the number of known labels, as L_u is by that of pseudo-labels, so that the balance
 of the two does not depend on how few labels are known. Beside another method, as in `patchml+fixmatch`, that one learns
@@ -18,11 +18,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from tagfill import losses
-from tagfill.contract import UNKNOWN, Batch, Decisions, Prediction
+from tagfill.contract import Batch, Decisions, Prediction
 from tagfill.errors import TagfillError, one_of
-from tagfill.methods.deciding import pseudo_labelled
-from tagfill.methods.stateless import Stateless
-from tagfill.methods.views import of_view
+from tagfill.labels import UNKNOWN
+from tagfill.methods.base import Stateless, of_view, pseudo_labelled
 
 
 class FixMatch(Stateless):

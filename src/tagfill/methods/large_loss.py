@@ -24,10 +24,11 @@ from typing import get_args
 from torch import Tensor
 
 from tagfill import losses
-from tagfill.contract import POSITIVE, UNKNOWN, Batch, Decisions, Prediction, Task
+from tagfill.contract import Batch, Decisions, Prediction, Task
 from tagfill.errors import TagfillError, one_of
+from tagfill.labels import POSITIVE, UNKNOWN
 from tagfill.losses.large_loss import Candidates, Mode
-from tagfill.methods.scheduled import Scheduled
+from tagfill.methods.base import Scheduled
 
 
 class LargeLoss(Scheduled):

@@ -25,9 +25,8 @@ from torch import Tensor
 
 from tagfill import losses
 from tagfill.contract import Batch, Prediction, Task
-from tagfill.memory.table_steps import TableOptimizer
-from tagfill.methods.expecting import expected_positives
-from tagfill.methods.stateless import Stateless
+from tagfill.memory.tables import TableOptimizer
+from tagfill.methods.base import Stateless, expected_positives
 
 
 class Role(Stateless):

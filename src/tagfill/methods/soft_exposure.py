@@ -25,14 +25,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tagfill import losses
-from tagfill.contract import POSITIVE, UNKNOWN, Batch, Decisions, Prediction, Task
+from tagfill.contract import Batch, Decisions, Prediction, Task
 from tagfill.errors import TagfillError, one_of
-from tagfill.memory.class_distances import Distance, Prototype
-from tagfill.memory.nearest import Search, unit_rows
-from tagfill.methods.evidence import Array, Normalise, Softness, Temperature
-from tagfill.methods.evidence_sources import AlikeImages, KnownLabels, Reduce
+from tagfill.labels import POSITIVE, UNKNOWN
+from tagfill.memory.neighbors import Distance, Prototype, Search, unit_rows
+from tagfill.methods.base import Stateless
+from tagfill.methods.evidence import AlikeImages, Array, KnownLabels, Normalise, Reduce, Softness, Temperature
 from tagfill.methods.plain import Plain
-from tagfill.methods.stateless import Stateless
 
 Uncovered = Literal["ignore", "negative"]
 

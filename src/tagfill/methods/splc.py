@@ -13,8 +13,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from tagfill import losses
-from tagfill.contract import POSITIVE, Batch, Decisions, Prediction
-from tagfill.methods.scheduled import Scheduled
+from tagfill.contract import Batch, Decisions, Prediction
+from tagfill.labels import POSITIVE
+from tagfill.methods.base import Scheduled
 
 
 class Splc(Scheduled):

@@ -1,16 +1,30 @@
 """Metrics of predictions: arrays in, numbers out; fractions in 0…1."""
 
 from tagfill.metrics.accumulator import Gathered, Predictions
-from tagfill.metrics.average_precision import Definition, Empty, average_precision, mean_average_precision, where_ranked
+from tagfill.metrics.average_precision import (
+    Definition,
+    Empty,
+    average_precision,
+    group_means,
+    mean_average_precision,
+    where_ranked,
+)
 from tagfill.metrics.bootstrap import Interval, bootstrap_interval
 from tagfill.metrics.calibration import Reliability, expected_calibration_error, reliability
-from tagfill.metrics.confusion import Confusion, confusions
-from tagfill.metrics.correlation import rank_correlation
-from tagfill.metrics.groups import group_means
-from tagfill.metrics.localisation import Localisation, Localised, ioa
+from tagfill.metrics.classification import (
+    AtK,
+    Confusion,
+    Counts,
+    at_k,
+    best_thresholds,
+    by_label_count,
+    confusions,
+    count,
+    mean_average_precision_by_label_count,
+    top_1,
+)
+from tagfill.metrics.localization import LocalizationMeter, LocalizationScores, ioa, rank_correlation
 from tagfill.metrics.recovery import Recovered, gap_closed, recovered
-from tagfill.metrics.thresholds import Counts, best_thresholds, count
-from tagfill.metrics.top import AtK, at_k, by_label_count, mean_average_precision_by_label_count, top_1
 
 __all__ = [
     "AtK",
@@ -20,8 +34,8 @@ __all__ = [
     "Empty",
     "Gathered",
     "Interval",
-    "Localisation",
-    "Localised",
+    "LocalizationMeter",
+    "LocalizationScores",
     "Predictions",
     "Recovered",
     "Reliability",

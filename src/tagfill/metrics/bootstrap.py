@@ -20,8 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tagfill.metrics.arrays import POSITIVE, UNKNOWN, checked, class_blocks
-from tagfill.metrics.average_precision import mean_average_precision
+from tagfill.metrics.average_precision import POSITIVE, UNKNOWN, checked, class_blocks, mean_average_precision
 
 _RESAMPLES_AT_ONCE = 64  # a tile of weights, images × 64 bytes, stays in cache for up to some ten thousand images
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from tagfill.errors import TagfillError
-from tagfill.files import cache_folder, replacing, sha256
+from tagfill.io import atomic_write, cache_folder, sha256
 
 BACKBONE = "tf_efficientnet_lite0"
 MEAN, STD = (127.0,) * 3, (128.0,) * 3  # of pixels in 0..255, as these weights were trained
@@ -40,7 +40,7 @@ def weights(model: nn.Module, backbone: str) -> dict[str, Tensor]:
     state = _read_stored(stored)
     if state is None:
         state = _by_position(model.state_dict(), _read_legacy(_package_file()))
-        with replacing(stored) as file:
+        with atomic_write(stored) as file:
             file.write(save(state))
     return {name: value for name, value in state.items() if not name.startswith("classifier.")}
 

@@ -1,4 +1,11 @@
-"""A classifier: a backbone, a head, and the classes that its logits stand for."""
+"""Heads by the names that recipes and the command line take.
+
+>>> sorted(HEADS)
+['cam', 'linear', 'query', 'tscam']
+
+
+A classifier: a backbone, a head, and the classes that its logits stand for.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +17,63 @@ import torch
 from torch import Tensor, nn
 
 from tagfill.contract import Prediction
-from tagfill.errors import TagfillError
-from tagfill.models import folder as model_folder
-from tagfill.models import heads
+from tagfill.errors import TagfillError, unknown_name
+from tagfill.models import model_folder as model_folder
 from tagfill.models.backbone import Backbone, Preprocessing, Seen, create_backbone
-from tagfill.models.head import Head
-from tagfill.models.heads import create_head
-from tagfill.models.tscam import summed_attention
+from tagfill.models.heads import CamHead, Head, LinearHead, TsCamHead, checked_options, summed_attention
+from tagfill.models.query import QueryHead
+from tagfill.rng import seed_of
+
+HEADS: dict[str, type[Head]] = {"linear": LinearHead, "cam": CamHead, "tscam": TsCamHead, "query": QueryHead}
+
+
+def create_head(name: str, channels: int, classes: int, *, seed: int, **options: Any) -> Head:
+    """A head with initial weights that depend on the seed alone.
+
+    Args:
+        name: from `HEADS`.
+        channels: D of the features.
+        classes: L.
+        seed: of the initial weights.
+        **options: of the head, see its class.
+
+    >>> create_head("cam", 512, 20, seed=0, boost=5.0).spatial
+    True
+    """
+    if name not in HEADS:
+        raise unknown_name("head", name, HEADS)
+    checked = checked_options(name, HEADS[name], options)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_of(seed, "head"))
+        return HEADS[name](channels, classes, **checked)
+
+
+def convert_head(head: Head, name: str, **options: Any) -> Head:
+    """A `cam` head with the weights of a `linear` one, the other way round, or another boost; see `Classifier`.
+
+    Both classify a mean of cells by one linear layer: before the mean or after it is the same.
+    """
+    layer = getattr(head, "fc", None)
+    if layer is None or name not in ("linear", "cam") or head.token or options.get("pool") == "token":
+        raise TagfillError(
+            f"This {type(head).__name__} cannot become a {name} head; only cam and linear with pool=gap convert."
+        )
+    if name == "linear" and head.spatial:
+        raise TagfillError(
+            "This cam head boosts its scores, which a linear head cannot; convert it to cam with boost=1 first "
+            "if logits without the boost are wanted."
+        )
+    assert isinstance(layer, nn.Linear)
+    converted = create_head(name, layer.in_features, layer.out_features, seed=0, **options)
+    converted.get_submodule("fc").load_state_dict(layer.state_dict())
+    if isinstance(head, CamHead) and head.boosts is not None:
+        converted.mask_boost(head.boosts)
+    return converted.to(layer.weight).train(head.training)
+
+
+def heads_with(what: str) -> str:
+    """The names of the heads that have `has_maps` or `attention_of`, for errors."""
+    return " or ".join(name for name, head in HEADS.items() if getattr(head, what))
 
 
 class Classifier(nn.Module):
@@ -65,9 +122,7 @@ class Classifier(nn.Module):
         """
         self.check_use(maps=maps)
         if attention and self.head.attention_of is None:
-            raise TagfillError(
-                f"The {self.head_name} head has no attention; choose {heads.heads_with('attention_of')}."
-            )
+            raise TagfillError(f"The {self.head_name} head has no attention; choose {heads_with('attention_of')}.")
         of_backbone = attention and self.head.attention_of == "backbone"
         seen = self._look(inputs, of_backbone) if inputs.dtype == torch.uint8 else Seen(inputs)
         if of_backbone and seen.attention is None:
@@ -85,7 +140,7 @@ class Classifier(nn.Module):
             maps: class maps are wanted.
         """
         if maps and not self.head.has_maps:
-            raise TagfillError(f"The {self.head_name} head has no class maps; choose {heads.heads_with('has_maps')}.")
+            raise TagfillError(f"The {self.head_name} head has no class maps; choose {heads_with('has_maps')}.")
 
     def convert_head(self, name: str, **options: Any) -> Classifier:
         """The same classifier with a `cam` head in place of a `linear` one, or the other way round, or another boost.
@@ -100,7 +155,7 @@ class Classifier(nn.Module):
         >>> plain.convert_head("cam", boost=5.0, boost_train=False).head.boost
         5.0
         """
-        head = heads.convert_head(self.head, name, **options)
+        head = convert_head(self.head, name, **options)
         return Classifier(self.backbone, head, name, self.classes, self.thresholds).train(self.training)
 
     def with_head(self, head: Head) -> Classifier:

@@ -1,71 +1,360 @@
-"""Heads by the names that recipes and the command line take.
+"""BoostLU: larger positive scores in class maps, against what false negatives took from them.
 
->>> sorted(HEADS)
-['cam', 'linear', 'query', 'tscam']
+    b(s) = α s + (1 − α) β   where s > β,   s elsewhere
+         = s + (α − 1) max(s − β, 0)
+
+It is continuous at β and has no parameters. The slope at exactly β is 1, as in the published code; the paper's "s ≥ β"
+would make it α. Classes without a single observed positive are not to be boosted in training, since all of their
+positive scores are then pushed down α times as hard.
+
+Kim, Kim, Jeong, Schmid, Akata and Lee: *Bridging the Gap between Model Explanations in Partially Annotated Multi-label
+Classification*, CVPR 2023.
+
+
+What the class token of a vision transformer attends to.
+
+In every block, each head weighs all tokens for the class token by softmax(q kᵀ / √d). The row of these weights over the
+patches, averaged over heads, says where the block looked: B×blocks×H·W. timm's fused attention never forms the weights;
+for one forward pass it is switched off, and each block's weights are cut to that row as soon as they exist.
+
+What all heads share: options by name, and what they need and give.
+
+The `linear` head: one linear layer over one feature vector of an image.
+
+    g = W f + b,   f = mean over cells of F  (`gap`),   or the class token of a ViT or DeiT  (`token`)
+
+With `gap` it is the `cam` head without maps and without a boost, and `Classifier.convert_head` turns one into the
+other. With `token` it is how a vision transformer classifies by itself.
+
+Lin, Chen and Yan: *Network In Network*, ICLR 2014 (`gap`); Dosovitskiy et al.: *An Image is Worth 16x16 Words*, ICLR
+2021 (`token`).
+
+The `cam` head: class maps by a 1×1 convolution, logits by their mean, with BoostLU between the two if wanted.
+
+    S = W F + b  in every cell,   g = mean over cells of S,   or of boost(S)
+
+Without a boost, averaging features first and classifying them once gives the same logits, because both steps are
+linear; that is what happens where nobody asks for maps, and on pooled features. Maps are those before the boost.
+
+Zhou, Khosla, Lapedriza, Oliva and Torralba: *Learning Deep Features for Discriminative Localization*, CVPR 2016, as
+reordered by Zhang, Wei, Feng, Yang and Huang: *Adversarial Complementary Learning for Weakly Supervised Object
+Localization*, CVPR 2018. For the boost see `tagfill.models.heads`.
+
+The `tscam` head: class maps by a 3×3 convolution over the grid, and where a transformer's class token looks.
+
+    S = conv3×3(F)  (zero padding, with bias),   g = mean over cells of S
+    A = Σ over blocks of the class token's attention to each patch, averaged over heads
+    coupled map  M_c = A · S_c                            for localisation only; it takes no part in the logits
+
+F are the normed patch tokens of a ViT or DeiT; on a convolutional backbone there is no A. Attention is kept only when
+asked for, since it slows the backbone down. The convolution keeps PyTorch's initial weights, as in the released code.
+
+Where nobody asks for maps they are never made: the mean of a convolution is linear in nine sums of features, those over
+the cells that each weight of the 3×3 window meets,
+
+    g = b + 1/(H·W) Σ_{y,x} W[y,x] · (sum of F over the cells that are under (y, x) for some cell of the grid)
+
+which costs little more than the mean of the features.
+
+Gao, Wan, Pan, Peng, Tian, Han, Zhou and Ye: *TS-CAM: Token Semantic Coupled Attention Map for Weakly Supervised Object
+Localization*, ICCV 2021.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, Literal, get_type_hints
 
 import torch
-from torch import nn
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from tagfill.draws import seed_of
+from tagfill.contract import Prediction
 from tagfill.errors import TagfillError, unknown_name
-from tagfill.models.cam import CamHead
-from tagfill.models.head import Head, checked_options
-from tagfill.models.linear import LinearHead
-from tagfill.models.query import QueryHead
-from tagfill.models.tscam import TsCamHead
-
-HEADS: dict[str, type[Head]] = {"linear": LinearHead, "cam": CamHead, "tscam": TsCamHead, "query": QueryHead}
 
 
-def create_head(name: str, channels: int, classes: int, *, seed: int, **options: Any) -> Head:
-    """A head with initial weights that depend on the seed alone.
+def boost(scores: Tensor, alpha: float | Tensor, beta: float = 0.0) -> Tensor:
+    """Scores with what exceeds β stretched α times.
 
     Args:
-        name: from `HEADS`.
+        scores: of any shape.
+        alpha: the slope above β; 1 changes nothing. A tensor that broadcasts gives each class its own.
+        beta: where the boost begins.
+
+    >>> import torch
+    >>> boost(torch.tensor([[1.0, -2.0], [0.5, 0.0]]), 5.0).mean()
+    tensor(1.3750)
+    """
+    return scores + (alpha - 1) * F.relu(scores - beta)
+
+
+@contextmanager
+def class_token_rows(name: str, model: Any, prefix: int) -> Iterator[list[Tensor]]:
+    """Collect the class token's row of every block that runs inside, B×H·W each, without a gradient.
+
+    The model must not run elsewhere at the same time: it is the model itself that is changed meanwhile.
+
+    Args:
+        name: of the model, for the error.
+        model: a timm model of tokens with a class token.
+        prefix: tokens before those of the patches; the first is the class token.
+    """
+    layers = [layer for block in getattr(model, "blocks", ()) for layer in _attentions(block)]
+    if not layers:
+        raise TagfillError(
+            f"The attention of {name} cannot be read; choose a ViT or DeiT, such as deit_small_patch16_224."
+        )
+    rows: list[Tensor] = []
+
+    def keep(_: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+        rows.append(arguments[0].detach()[:, :, 0, prefix:].mean(1))
+
+    fused = [layer.fused_attn for layer in layers]
+    hooks = [layer.attn_drop.register_forward_pre_hook(keep) for layer in layers]
+    try:
+        for layer in layers:
+            layer.fused_attn = False
+        yield rows
+    finally:
+        for layer, before, hook in zip(layers, fused, hooks, strict=True):
+            layer.fused_attn = before
+            hook.remove()
+
+
+def _attentions(block: nn.Module) -> list[Any]:
+    """The modules of a block that form attention weights and pass them through `attn_drop`."""
+    return [module for module in block.modules() if hasattr(module, "attn_drop") and hasattr(module, "fused_attn")]
+
+
+class Head(nn.Module):
+    """From features to a `Prediction`.
+
+    A head is made as `HeadClass(channels, classes, **options)` and keeps each option, a keyword of its constructor, in
+    an attribute of the same name.
+
+    Attributes:
+        has_maps: whether it gives class maps.
+        attention_of: whose attention it gives on request: its own (`head`), that of the `backbone`, or nobody's.
+    """
+
+    has_maps: ClassVar[bool] = False
+    attention_of: ClassVar[Literal["head", "backbone"] | None] = None
+
+    @property
+    def spatial(self) -> bool:
+        """Whether it always needs features of cells, B×D×H×W, and pooled ones (B×D) will not do."""
+        return False
+
+    @property
+    def token(self) -> bool:
+        """Whether the features that it takes are class tokens, B×D."""
+        return False
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All options with their values."""
+        return {name: getattr(self, name) for name in _option_names(type(self))}
+
+    def mask_boost(self, mask: Tensor) -> None:
+        """Boost only these classes (L bool) in training; nothing where the head does not boost."""
+
+    def forward(self, features: Tensor, *, maps: bool = False, attention: bool = False) -> Prediction:
+        """Predict; `maps` keeps the class maps, `attention` the head's own attention.
+
+        A `Classifier` asks only for what `has_maps` and `attention_of` promise.
+        """
+        raise NotImplementedError
+
+
+def checked_options(name: str, head: type[Head], options: dict[str, Any]) -> dict[str, Any]:
+    """Options of a head, converted to the types that it declares.
+
+    Args:
+        name: of the head, for errors.
+        head: whose constructor names the options.
+        options: by name.
+    """
+    known, hints = _option_names(head), get_type_hints(head.__init__)
+    values = {}
+    for option, value in options.items():
+        if option not in known:
+            raise unknown_name("option", option, known or ["none"], of=f"head '{name}'")
+        try:
+            values[option] = TypeAdapter(hints[option]).validate_python(value)
+        except ValidationError as error:
+            problem = error.errors()[0]["msg"]
+            raise TagfillError(f"Option {option}={value!r} of head '{name}': {problem}.") from None
+    return values
+
+
+def _option_names(head: type[Head]) -> list[str]:
+    parameters = inspect.signature(head).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+
+
+class LinearHead(Head):
+    """One linear layer over the mean of the cells or the class token; no class maps.
+
+    Args:
         channels: D of the features.
         classes: L.
-        seed: of the initial weights.
-        **options: of the head, see its class.
-
-    >>> create_head("cam", 512, 20, seed=0, boost=5.0).spatial
-    True
+        pool: `gap` for the mean over cells, `token` for the class token of a ViT or DeiT.
     """
-    if name not in HEADS:
-        raise unknown_name("head", name, HEADS)
-    checked = checked_options(name, HEADS[name], options)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_of(seed, "head"))
-        return HEADS[name](channels, classes, **checked)
+
+    def __init__(self, channels: int, classes: int, *, pool: Literal["gap", "token"] = "gap") -> None:
+        super().__init__()
+        self.pool = pool
+        self.fc = nn.Linear(channels, classes)
+
+    @property
+    def token(self) -> bool:
+        """Whether it classifies the class token."""
+        return self.pool == "token"
+
+    def forward(self, features: Tensor, *, maps: bool = False, attention: bool = False) -> Prediction:
+        """Logits of B×D vectors, or of B×D×H×W features, whose mean is taken with `gap`."""
+        del maps, attention  # it has neither
+        if self.token and features.ndim != 2:
+            raise TagfillError("The linear head with pool=token was given features of cells; it needs class tokens.")
+        pooled = features if features.ndim == 2 else features.mean((2, 3))
+        return Prediction(self.fc(pooled).float(), None, features)
 
 
-def convert_head(head: Head, name: str, **options: Any) -> Head:
-    """A `cam` head with the weights of a `linear` one, the other way round, or another boost; see `Classifier`.
+class CamHead(Head):
+    """Class maps by a 1×1 convolution, logits by their mean, with BoostLU if wanted.
 
-    Both classify a mean of cells by one linear layer: before the mean or after it is the same.
+    Args:
+        channels: D of the features.
+        classes: L.
+        boost: α of BoostLU, 5 in the paper; 1 is none.
+        boost_from: β of BoostLU, the score above which it works.
+        boost_train: boost in training.
+        boost_eval: boost in evaluation, also a model that was trained without.
+        boost_unseen: boost classes that `mask_boost` excludes in training too, as the published code does.
     """
-    layer = getattr(head, "fc", None)
-    if layer is None or name not in ("linear", "cam") or head.token or options.get("pool") == "token":
-        raise TagfillError(
-            f"This {type(head).__name__} cannot become a {name} head; only cam and linear with pool=gap convert."
-        )
-    if name == "linear" and head.spatial:
-        raise TagfillError(
-            "This cam head boosts its scores, which a linear head cannot; convert it to cam with boost=1 first "
-            "if logits without the boost are wanted."
-        )
-    assert isinstance(layer, nn.Linear)
-    converted = create_head(name, layer.in_features, layer.out_features, seed=0, **options)
-    converted.get_submodule("fc").load_state_dict(layer.state_dict())
-    if isinstance(head, CamHead) and head.boosts is not None:
-        converted.mask_boost(head.boosts)
-    return converted.to(layer.weight).train(head.training)
+
+    has_maps = True
+
+    def __init__(
+        self,
+        channels: int,
+        classes: int,
+        *,
+        boost: float = 1.0,
+        boost_from: float = 0.0,
+        boost_train: bool = True,
+        boost_eval: bool = True,
+        boost_unseen: bool = False,
+    ) -> None:
+        super().__init__()
+        if not 1 <= boost < float("inf"):
+            raise TagfillError(f"boost={boost:g} of head 'cam' would not enlarge scores; give 1 for none, or more.")
+        self.boost, self.boost_from = boost, boost_from
+        self.boost_train, self.boost_eval, self.boost_unseen = boost_train, boost_eval, boost_unseen
+        self.fc = nn.Linear(channels, classes)
+        self.boosts: Tensor | None
+        masks = boost != 1 and boost_train and not boost_unseen
+        self.register_buffer("boosts", torch.ones(classes) if masks else None)  # 0 for classes that are not boosted
+
+    @property
+    def spatial(self) -> bool:
+        """Whether it boosts at all: a boost acts on cells."""
+        return self.boost != 1 and (self.boost_train or self.boost_eval)
+
+    def mask_boost(self, mask: Tensor) -> None:
+        """Boost only these classes (L bool) in training; evaluation boosts all."""
+        if self.boosts is not None:
+            self.boosts.copy_(mask)
+
+    def forward(self, features: Tensor, *, maps: bool = False, attention: bool = False) -> Prediction:
+        """Class maps and logits of B×D×H×W features; of pooled B×D ones, logits without a boost."""
+        del attention  # it has none
+        boosting = self.boost != 1 and (self.boost_train if self.training else self.boost_eval)
+        if features.ndim == 2 and (maps or boosting):
+            wanted = "class maps" if maps else f"boost={self.boost:g}"
+            raise TagfillError(f"The cam head was given pooled features, but {wanted} needs those of cells.")
+        if not (maps or boosting):
+            pooled = features if features.ndim == 2 else features.mean((2, 3))
+            return Prediction(self.fc(pooled).float(), None, features)
+        cells = features.permute(0, 2, 3, 1)  # a view where features lie cells-last, as cached ones do
+        spatial = F.linear(cells, self.fc.weight, self.fc.bias).float()
+        logits = (boost(spatial, self._slopes(), self.boost_from) if boosting else spatial).mean((1, 2))
+        return Prediction(logits, spatial.permute(0, 3, 1, 2) if maps else None, features)
+
+    def _slopes(self) -> float | Tensor:
+        """α of all classes, or in training that of each."""
+        if self.training and self.boosts is not None:
+            return 1 + (self.boost - 1) * self.boosts.float()
+        return self.boost
 
 
-def heads_with(what: str) -> str:
-    """The names of the heads that have `has_maps` or `attention_of`, for errors."""
-    return " or ".join(name for name, head in HEADS.items() if getattr(head, what))
+class TsCamHead(Head):
+    """Class maps by a 3×3 convolution, logits by their mean; on a ViT or DeiT with attention on request.
+
+    Attention is B×H×W: how much the class token looks at each patch, summed over blocks.
+
+    Args:
+        channels: D of the features.
+        classes: L.
+    """
+
+    has_maps = True
+    attention_of = "backbone"
+
+    def __init__(self, channels: int, classes: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, classes, kernel_size=3, padding=1)
+
+    @property
+    def spatial(self) -> bool:
+        """Always: a window reaches over several cells."""
+        return True
+
+    def forward(self, features: Tensor, *, maps: bool = False, attention: bool = False) -> Prediction:
+        """Class maps and logits of B×D×H×W features."""
+        del attention  # the classifier adds it, from the backbone
+        if features.ndim == 2:
+            raise TagfillError("The tscam head was given pooled features, but it needs those of cells.")
+        if maps:
+            spatial = self.conv(features).float()
+            return Prediction(spatial.mean((2, 3)), spatial, features)
+        weight = self.conv.weight.permute(0, 2, 3, 1).flatten(1)
+        return Prediction(F.linear(_window_means(features), weight, self.conv.bias).float(), None, features)
+
+
+def summed_attention(rows: Tensor, features: Tensor) -> Tensor:
+    """A of each image, B×H×W.
+
+    Args:
+        rows: B×blocks×H·W, the class token's attention in each block, averaged over heads.
+        features: B×D×H×W, of the same images.
+    """
+    return rows.float().sum(1).reshape(features.shape[0], *features.shape[2:])
+
+
+def coupled(prediction: Prediction) -> Tensor:
+    """The coupled maps A · S, B×L×H×W, of a prediction with maps and attention.
+
+    >>> coupled(Prediction(torch.zeros(1, 1), torch.full((1, 1, 1, 2), -3.0), None, torch.tensor([[[0.5, 2.0]]])))
+    tensor([[[[-1.5000, -6.0000]]]])
+    """
+    if prediction.maps is None or prediction.attention is None:
+        raise TagfillError("Coupled maps need a prediction made with maps=True and attention=True.")
+    return prediction.attention[:, None] * prediction.maps
+
+
+def _window_means(features: Tensor) -> Tensor:
+    """For each weight of a 3×3 window with zero padding, the sum of what it meets over H·W: B×9·D, window row first.
+
+    The first row of a window never meets the last row of the grid, the last never the first; columns alike.
+    """
+    wide = torch.promote_types(features.dtype, torch.float32)  # sums and differences of halves would lose too much
+    cells = features.permute(0, 2, 3, 1)
+    rows = cells.sum(2, dtype=wide)
+    columns = torch.stack([rows - cells[:, :, -1], rows, rows - cells[:, :, 0]], dim=1)
+    whole = columns.sum(2)
+    windows = torch.stack([whole - columns[:, :, -1], whole, whole - columns[:, :, 0]], dim=1)
+    return (windows.flatten(1) / (cells.shape[1] * cells.shape[2])).to(features.dtype)

@@ -6,17 +6,14 @@ all others depend on the names of images and classes alone, never on their order
 
 from collections.abc import Callable
 
-from tagfill.annotations import Dataset
+from tagfill.dataset import Dataset
 from tagfill.protocols.budget import budget
 from tagfill.protocols.dropped_positives import dropped_positives
-from tagfill.protocols.fixed_per_class import fixed_per_class
 from tagfill.protocols.hierarchy import hierarchy
-from tagfill.protocols.k_positives import k_positives
 from tagfill.protocols.positive_fraction import positive_fraction
-from tagfill.protocols.random_entries import random_entries
-from tagfill.protocols.random_per_image import random_per_image
-from tagfill.protocols.single_positive import single_positive
-from tagfill.protocols.summary import describe, summary
+from tagfill.protocols.random_labels import fixed_per_class, random_entries, random_per_image
+from tagfill.protocols.simulate import describe, summary
+from tagfill.protocols.single_positive import k_positives, single_positive
 
 PROTOCOLS: dict[str, Callable[..., Dataset]] = {
     "single-positive": single_positive,

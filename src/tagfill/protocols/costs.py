@@ -23,8 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tagfill.annotations import POSITIVE
 from tagfill.errors import TagfillError
+from tagfill.labels import POSITIVE
 
 KINDS = ("I", "SP", "SB", "AP", "AB")
 ACCOUNTINGS = ("average", "exact", "equal")

@@ -13,12 +13,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tagfill.annotations import NEGATIVE, POSITIVE, Dataset, LabelMatrix
+from tagfill.dataset import Dataset
 from tagfill.errors import DatasetError, TagfillError, one_of
-from tagfill.protocols.checks import proportion_between
-from tagfill.protocols.pair_numbers import PairNumbers
-from tagfill.protocols.pairs import Pairs, thin
-from tagfill.protocols.simulating import simulate
+from tagfill.labels import NEGATIVE, POSITIVE, LabelMatrix
+from tagfill.protocols.pairs import PairNumbers, Pairs, thin
+from tagfill.protocols.simulate import proportion_between, simulate
 
 ONE = "one"
 UNKNOWN_REST, ABSENT_REST = "unknown", "absent"

@@ -14,11 +14,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tagfill.annotations import NEGATIVE, POSITIVE, UNKNOWN, Dataset, Hierarchy, LabelMatrix
+from tagfill.dataset import Dataset, Hierarchy
 from tagfill.errors import DatasetError
-from tagfill.protocols.pair_numbers import PairNumbers
-from tagfill.protocols.pairs import Pairs, joined
-from tagfill.protocols.simulating import simulate
+from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix
+from tagfill.protocols.pairs import PairNumbers, Pairs, joined
+from tagfill.protocols.simulate import simulate
 
 
 def hierarchy(data: Dataset, *, seed: int = 0) -> Dataset:

@@ -10,6 +10,15 @@ Training images keep their one positive. Validation and test images keep all the
 images that the draw would have kept carry the flag `observed`.
 
 Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
+
+
+A few observed positives and negatives an image: the single-positive protocol with other numbers.
+
+The draw is that of `single_positive`, number for number: the shuffles do not depend on how much of them is kept, so
+the one positive of the single-positive protocol is among the k of this one. Positives may carry a point or a box, for
+methods that learn from places; which instance and where on it depends on names and seed alone, as in `budget`.
+
+Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
 """
 
 from __future__ import annotations
@@ -20,12 +29,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tagfill.annotations import NEGATIVE, POSITIVE, Dataset, LabelMatrix
-from tagfill.protocols import budget_rows, instances
-from tagfill.protocols.costs import Costs, all_instances
-from tagfill.protocols.pair_numbers import PairNumbers
-from tagfill.protocols.pairs import Pairs, joined
-from tagfill.protocols.simulating import assemble, check_seed, complete_labels, drawn_splits, spread
+from tagfill.dataset import Dataset
+from tagfill.errors import TagfillError, one_of
+from tagfill.labels import NEGATIVE, POSITIVE, LabelMatrix
+from tagfill.protocols import budget, instances
+from tagfill.protocols.costs import KINDS, Costs, all_instances
+from tagfill.protocols.pairs import PairNumbers, Pairs, joined
+from tagfill.protocols.simulate import assemble, check_seed, complete_labels, drawn_splits, spread
 
 VALIDATION_SHARE = 0.2
 ALL = -1
@@ -83,7 +93,7 @@ def _located(
         places = instances.find(source, source.split("train"), boxes=kind == "AB", wanted=np.sort(keys))
         found = np.maximum(places.counts(keys), 1)
     seconds = Costs().exact(kind, pairs.value, found)
-    rows, count = budget_rows.rows(source, pairs, numbers, seconds, kind, "auto", name)
+    rows, count = budget.bought_rows(source, pairs, numbers, seconds, kind, "auto", name)
     return {"rows": rows, "seconds": float(seconds.sum()), "details": {"locations": count}}
 
 
@@ -125,3 +135,29 @@ def divide(size: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     held_out = round(VALIDATION_SHARE * size)
     order = np.random.RandomState(seed).permutation(size)
     return np.sort(order[: size - held_out]), np.sort(order[size - held_out :])
+
+
+def k_positives(data: Dataset, *, num_pos: int = 1, num_neg: int = 0, kind: str = "I", seed: int = 1200) -> Dataset:
+    """Keep some random positive and some random negative labels of each training image.
+
+    Args:
+        data: fully labelled; divided as in `single_positive` if it has no test split.
+        num_pos: positives an image, or all of an image that has fewer; -1 for all.
+        num_neg: negatives an image; -1 for all.
+        kind: of the positives: I, or located by a point or a box on one instance (SP, SB) or on all (AP, AB), at the
+            costs of `costs`.
+        seed: 1200 in the published splits.
+
+    Returns:
+        The simulated dataset; `truth` points to the folder of `data`.
+
+    Example:
+        >>> from tagfill.protocols import k_positives
+        >>> part = k_positives(data, num_pos=2, num_neg=-1)  # doctest: +SKIP
+    """
+    for option, number in (("num_pos", num_pos), ("num_neg", num_neg)):
+        if number < ALL:
+            raise TagfillError(f"{option} is {number}; give a number of labels an image, or -1 for all.")
+    one_of("kind", kind, KINDS)
+    parameters = {"num_pos": num_pos, "num_neg": num_neg, "kind": kind}
+    return observe(data, "k-positives", num_pos=num_pos, num_neg=num_neg, seed=seed, parameters=parameters, kind=kind)

@@ -6,8 +6,7 @@ labels can be simulated from it and judged against the truth.
 """
 
 from tagfill.scenes.compose import Instance, Scene
-from tagfill.scenes.make import make, render
-from tagfill.scenes.sheet import contact_sheet
-from tagfill.scenes.vocabulary import CLASSES, GROUPS, HIERARCHY
+from tagfill.scenes.glyphs import CLASSES, GROUPS, HIERARCHY
+from tagfill.scenes.make import contact_sheet, make, render
 
 __all__ = ["CLASSES", "GROUPS", "HIERARCHY", "Instance", "Scene", "contact_sheet", "make", "render"]

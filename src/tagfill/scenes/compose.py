@@ -1,4 +1,10 @@
-"""Put objects on a background, and know exactly which pixel belongs to which.
+"""Colours that can be told from what is behind them.
+
+What is behind the objects: a soft gradient or a pattern, clutter that belongs to no class, and grain.
+
+Which objects a scene shows: a context first, then classes, then how many of each.
+
+Put objects on a background, and know exactly which pixel belongs to which.
 
 Objects are drawn one over the other. A place is taken only if every object under it stays visible enough;
 an object that finds no place is left out of the picture, and of its annotations.
@@ -6,15 +12,150 @@ an object that finds no place is left out of the picture, and of its annotations
 
 from __future__ import annotations
 
+import colorsys
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image, ImageDraw
 
-from tagfill.scenes import background
-from tagfill.scenes.colours import Colour, against, mean_colour
-from tagfill.scenes.glyphs import Stamp, stamp
-from tagfill.scenes.population import draw_objects
+from tagfill.scenes.glyphs import GROUPS, PICTOGRAMS, Pictogram, Stamp, stamp
+
+Colour = tuple[int, int, int]
+_CANDIDATES = 12
+
+
+def any_colour(rng: np.random.Generator) -> Colour:
+    """A colour of any hue, from pastel to deep."""
+    hue, saturation, value = rng.random(), rng.uniform(0.1, 0.9), rng.uniform(0.2, 1.0)
+    red, green, blue = colorsys.hsv_to_rgb(hue, saturation, value)
+    return round(red * 255), round(green * 255), round(blue * 255)
+
+
+def against(rng: np.random.Generator, behind: Colour, contrast: float) -> Colour:
+    """A colour whose lightness differs from `behind` by at least `contrast` of 255, or the best of a dozen."""
+    best, distance = behind, -1.0
+    for _ in range(_CANDIDATES):
+        candidate = any_colour(rng)
+        reached = abs(lightness(candidate) - lightness(behind))
+        if reached > distance:
+            best, distance = candidate, reached
+        if distance >= contrast:
+            break
+    return best
+
+
+def lightness(colour: Colour) -> float:
+    """Perceived lightness, 0 to 255."""
+    return 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2]
+
+
+def mean_colour(pixels: NDArray[np.uint8]) -> Colour:
+    """The mean of H×W×3 pixels, rounded down."""
+    red, green, blue = (
+        int(total) // (pixels.shape[0] * pixels.shape[1]) for total in pixels.sum(axis=(0, 1), dtype=int)
+    )
+    return red, green, blue
+
+
+_PATTERNS = ("plain", "stripes", "checks", "dots", "blotches")
+_MOST_CLUTTER = 4
+
+
+def paint(rng: np.random.Generator, width: int, height: int) -> NDArray[np.uint8]:
+    """A background of H×W×3 pixels."""
+    first = any_colour(rng)
+    canvas = _gradient(rng, first, width, height)
+    second = _nearby(rng, first)
+    pattern = _PATTERNS[rng.integers(len(_PATTERNS))]
+    if pattern != "plain":
+        mask = _pattern(rng, pattern, width, height)
+        canvas.paste(second, (0, 0), mask)
+    _scatter(rng, canvas)
+    return _grain(rng, np.array(canvas))
+
+
+def _gradient(rng: np.random.Generator, base: Colour, width: int, height: int) -> Image.Image:
+    """Four to nine colours near `base`, blended across the picture."""
+    cells = rng.integers(2, 4, size=2)
+    corners = np.array(base) + rng.integers(-40, 41, size=(*cells, 3))
+    small = Image.fromarray(np.clip(corners, 0, 255).astype(np.uint8))
+    return small.resize((width, height), Image.Resampling.BICUBIC)
+
+
+def _nearby(rng: np.random.Generator, base: Colour) -> Colour:
+    red, green, blue = np.clip(np.array(base) + rng.integers(-50, 51, size=3), 0, 255).tolist()
+    return red, green, blue
+
+
+def _pattern(rng: np.random.Generator, kind: str, width: int, height: int) -> Image.Image:
+    """A mask of H×W with a repeated or random texture, at a random strength."""
+    strength = int(rng.integers(40, 140))
+    if kind == "blotches":
+        cells = int(rng.integers(5, 14))
+        small = rng.integers(0, strength + 1, size=(cells, cells), dtype=np.uint8)
+        return Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC)
+    period = max(4, int(max(width, height) * rng.uniform(0.05, 0.16)))
+    rows, columns = np.mgrid[:height, :width]
+    if kind == "stripes":
+        slant = rng.integers(-2, 3, size=2)
+        on = (slant[0] * rows + (slant[1] or 1) * columns) % (2 * period) < period
+    elif kind == "checks":
+        on = (rows // period + columns // period) % 2 == 0
+    else:
+        on = (rows % period - period // 2) ** 2 + (columns % period - period // 2) ** 2 < (period // 3) ** 2
+    return Image.fromarray(np.where(on, np.uint8(strength), np.uint8(0)))
+
+
+def _scatter(rng: np.random.Generator, canvas: Image.Image) -> None:
+    """Draw shapes that are no pictograms, so that an edge or a colour alone says nothing."""
+    side = min(canvas.size)
+    pen = ImageDraw.Draw(canvas)
+    for _ in range(rng.integers(0, _MOST_CLUTTER + 1)):
+        x, y = rng.uniform(0, canvas.width), rng.uniform(0, canvas.height)
+        radius = side * rng.uniform(0.04, 0.22)
+        colour = against(rng, canvas.getpixel((int(x), int(y))), 20)  # type: ignore[arg-type]  # the canvas is RGB
+        turn, stroke = rng.uniform(0, math.tau), max(1, round(side * rng.uniform(0.008, 0.03)))
+        match rng.integers(5):
+            case 0:
+                pen.ellipse((x - radius, y - radius * 0.7, x + radius, y + radius * 0.7), fill=colour)
+            case 1:
+                pen.ellipse((x - radius, y - radius, x + radius, y + radius), outline=colour, width=stroke)
+            case 2:
+                pen.regular_polygon((x, y, radius), int(rng.integers(3, 7)), math.degrees(turn), fill=colour)
+            case 3:
+                reach = (2 * radius * math.cos(turn), 2 * radius * math.sin(turn))
+                pen.line((x - reach[0], y - reach[1], x + reach[0], y + reach[1]), fill=colour, width=stroke)
+            case _:
+                pen.rectangle((x - radius, y - radius * 0.4, x + radius, y + radius * 0.4), fill=colour)
+
+
+def _grain(rng: np.random.Generator, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Add the same small noise to the three channels."""
+    amount = int(rng.integers(0, 11))
+    noise = rng.integers(-amount, amount + 1, size=(*pixels.shape[:2], 1), dtype=np.int16)
+    grained: NDArray[np.int16] = pixels + noise
+    return np.clip(grained, 0, 255).astype(np.uint8)
+
+
+MOST_OBJECTS = 8
+_LABELS = (0.08, 0.17, 0.22, 0.22, 0.18, 0.13)  # chance of 1, 2, … 6 classes in a picture
+_CONTEXTS = (0.30, 0.24, 0.19, 0.15, 0.12)  # chance of each group to be the picture's context
+_IN_CONTEXT = 8.0  # how much more often a class appears in its context
+_ANOTHER = 0.18  # chance of one more object of the same class
+
+
+def draw_objects(rng: np.random.Generator) -> list[Pictogram]:
+    """One to eight pictograms, in random order; a class may occur several times."""
+    context = GROUPS[rng.choice(len(GROUPS), p=_CONTEXTS)]
+    weights = np.array([p.share * (_IN_CONTEXT if p.group == context else 1.0) for p in PICTOGRAMS])
+    labels = 1 + int(rng.choice(len(_LABELS), p=_LABELS))
+    chosen = rng.choice(len(PICTOGRAMS), size=labels, replace=False, p=weights / weights.sum())
+    repeats = 1 + (rng.random((labels, 2)) < _ANOTHER).sum(axis=1)
+    objects = np.concatenate([chosen, np.repeat(chosen, repeats - 1)])[:MOST_OBJECTS]
+    return [PICTOGRAMS[i] for i in rng.permutation(objects)]
+
 
 LEAST_VISIBLE = 0.5  # share of an object's pixels that must be neither covered nor outside
 _SHYNESS = (LEAST_VISIBLE, 1.2)  # the share that a new object leaves to those under it; from 1 on it covers nothing
@@ -83,7 +224,7 @@ def compose(rng: np.random.Generator, size: int) -> Scene:
     across, down = _ASPECTS[rng.integers(len(_ASPECTS))]
     width, height = round(size * across), round(size * down)
     objects = draw_objects(rng)
-    pixels = background.paint(rng, width, height)
+    pixels = paint(rng, width, height)
     owners = Owners(np.full((height, width), -1, dtype=np.int16))
     labels = [pictogram.name for pictogram in objects if _add(rng, pictogram.character, pixels, owners)]
     return Scene(pixels, tuple(Instance(label, owners.pixels == i) for i, label in enumerate(labels)))

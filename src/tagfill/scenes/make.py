@@ -1,23 +1,93 @@
-"""Make the embedded dataset: a folder of scenes, the same on every machine."""
+"""The rows that say everything about a scene: a mask for each object, and a no for each class that is absent.
+
+A few images of a dataset side by side.
+
+Make the embedded dataset: a folder of scenes, the same on every machine.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
+import numpy as np
+from PIL import Image, ImageOps
 
-from tagfill import draws
-from tagfill.annotations import IMAGES_SCHEMA, Dataset, from_records
+from tagfill import rng
+from tagfill.dataset import IMAGES_SCHEMA, Dataset, from_records, masks
+from tagfill.dataset.dataset import local_root
 from tagfill.errors import DatasetError
-from tagfill.files import cache_folder, replacing, write_json
+from tagfill.io import atomic_write, cache_folder, write_json
 from tagfill.progress import SILENT, Progress
-from tagfill.scenes import annotate
-from tagfill.scenes.compose import Scene, compose
-from tagfill.scenes.vocabulary import CLASSES, GROUPS, HIERARCHY
+from tagfill.scenes.compose import Instance, Scene, compose
+from tagfill.scenes.glyphs import CLASSES, GROUPS, HIERARCHY
+
+SOURCE = "scenes"
+
+
+def scene_rows(image: str, scene: Scene, *, groups: bool) -> list[dict[str, Any]]:
+    """One record per object, per absent class and, if asked for, per group."""
+    present = {instance.label for instance in scene.instances}
+    records = [_mask_row(image, instance) for instance in scene.instances]
+    records += [_image_row(image, name, False) for name in CLASSES if name not in present]
+    if groups:
+        shown = {parent for child, parent in HIERARCHY if child in present}
+        records += [_image_row(image, name, name in shown) for name in GROUPS]
+    return records
+
+
+def _image_row(image: str, label: str, present: bool) -> dict[str, Any]:
+    return {"image": image, "label": label, "present": present, "kind": "image", "source": SOURCE}
+
+
+def _mask_row(image: str, instance: Instance) -> dict[str, Any]:
+    """The mask, and the tight box around its pixels."""
+    height, width = instance.mask.shape
+    down, across = np.flatnonzero(instance.mask.any(axis=1)), np.flatnonzero(instance.mask.any(axis=0))
+    top, bottom, left, right = int(down[0]), int(down[-1]) + 1, int(across[0]), int(across[-1]) + 1
+    return {
+        "image": image,
+        "label": instance.label,
+        "present": True,
+        "kind": "mask",
+        "x": (left + right) / 2 / width,
+        "y": (top + bottom) / 2 / height,
+        "w": (right - left) / width,
+        "h": (bottom - top) / height,
+        "rle": masks.encode(instance.mask),
+        "rle_height": height,
+        "rle_width": width,
+        "source": SOURCE,
+    }
+
+
+def contact_sheet(
+    dataset: Dataset, count: int = 9, *, split: str | None = None, cell: int = 224, gap: int = 8
+) -> Image.Image:
+    """The first `count` images on a white square grid, each fitted into `cell` pixels.
+
+    Args:
+        dataset: where the images are from.
+        count: how many; fewer are shown if there are fewer.
+        split: take them from this split alone.
+        cell: pixels of the side of a cell.
+        gap: pixels between cells and around them.
+    """
+    root = local_root(dataset.root, "A contact sheet")
+    names = dataset.names(None if split is None else dataset.split(split))[:count]
+    columns = max(1, math.ceil(math.sqrt(len(names))))
+    lines = max(1, math.ceil(len(names) / columns))
+    sheet = Image.new("RGB", (gap + columns * (cell + gap), gap + lines * (cell + gap)), "white")
+    for position, name in enumerate(names):
+        with Image.open(root / name) as image:
+            fitted = ImageOps.pad(image.convert("RGB"), (cell, cell), color="white")
+        sheet.paste(fitted, (gap + position % columns * (cell + gap), gap + position // columns * (cell + gap)))
+    return sheet
+
 
 VERSION = 1  # of the pictures; raised whenever a pixel or a row changes
 SPLITS = ("train", "val", "test")
@@ -73,7 +143,7 @@ def make(
                 _write(target / name, scene)
                 height, width = scene.pixels.shape[:2]
                 images.append({"image": name, "split": split, "width": width, "height": height})
-                rows += annotate.rows(name, scene, groups=groups)
+                rows += scene_rows(name, scene, groups=groups)
                 bar.advance()
     dataset = Dataset(
         name="scenes",
@@ -88,7 +158,7 @@ def make(
 
 def render(split: str, index: int, *, size: int = 224, seed: int = 0) -> Scene:
     """One scene, as it is in the dataset of this seed and size."""
-    return compose(draws.generator(seed, "scenes", index=index, view=SPLITS.index(split)), size)
+    return compose(rng.generator(seed, "scenes", index=index, view=SPLITS.index(split)), size)
 
 
 def _check(counts: dict[str, int], size: int, seed: int) -> None:
@@ -143,5 +213,5 @@ def _words(recipe: dict[str, Any]) -> str:
 
 
 def _write(path: Path, scene: Scene) -> None:
-    with replacing(path, sync=False) as file:
+    with atomic_write(path, sync=False) as file:
         Image.fromarray(scene.pixels).save(file, "PNG", compress_level=1)

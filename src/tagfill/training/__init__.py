@@ -1,13 +1,11 @@
 """Training: recipes, stages, the loop, checkpoints, resume."""
 
 from tagfill.training.evaluation import evaluate
-from tagfill.training.folder import Run
-from tagfill.training.overriding import override
-from tagfill.training.recipe import Recipe, make_recipe, read_recipe
-from tagfill.training.resuming import resume
-from tagfill.training.saving import Saving
-from tagfill.training.scored import Evaluation
-from tagfill.training.starting import start, train
+from tagfill.training.evaluation_result import Evaluation
+from tagfill.training.recipe import Recipe, make_recipe, override, read_recipe
+from tagfill.training.run import resume, start, train
+from tagfill.training.run_folder import Run
+from tagfill.training.trainer import Saving
 
 __all__ = [
     "Evaluation",

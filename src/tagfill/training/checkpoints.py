@@ -7,6 +7,12 @@
 
 All files are written below a temporary name and synced; the last act is a rename. Opening takes the newest one whose
 checksums hold.
+
+
+Going on with another number of processes, between two epochs.
+
+Each image's state moves to the process that sees the image from now on. Weights and optimiser are the same in all
+processes and stay as they are.
 """
 
 from __future__ import annotations
@@ -14,17 +20,21 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from tagfill.data import Sampler
 from tagfill.errors import RunError
-from tagfill.files import replacing, sha256, sync_folder, write_json
+from tagfill.io import atomic_write, sha256, sync_folder, write_json
+from tagfill.memory import JournaledArray, SavedPart, Shard, sub_state
 from tagfill.training.devices import Devices
+from tagfill.training.run_folder import Run, memory_folder
 
 KEPT = 2
 
@@ -164,7 +174,7 @@ def _numbers(folder: Path) -> list[int]:
 
 
 def _write(path: Path, tensors: dict[str, Tensor]) -> None:
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         file.write(save({name: value.detach().cpu().contiguous() for name, value in tensors.items()}))
 
 
@@ -201,3 +211,28 @@ def _read(path: Path) -> Checkpoint:
         if sha256(path / name) != checksum:
             raise ValueError(f"{name} does not have its checksum")
     return Checkpoint(path, state, *(load_file(path / f"{name}.safetensors") for name in ("model", "optimizer")))
+
+
+def roll_back(run: Run, checkpoint: Checkpoint) -> None:
+    """Bring the files of all processes that saved a checkpoint back to it; the main process does this once."""
+    for rank, checksums in enumerate(checkpoint.state.disk):
+        folder = memory_folder(run, checkpoint.state.memory, rank)
+        for name, checksum in checksums.items():
+            rows = len(sub_state(checkpoint.of_rank(rank), "shard")["index"])
+            path = folder / f"{name}.u8"
+            array = JournaledArray(path, (rows, path.stat().st_size // max(rows, 1)), create=False)
+            array.roll_back(checkpoint.state.number, checksum)
+            array.close()
+
+
+def saved_parts(run: Run, sampler: Sampler, checkpoint: Checkpoint) -> list[SavedPart]:
+    """What each of the processes kept that saved a checkpoint."""
+    found = []
+    for rank, checksums in enumerate(checkpoint.state.disk):
+        shard = replace(sampler, rank=rank, world=checkpoint.world, batch_size=checkpoint.world).shard
+        saved = checkpoint.of_rank(rank)
+        assert np.array_equal(shard, sub_state(saved, "shard")["index"].numpy())
+        folder = memory_folder(run, checkpoint.state.memory, rank)
+        files = {name: folder / f"{name}.u8" for name in checksums}
+        found.append(SavedPart(Shard(shard), sub_state(saved, "memory"), files))
+    return found

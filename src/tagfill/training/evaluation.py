@@ -1,25 +1,46 @@
-"""Scoring a model on a split, on any number of processes."""
+"""Evaluation passes: a model looks at images as they are, without learning from them.
+
+Looking at the class maps of an evaluation pass: do they light up where the labels are?
+
+Truth is painted into a square raster of each view, from the masks and boxes of the dataset; points have no area, so a
+class that has nothing else in an image is left out there. IoA is a share, so the raster need not have the proportions
+of the image.
+
+Which labels validation is measured against.
+
+A trained model, together with the data that it is asked about.
+
+Scoring a model on a split, on any number of processes.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
-from tagfill.annotations import Dataset
-from tagfill.contract import Batch, Prediction, Ranks
-from tagfill.errors import TagfillError, one_of
+from tagfill.contract import Batch, Marks, Prediction, Ranks
+from tagfill.data import FeatureCache, FeatureSource, Locations, PixelSource, Source
+from tagfill.dataset import SCHEMA, Dataset, masks
+from tagfill.dataset.tables import OBSERVED
+from tagfill.errors import DatasetError, TagfillError, one_of
+from tagfill.images import EVAL
+from tagfill.images.geometry import Geometry
+from tagfill.labels import NEGATIVE, POSITIVE
 from tagfill.metrics import (
     Definition,
     Empty,
     Gathered,
-    Localisation,
+    LocalizationMeter,
     Predictions,
     at_k,
     average_precision,
@@ -29,15 +50,235 @@ from tagfill.metrics import (
     count,
     expected_calibration_error,
     group_means,
+    ioa,
     mean_average_precision_by_label_count,
     top_1,
     where_ranked,
 )
+from tagfill.models import Classifier
 from tagfill.probabilities import probabilities
-from tagfill.training import localising
-from tagfill.training.folder import Run
-from tagfill.training.scored import Evaluation
-from tagfill.training.trained import Trained
+from tagfill.training.evaluation_result import Evaluation
+from tagfill.training.run_folder import Run
+
+
+def predict(
+    model: nn.Module,
+    source: Source,
+    split: str,
+    index: NDArray[np.int64],
+    *,
+    maps: bool = False,
+    attention: bool = False,
+    place: Callable[[Batch], Batch] = lambda batch: batch,
+) -> Iterator[tuple[Batch, Prediction]]:
+    """An evaluation pass over some positions of a split."""
+    wanted = {"maps": maps, "attention": True} if attention else {"maps": maps}
+    training = model.training
+    model.eval()
+    try:
+        for batch in source.evaluate(split, index):
+            placed = place(batch)
+            with torch.inference_mode():
+                prediction = model(placed.inputs, **wanted)
+            yield placed, prediction
+    finally:
+        model.train(training)
+
+
+RASTER = 224
+MAPS = ("minmax", "sigmoid", "coupled")
+
+
+def places(dataset: Dataset, split: str) -> Locations:
+    """Where the labels of a split are; an error if nothing of it has an extent."""
+    found = Locations.read(dataset, split)
+    if not _drawn(found):
+        raise TagfillError(
+            f"Localisation is measured against boxes or masks, but split '{split}' of {dataset.name} has none."
+        )
+    return found
+
+
+def has_extents(dataset: Dataset, split: str) -> bool:
+    """Whether localisation can be measured on a split: something of it has a box or a mask."""
+    return _drawn(Locations.read(dataset, split))
+
+
+def _drawn(found: Locations) -> bool:
+    return bool((found.box[:, 2:] > 0).all(1).any()) or found.masks.null_count < len(found)
+
+
+def watch(
+    passes: Iterator[tuple[Batch, Prediction]],
+    locations: Locations,
+    found: LocalizationMeter,
+    *,
+    maps: str = "minmax",
+    raster: int = RASTER,
+) -> Iterator[tuple[Batch, Prediction]]:
+    """Pass on what an evaluation gives, and add the localisation of each batch to `found`.
+
+    Args:
+        passes: with class maps, and attention if `maps` is coupled.
+        locations: of the split.
+        found: where the result goes.
+        maps: class maps S scaled by `minmax`, their `sigmoid`, or S times attention, `coupled`, scaled by minmax.
+        raster: side of the square that maps and truth are compared in.
+    """
+    one_of("maps", maps, MAPS)
+    for batch, prediction in passes:
+        marks, labels = locations.of(batch.index.numpy(force=True)), batch.labels.numpy(force=True)
+        image, label, truth = truth_of(marks, batch.geometry, labels, raster)
+        values = _maps(prediction, maps)[image, label]
+        overlap = ioa(values, truth, scaling="sigmoid" if maps == "sigmoid" else "minmax")
+        found.update(prediction.logits.numpy(force=True), labels, image, label, overlap)
+        yield batch, prediction
+
+
+def truth_of(
+    marks: Marks, geometry: Geometry, labels: NDArray[np.integer], raster: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Where present classes are in their views: image, class and an n×raster×raster truth for each pair.
+
+    A pixel belongs to a class if its middle lies in a box or in a pixel of a mask.
+    """
+    drawn = np.array([mask is not None for mask in marks.masks], dtype=bool) | (marks.box[:, 2:] > 0).all(1)
+    use = np.flatnonzero(drawn & (labels[marks.image, marks.label] == POSITIVE))
+    pairs, pair = np.unique(marks.image[use] * labels.shape[1] + marks.label[use], return_inverse=True)
+    truth = np.zeros((len(pairs), raster, raster), dtype=bool)
+    middles = np.repeat((np.arange(raster)[:, None] + 0.5) / raster, 2, axis=1)
+    for mark, into in zip(use.tolist(), pair.tolist(), strict=True):
+        across, down = geometry.take(marks.image[mark : mark + 1]).to_image(middles[None])[0].T
+        truth[into] |= _painted(marks, mark, across, down)
+    return pairs // labels.shape[1], pairs % labels.shape[1], truth
+
+
+def _painted(marks: Marks, at: int, across: NDArray[np.float64], down: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which of the places, rows `down` × columns `across`, lie in a mark."""
+    mask = marks.masks[at]
+    if mask is None:
+        x, y, w, h = marks.box[at]
+        columns, rows = np.abs(across - x) <= w / 2, np.abs(down - y) <= h / 2
+        inside: NDArray[np.bool_] = rows[:, None] & columns
+        return inside
+    rle, height, width = mask
+    column, row = np.floor(across * width).astype(np.int64), np.floor(down * height).astype(np.int64)
+    pixels = masks.decode(rle, height, width)
+    drawn = pixels[np.clip(row, 0, height - 1)[:, None], np.clip(column, 0, width - 1)]
+    within: NDArray[np.bool_] = ((row >= 0) & (row < height))[:, None] & ((column >= 0) & (column < width))
+    return drawn & within
+
+
+def _maps(prediction: Prediction, maps: str) -> NDArray[np.float32]:
+    assert prediction.maps is not None
+    values = prediction.maps
+    if maps == "coupled":
+        if prediction.attention is None:
+            raise TagfillError("Coupled maps need attention, which the tscam head alone has; choose minmax or sigmoid.")
+        values = values * prediction.attention[:, None]
+    result: NDArray[np.float32] = values.float().numpy(force=True)
+    return result
+
+
+def can_validate(dataset: Dataset, val_labels: str) -> bool:
+    """Whether a validation split has a class that is known to be present somewhere and absent elsewhere.
+
+    Tags alone, with nothing known as absent, leave nothing to rank the tagged images above.
+
+    Args:
+        dataset: the data.
+        val_labels: `clean`, or `observed`, which reads the rest as absent.
+    """
+    if "val" not in dataset.splits:
+        return False
+    if val_labels == "observed":
+        return True
+    labels = dataset.labels("val")
+    present, absent = (np.unique(labels.classes[labels.values == state]) for state in (POSITIVE, NEGATIVE))
+    return len(np.intersect1d(present, absent)) > 0
+
+
+def observed_labels(dataset: Dataset, split: str) -> NDArray[np.int8]:
+    """The labels of a split as a protocol would have left them, everything else read as absent: N×L.
+
+    This is how a model is chosen by somebody who has partial labels only.
+    """
+    rows = pa.Table.from_batches([_flagged(batch) for batch in dataset.scan()], schema=SCHEMA)
+    if rows.num_rows == 0:
+        raise DatasetError(
+            f"val_labels: observed needs a simulated dataset, but no row of {dataset.name} is flagged as observed."
+        )
+    labels = dataset.replace(annotations=rows, folder=None).labels(split).dense()
+    return np.where(labels == POSITIVE, POSITIVE, NEGATIVE).astype(np.int8)
+
+
+def _flagged(batch: pa.RecordBatch) -> pa.RecordBatch:
+    flags = batch["flags"]
+    found = pc.list_parent_indices(flags).filter(pc.equal(pc.list_flatten(flags), OBSERVED))
+    return batch.take(found.unique()).cast(SCHEMA)
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model and a source of the images, or of their features, that it can look at."""
+
+    model: Classifier
+    dataset: Dataset
+    source: Source
+
+    @classmethod
+    def open(
+        cls,
+        run: Run | str | Path,
+        dataset: Dataset,
+        *,
+        features: str | os.PathLike[str] | None = None,
+        workers: int = 0,
+        maps: bool = False,
+        boost: float | None = None,
+        boost_from: float | None = None,
+    ) -> LoadedModel:
+        """Load a model and check that it belongs to the data.
+
+        Args:
+            run: a run or its folder, or a model folder.
+            dataset: with the classes that the model was trained on.
+            features: a cache of the dataset's features, or its folder, to use instead of its images.
+            workers: processes that decode images.
+            maps: class maps will be asked for.
+            boost: α of BoostLU in place of what the model was trained with; 1 is none.
+            boost_from: β likewise.
+        """
+        folder = run.folder if isinstance(run, Run) else Path(run)
+        model = Classifier.load(folder / "best" if (folder / "best").is_dir() else folder)
+        if model.classes != dataset.classes:
+            raise TagfillError(f"The model in {folder} was trained on other classes than dataset {dataset.name} has.")
+        if boost is not None or boost_from is not None:
+            model = _boosted(model, boost, boost_from)
+        assert model.backbone is not None
+        if features is None:
+            pixels = PixelSource(dataset, model.backbone.preprocessing.size, EVAL, seed=0, workers=workers)
+            return cls(model, dataset, pixels)
+        cache = FeatureCache.open(features, dataset)
+        if cache.manifest.fingerprint != model.backbone.fingerprint():
+            raise TagfillError(f"The feature cache {features} was made by another backbone than the model in {folder}.")
+        source = FeatureSource(dataset, cache, maps=model.spatial or maps, tokens=model.token, seed=0)
+        return cls(model, dataset, source)
+
+    def predict(
+        self, split: str, index: NDArray[np.int64] | None = None, *, maps: bool = False, attention: bool = False
+    ) -> Iterator[tuple[Batch, Prediction]]:
+        """Look at these positions of a split, or at all of it."""
+        positions = np.arange(len(self.dataset.split(split))) if index is None else index
+        return predict(self.model, self.source, split, positions, maps=maps, attention=attention)
+
+
+def _boosted(model: Classifier, boost: float | None, boost_from: float | None) -> Classifier:
+    """A model that boosts in evaluation as asked for, whatever it was trained with."""
+    given = {name: value for name, value in {"boost": boost, "boost_from": boost_from}.items() if value is not None}
+    kept = {name: value for name, value in model.head.options.items() if name in ("boost", "boost_from")}
+    return model.convert_head("cam", **{**kept, **given, "boost_train": False})
+
 
 BEST = (1, 3, 5)
 """The k of precision and recall of the best k classes."""
@@ -163,7 +404,7 @@ def evaluate(
     one_of("empty", empty, get_args(Empty))
     if bootstrap and (definition, empty) != ("step", "skip"):
         raise TagfillError("The interval is that of mAP by step and skip; leave out bootstrap with other definitions.")
-    trained = Trained.open(
+    trained = LoadedModel.open(
         run,
         dataset,
         features=features,
@@ -172,13 +413,13 @@ def evaluate(
         boost=boost,
         boost_from=boost_from,
     )
-    better = None if ceiling is None else Trained.open(ceiling, dataset, features=features, workers=workers)
+    better = None if ceiling is None else LoadedModel.open(ceiling, dataset, features=features, workers=workers)
     thresholds = _thresholds(trained, changed=boost is not None or boost_from is not None)
     passes = trained.predict(split, maps=localise is not None, attention=localise == "coupled")
-    found: Localisation | None = None
+    found: LocalizationMeter | None = None
     if localise is not None:
-        found = Localisation(width)
-        passes = localising.watch(passes, localising.places(dataset, split), found, maps=localise)
+        found = LocalizationMeter(width)
+        passes = watch(passes, places(dataset, split), found, maps=localise)
     gathered = gather(passes, Ranks(), width)
     scored = summarise(gathered, split, dataset.classes, thresholds, definition, empty)
     if found is not None:
@@ -195,7 +436,7 @@ def evaluate(
     return scored
 
 
-def _thresholds(trained: Trained, *, changed: bool) -> tuple[NDArray[np.float64], str]:
+def _thresholds(trained: LoadedModel, *, changed: bool) -> tuple[NDArray[np.float64], str]:
     """Those that were saved with the model, if its scores are still the same; else chosen anew on validation."""
     if trained.model.thresholds is not None and not changed:
         return np.array(trained.model.thresholds), "saved with the model, chosen on validation"

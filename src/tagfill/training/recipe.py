@@ -1,4 +1,15 @@
-"""A recipe: everything that decides how a run ends, in one flat file that a person can read top to bottom.
+"""Changing one setting of a recipe by its path, as `--set KEY=VALUE` and the rows of a recipe do.
+
+Learning rates as pure functions of the step, so that resuming needs no state.
+
+    constant   1
+    cosine     ½ (1 + cos π u)                              u: share of the stage that is done after the warm-up
+    step       factorᵐ                                      m: milestones (epochs) passed
+    one-cycle  rises from 1/25 to 1 in the first `rise`, then falls to 1e-4/25, both along half a cosine
+
+Each is a factor on the optimiser's learning rate. A warm-up lets it grow linearly from nothing over the first epochs.
+
+A recipe: everything that decides how a run ends, in one flat file that a person can read top to bottom.
 
 Where a run puts its files, how often it saves and what it shows are not part of a recipe, because they change nothing
 about the result.
@@ -8,8 +19,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -17,7 +29,70 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from tagfill.errors import TagfillError
 from tagfill.images import input_size
 from tagfill.training.optimizers import Optimizer
-from tagfill.training.schedule import Schedule
+
+
+def override(content: dict[str, Any], path: str, value: Any) -> None:
+    """Set one value of a recipe's plain content; a setting of stages goes to all of them.
+
+    Args:
+        content: the settings, changed in place.
+        path: names joined by dots, as in `memory.storage` or `optimizer.lr`.
+        value: its new value.
+
+    >>> content = {"method": "an", "stages": [{"name": "head"}, {"name": "everything"}]}
+    >>> override(content, "optimizer.lr", 1e-4)
+    >>> [stage["optimizer"] for stage in content["stages"]]
+    [{'lr': 0.0001}, {'lr': 0.0001}]
+    """
+    *parents, last = path.split(".")
+    first = (*parents, last)[0]
+    of_stages = first not in Recipe.model_fields and first in Stage.model_fields
+    targets: list[dict[str, Any]] = content.setdefault("stages", [{}]) if of_stages else [content]
+    for target in targets:
+        for key in parents:
+            target = target.setdefault(key, {})
+            if not isinstance(target, dict):
+                raise TagfillError(f"The setting '{path}' cannot be: '{key}' holds a single value and has no parts.")
+        target[last] = value
+
+
+class Schedule(BaseModel):
+    """How the learning rate changes within a stage."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Literal["constant", "cosine", "step", "one-cycle"] = "constant"
+    warmup_epochs: Annotated[float, Field(ge=0)] = 0.0
+    milestones: tuple[int, ...] = ()  # of `step`: epochs after which the rate falls
+    factor: Annotated[float, Field(gt=0, le=1)] = 0.1  # of `step`: by how much
+    rise: Annotated[float, Field(gt=0, lt=1)] = 0.2  # of `one-cycle`: share of the stage
+
+    def at(self, step: int, steps_per_epoch: int, epochs: int) -> float:
+        """The factor on the learning rate for a step, counted from 0 over the whole stage.
+
+        >>> [round(Schedule(name="cosine").at(step, 5, 2), 2) for step in (0, 5, 9)]
+        [1.0, 0.5, 0.02]
+        """
+        warmup = self.warmup_epochs * steps_per_epoch
+        if step < warmup:
+            return (step + 1) / (warmup + 1)
+        done = (step - warmup) / max(epochs * steps_per_epoch - warmup, 1)
+        if self.name == "cosine":
+            return _half_cosine(1.0, 0.0, done)
+        if self.name == "step":
+            epoch = step // steps_per_epoch
+            return float(self.factor ** sum(epoch >= milestone for milestone in self.milestones))
+        if self.name == "one-cycle":
+            low, end = 1 / 25, 1e-4 / 25
+            if done < self.rise:
+                return _half_cosine(low, 1.0, done / self.rise)
+            return _half_cosine(1.0, end, (done - self.rise) / (1 - self.rise))
+        return 1.0
+
+
+def _half_cosine(start: float, stop: float, share: float) -> float:
+    return stop + (start - stop) * (1 + math.cos(math.pi * share)) / 2
+
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster where libyaml is there
 

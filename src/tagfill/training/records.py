@@ -23,13 +23,14 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from tagfill.contract import Batch, Decisions, Geometry, Prediction
-from tagfill.draws import generator
-from tagfill.files import replacing
+from tagfill.contract import Batch, Decisions, Prediction
+from tagfill.images.geometry import Geometry
+from tagfill.io import atomic_write
 from tagfill.memory import Memory
-from tagfill.memory.estimates import Estimates
 from tagfill.memory.heatmaps import Heatmaps
-from tagfill.training.folder import Run
+from tagfill.memory.tables import Estimates
+from tagfill.rng import generator
+from tagfill.training.run_folder import Run
 
 KINDS = ("rejected", "flipped", "ignored", "pseudo-labelled")
 SCORED, PICTURED = 2000, 16  # training images whose scores and whose heatmaps are kept
@@ -37,7 +38,7 @@ _ROOM = 4_000_000  # values of an epoch; with many classes fewer images are kept
 _COLUMNS = {"image": torch.int32, "label": torch.int32, "kind": torch.uint8, "value": torch.int8}
 
 
-def sample(seed: int, size: int, most: int, values: int) -> NDArray[np.int64]:
+def sample_images(seed: int, size: int, most: int, values: int) -> NDArray[np.int64]:
     """Positions of the training images that are written down: always the same for a seed, ascending.
 
     Args:
@@ -108,7 +109,7 @@ class Recorder:
             return
         kept = {**self.state_dict(), **self._estimates(), **self._heatmaps()}
         folder = self._run.folder / "records"
-        with replacing(folder / _name(self._stage, epoch, self._rank)) as file:
+        with atomic_write(folder / _name(self._stage, epoch, self._rank)) as file:
             file.write(save({name: value.contiguous() for name, value in kept.items()}))
         if self._rank == 0:  # what more processes left, before this run was resumed with fewer
             for path in folder.glob(_name(self._stage, epoch, "*")):
@@ -138,7 +139,7 @@ class Recorder:
         return torch.full((len(self._scored), self._width), torch.nan, dtype=torch.float16)
 
     def _own(self, most: int, values: int) -> NDArray[np.int64]:
-        chosen = sample(self._seed, self._size, most, values)
+        chosen = sample_images(self._seed, self._size, most, values)
         return chosen[np.isin(chosen, self._shard)]
 
     def _estimates(self) -> dict[str, Tensor]:
@@ -187,7 +188,7 @@ class Recorded:
         return np.concatenate([part[name].numpy() for part in self.parts if name in part])
 
 
-def read(run: Run) -> Iterator[Recorded]:
+def read_records(run: Run) -> Iterator[Recorded]:
     """The epochs that a run has written down, in their order, one at a time."""
     found: dict[tuple[int, int], list[Path]] = {}
     for path in sorted((run.folder / "records").glob("*.safetensors")):

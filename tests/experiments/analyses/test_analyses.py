@@ -19,11 +19,11 @@ from reference.decisions import judged as judged_slowly
 from tagfill.cli.app import app
 from tagfill.errors import TagfillError
 from tagfill.experiments.analyses import ANALYSES, analyse
+from tagfill.experiments.analyses.class_maps import measure
 from tagfill.experiments.analyses.decisions import judged
-from tagfill.experiments.analyses.map_comparison import measure
 from tagfill.experiments.analyses.subjects import open_subjects
-from tagfill.experiments.completing import complete
 from tagfill.experiments.report import Section
+from tagfill.experiments.runs import complete_labels
 from tagfill.models import create_backbone
 from tagfill.training import Run, evaluate, records
 
@@ -36,8 +36,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("runs")
     whole = tagfill.scenes.make(folder / "scenes", train=32, val=12, test=12, size=64)
     single = tagfill.protocols.single_positive(whole, seed=1200).save(folder / "single")
-    half = tagfill.protocols.random_entries(whole, proportion=0.5, seed=1).save(folder / "half")
-    full = tagfill.Dataset.open(complete(single, folder / "full"))
+    half = tagfill.protocols.random_labels(whole, proportion=0.5, seed=1).save(folder / "half")
+    full = tagfill.Dataset.open(complete_labels(single, folder / "full"))
     state = create_backbone("test_efficientnet", image_size=128, seed=5).model.state_dict()
     save_file({name: value.contiguous() for name, value in state.items()}, folder / "weights.safetensors")
     weights = {**SETTINGS, "pretrained": str(folder / "weights.safetensors")}
@@ -101,7 +101,7 @@ def test_scores_of_missed_positives_are_counted_epoch_by_epoch(runs: dict[str, s
     observed, truth = subject.dataset.labels("train").dense(), subject.truth().dense()
     rows = rows_of(tmp_path, "unobserved-positives")
     assert {row["run"] for row in rows} == {"an", "role", "role, estimates"}
-    *_, last = records.read(subject.run)
+    *_, last = records.read_records(subject.run)
     values = last.column("scores.estimates")
     missed = [
         float(values[row, label])
@@ -150,7 +150,7 @@ def test_decisions_are_judged_as_plain_loops_do(runs: dict[str, str], name: str)
 
     found = {each.epoch: each for each in judged(subject)}
 
-    for number, epoch in enumerate(records.read(subject.run), start=1):
+    for number, epoch in enumerate(records.read_records(subject.run), start=1):
         columns = [epoch.column(f"decisions.{column}").tolist() for column in ("image", "label", "value")]
         expected = judged_slowly(list(zip(*columns, strict=True)), observed, truth, read_as=-1)
         if expected[0]:
@@ -225,7 +225,7 @@ def test_heatmaps_of_both_runs_stand_side_by_side(runs: dict[str, str], tmp_path
     (subject,) = open_subjects([runs["en-scl"]])
     names = subject.dataset.names(subject.dataset.split("train"))
     image, label = names.index(rows[0]["image"]), subject.dataset.classes.index(rows[0]["class"])
-    *_, last = records.read(subject.run)
+    *_, last = records.read_records(subject.run)
     values = last.column("heatmaps.values")[last.column("heatmaps.index").tolist().index(image), label] / 255
     assert float(rows[0]["mean"]) == pytest.approx(values.mean(), abs=1e-4)
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tagfill.errors import TagfillError
-from tagfill.experiments.analyses import sweeping
-from tagfill.experiments.analyses.convergence import near_best
+from tagfill.experiments.analyses import sweep
+from tagfill.experiments.analyses.class_maps import centred_gaussian, extremes
+from tagfill.experiments.analyses.curves import near_best
 from tagfill.experiments.analyses.groups import by_area, by_class, by_labels, missing_share
-from tagfill.experiments.analyses.map_comparison import centred_gaussian, extremes
 from tagfill.experiments.analyses.scores import above_half, highest, histogram
 from tagfill.metrics import Gathered, average_precision
 from tagfill.training import make_recipe
@@ -136,17 +136,17 @@ RECIPE = make_recipe({"dataset": "d", "method": "en+scl", "stages": [{"options":
     ],
 )
 def test_letters_and_names_lead_to_settings(name, paths):
-    (axis,) = sweeping.parse([f"{name}=1,2"], RECIPE)
+    (axis,) = sweep.parse_axis([f"{name}=1,2"], RECIPE)
 
     assert axis.paths == paths
 
 
 def test_values_reach_every_place_that_has_them():
-    axes = sweeping.parse(["K=1.5,2", "crop_scale=[0.25,1.0],[0.5,1.0]"], RECIPE)
+    axes = sweep.parse_axis(["K=1.5,2", "crop_scale=[0.25,1.0],[0.5,1.0]"], RECIPE)
 
-    last = sweeping.varied(RECIPE, axes, sweeping.combinations(axes)[-1], seed=7)
+    last = sweep.varied(RECIPE, axes, sweep.combinations(axes)[-1], seed=7)
 
-    assert len(sweeping.combinations(axes)) == 4
+    assert len(sweep.combinations(axes)) == 4
     assert last.seed == 7
     assert last.options["en"]["expected"] == 2
     assert last.stages[0].options == {"en": {"expected": 2}}
@@ -165,9 +165,9 @@ def test_values_reach_every_place_that_has_them():
 )
 def test_sweeps_that_make_no_sense_are_refused(text, message):
     with pytest.raises(TagfillError, match=message):
-        sweeping.parse([text], RECIPE)
+        sweep.parse_axis([text], RECIPE)
 
 
 def test_a_sweep_without_settings_is_refused():
     with pytest.raises(TagfillError, match="something to vary"):
-        sweeping.parse([], RECIPE)
+        sweep.parse_axis([], RECIPE)

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 from pycocotools import mask as coco_mask
 
-from tagfill.annotations import IMAGES_SCHEMA, Dataset, from_records
+from tagfill.dataset import IMAGES_SCHEMA, Dataset, from_records
 
 WIDTH, HEIGHT = 40, 30
 

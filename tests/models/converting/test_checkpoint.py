@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from tagfill.errors import TagfillError
-from tagfill.models.converting import read_checkpoint
-from tagfill.models.converting.resnet import resnet_of
+from tagfill.models.published_weights import read_checkpoint, resnet_of
 
 
 class Trap:

@@ -7,7 +7,8 @@ import torch
 from models.converting import published
 from tagfill.errors import TagfillError
 from tagfill.models import Classifier
-from tagfill.models.converting import SOURCES, read_checkpoint
+from tagfill.models.convert import SOURCES
+from tagfill.models.published_weights import read_checkpoint
 
 CLASSES = ["cat", "dog", "owl"]
 PIXELS = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))

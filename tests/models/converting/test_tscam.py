@@ -8,7 +8,8 @@ from models.converting import published
 from reference.tscam import convolve, deit
 from tagfill.errors import TagfillError
 from tagfill.models import Classifier
-from tagfill.models.converting import SOURCES, read_checkpoint
+from tagfill.models.convert import SOURCES
+from tagfill.models.published_weights import read_checkpoint
 
 CLASSES = ["cat", "dog"]
 PIXELS = torch.randint(0, 256, (1, 3, 64, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))

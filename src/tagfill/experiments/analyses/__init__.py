@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from tagfill.errors import unknown_name
-from tagfill.experiments.analyses.attention import attention
-from tagfill.experiments.analyses.cam_agreement import cam_agreement
-from tagfill.experiments.analyses.convergence import convergence
+from tagfill.experiments.analyses.class_maps import attention, cam_agreement
+from tagfill.experiments.analyses.curves import convergence, fractions
 from tagfill.experiments.analyses.decisions import decisions
-from tagfill.experiments.analyses.fractions import fractions
 from tagfill.experiments.analyses.groups import groups
 from tagfill.experiments.analyses.heatmap_progress import heatmap_progress
 from tagfill.experiments.analyses.scores import scores

@@ -18,13 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tagfill.annotations import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix
 from tagfill.errors import TagfillError
-from tagfill.experiments import drawing
-from tagfill.experiments.analyses import charts
-from tagfill.experiments.analyses.charts import plain
-from tagfill.experiments.analyses.subjects import Question, Subject, mean_and_deviation
+from tagfill.experiments import figures
+from tagfill.experiments.analyses import subjects
+from tagfill.experiments.analyses.subjects import Question, Subject, mean_and_deviation, plain
 from tagfill.experiments.report import Figure, Section, Table
+from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix
 from tagfill.training import records
 
 MEANINGS = {POSITIVE: "read as present", UNKNOWN: "left out", NEGATIVE: "read as absent"}
@@ -117,7 +116,7 @@ def judged(subject: Subject) -> Iterator[Judged]:
     sought = {NEGATIVE: _unobserved(known, truth, NEGATIVE)}
     sought[POSITIVE] = sought[UNKNOWN] = _unobserved(known, truth, POSITIVE)
     written = False
-    for epoch in records.read(subject.run):
+    for epoch in records.read_records(subject.run):
         if not epoch.has("decisions"):
             continue
         written = True
@@ -177,7 +176,7 @@ def _last(key: tuple[str, str, str], seeds: list[list[Judged]]) -> tuple[Any, ..
 
 
 def _drawn(curves: dict[str, list[list[Judged]]], data: Table, found: str) -> Figure:
-    figure, panels = drawing.new_panels(11.2, 3.8, columns=3)
+    figure, panels = figures.new_panels(11.2, 3.8, columns=3)
     measures = {"right": found, "precision": "precision, percent", "recall": "recall, percent"}
     for panel, (measure, name) in zip(panels, measures.items(), strict=True):
         scale = 1 if measure == "right" else 100
@@ -185,12 +184,12 @@ def _drawn(curves: dict[str, list[list[Judged]]], data: Table, found: str) -> Fi
             epochs = sorted({each.epoch for seed in seeds for each in seed})
             values = [[scale * getattr(e, measure) for seed in seeds for e in seed if e.epoch == at] for at in epochs]
             pairs = [mean_and_deviation(each) for each in values]
-            charts.line(panel, epochs, pairs, position, label)
-        charts.dress(panel, "", "epoch", name)
-        charts.whole_numbers(panel.xaxis)
+            subjects.line(panel, epochs, pairs, position, label)
+        subjects.dress(panel, "", "epoch", name)
+        subjects.whole_numbers(panel.xaxis)
         panel.set_ylim(bottom=0)
-    charts.legend(figure, panels[0])
-    return drawing.finished(
+    subjects.legend(figure, panels[0])
+    return figures.finished(
         figure,
         data.name,
         "Entries that a method decided in each epoch and that truly are what it took them for: how many, which share "

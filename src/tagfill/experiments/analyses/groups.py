@@ -9,11 +9,17 @@ missing     classes by the share of their training positives that nobody annotat
 
 Two methods are also compared class by class, coloured by what is missing (Sharma et al., Fig. 5; appendix D of Verelst
 et al., WACV 2023, has areas).
+
+
+Two methods class by class: the difference of their average precision, coloured by what is missing of each class.
+
+Sharma et al., Fig. 5: classes from the largest loss to the largest gain; if those at the right are bright, a method
+wins where labels are missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -21,16 +27,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tagfill.annotations import POSITIVE, UNKNOWN, Dataset, run_lengths
-from tagfill.experiments import drawing
-from tagfill.experiments.analyses import charts
-from tagfill.experiments.analyses.charts import plain
-from tagfill.experiments.analyses.difference import difference
-from tagfill.experiments.analyses.subjects import Question, mean_and_deviation
+from tagfill.data import Locations
+from tagfill.dataset import Dataset, masks
+from tagfill.experiments import figures
+from tagfill.experiments.analyses import subjects
+from tagfill.experiments.analyses.subjects import Question, mean_and_deviation, plain
 from tagfill.experiments.report import Figure, Section, Table
-from tagfill.loading import Locations
+from tagfill.labels import POSITIVE, UNKNOWN
 from tagfill.metrics import Gathered, average_precision, by_label_count, group_means
-from tagfill.training.localising import has_extents
+from tagfill.training.evaluation import has_extents
 
 Values = dict[str, float]
 _NAMES = {
@@ -127,7 +132,7 @@ def covered(dataset: Dataset, split: str) -> NDArray[np.float64]:
     for at, mask in enumerate(marks.masks):
         if mask is not None:
             rle, height, width = mask
-            area[at] = run_lengths.area(rle) / (height * width)
+            area[at] = masks.area(rle) / (height * width)
     shares: NDArray[np.float64] = np.full((size, len(dataset.classes)), np.nan)
     drawn = area > 0
     shares[marks.image[drawn], marks.label[drawn]] = 0.0
@@ -160,24 +165,76 @@ def _distinct(names: Sequence[str], at: int) -> str:
 def _drawn(values: dict[str, dict[str, list[Values]]], split: str) -> Figure:
     columns = min(2, len(values))
     lines = -(-len(values) // columns)
-    figure, panels = drawing.new_panels(4.6 * columns, 3.3 * lines, rows=lines, columns=columns, used=len(values))
+    figure, panels = figures.new_panels(4.6 * columns, 3.3 * lines, rows=lines, columns=columns, used=len(values))
     rows = []
     for panel, (group, found) in zip(panels, values.items(), strict=True):
         for position, (label, seeds) in enumerate(found.items()):
             names = list(seeds[0])
             pairs = [mean_and_deviation([seed[name] for seed in seeds]) for name in names]
-            charts.line(panel, names, pairs, position, label)
+            subjects.line(panel, names, pairs, position, label)
             rows += [
                 (group, name, label, plain(m), plain(d), len(seeds)) for name, (m, d) in zip(names, pairs, strict=True)
             ]
-        charts.dress(panel, "", _NAMES[group], f"{split} mAP, percent")
+        subjects.dress(panel, "", _NAMES[group], f"{split} mAP, percent")
         panel.tick_params(axis="x", labelsize=8.5)
-    charts.legend(figure, panels[0])
-    return drawing.finished(
+    subjects.legend(figure, panels[0])
+    return figures.finished(
         figure,
         "groups",
         "Mean average precision of groups. Images are grouped by how many labels they truly have, objects by how much "
         "of the image they cover, classes by how often training saw them and by how much of them is missing.",
         f"{len(values)} panels of lines over ordered groups, a line a method.",
         Table("groups", "mAP of each group.", ("grouped by", "group", "run", "mAP", "deviation", "seeds"), rows),
+    )
+
+
+_NAMED = 60  # more classes than that have no room for their names
+
+
+def difference(
+    found: Mapping[str, Sequence[Gathered]],
+    classes: Sequence[str],
+    missing: NDArray[np.float64] | None,
+    seen: NDArray[np.integer],
+) -> Figure:
+    """Bars of the difference in average precision of two methods, means over their seeds.
+
+    Args:
+        found: predictions of both, by name.
+        classes: names.
+        missing: L, share of each class's positives that nobody annotated; None where the truth is not known.
+        seen: L, positives that training saw.
+    """
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    (a, first), (b, second) = found.items()
+    means = [100 * np.mean([average_precision(s.scores, s.labels) for s in seeds], axis=0) for seeds in (first, second)]
+    gain = means[1] - means[0]
+    order = np.argsort(np.nan_to_num(gain), kind="stable")
+    shade = seen.astype(np.float64) if missing is None else 100 * missing
+    named = len(classes) <= _NAMED
+    figure, panel = figures.new_figure(max(6.0, min(12.0, 0.28 * len(classes) + 2)), 4.0)
+    scale = ScalarMappable(Normalize(float(shade.min()), max(float(shade.max()), float(shade.min()) + 1e-9)), "viridis")
+    panel.bar(np.arange(len(order)), gain[order], color=scale.to_rgba(shade[order]), width=0.85)
+    panel.axhline(0, color=figures.TEXT, linewidth=0.8)
+    subjects.dress(panel, "", "" if named else "classes, sorted", f"AP of {b} minus {a}, points")
+    panel.grid(visible=False, axis="x")
+    panel.set_xticks(range(len(order)) if named else [], [classes[c] for c in order] if named else [], rotation=90)
+    bar = figure.colorbar(scale, ax=panel, pad=0.01)
+    bar.set_label("positives in training" if missing is None else "share of positives missing, percent")
+    bar.outline.set_visible(False)
+    better = int((gain > 0).sum())
+    rows = [
+        (classes[c], plain(gain[c]), plain(means[0][c]), plain(means[1][c]), plain(shade[c]), int(seen[c]))
+        for c in order.tolist()
+    ]
+    columns = ("class", "difference", a, b, "positives" if missing is None else "missing percent", "seen positives")
+    return figures.finished(
+        figure,
+        "difference",
+        f"Average precision of {b} minus that of {a}, class by class: {b} is better on {better} of {len(classes)}. "
+        + ("" if missing is None else "The brighter, the more of a class's positives nobody annotated."),
+        f"Bars of {len(classes)} classes from loss to gain; {better} of them gain.",
+        Table("difference", "Average precision of each class, percent.", columns, rows),
     )

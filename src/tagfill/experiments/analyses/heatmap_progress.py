@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from tagfill.annotations import NEGATIVE, POSITIVE, UNKNOWN
 from tagfill.errors import TagfillError
-from tagfill.experiments import examples, pictures
+from tagfill.experiments import pictures
 from tagfill.experiments.analyses.subjects import Question, Subject, file_name
 from tagfill.experiments.report import Figure, Section, Table
+from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
 from tagfill.training import records
 
 Chosen = tuple[int, int, str]  # position of the image, class, what the class is to it
@@ -57,7 +57,7 @@ def heatmap_progress(question: Question, *, images: int = 2, columns: int = 6) -
         images: examples.
         columns: epochs that are shown, evenly spread.
     """
-    found = {subject.label: read(subject) for subject in reversed(question.subjects)}
+    found = {subject.label: read_progress(subject) for subject in reversed(question.subjects)}
     found = {label: found[label] for label in question.labels}
     first = question.subjects[0]
     chosen = list(choose(first, found[first.label], images))
@@ -66,7 +66,7 @@ def heatmap_progress(question: Question, *, images: int = 2, columns: int = 6) -
             f"None of the images that {first.run.folder} wrote down has an annotated, a missing and an absent class."
         )
     index = np.array(sorted({image for image, _, _ in chosen}))
-    photos = examples.photos(first.dataset, "train", index)
+    photos = pictures.example_photos(first.dataset, "train", index)
     shown = dict(zip(index.tolist(), photos, strict=True)) if photos else {}
     figures = [_over_epochs(label, first, progress, chosen, shown, columns) for label, progress in found.items()]
     if len(found) > 1:
@@ -79,10 +79,10 @@ def heatmap_progress(question: Question, *, images: int = 2, columns: int = 6) -
     return Section("heatmap-progress", "Progress of heatmaps", (text,), tuple(figures), facts=facts)
 
 
-def read(subject: Subject) -> Progress:
+def read_progress(subject: Subject) -> Progress:
     """All heatmaps that a run wrote down."""
     epochs, parts = [], []
-    for epoch in records.read(subject.run):
+    for epoch in records.read_records(subject.run):
         if epoch.has("heatmaps"):
             epochs.append(subject.run.recipe.epochs_before(epoch.stage) + epoch.epoch)
             names = ("index", "classes", "values")
@@ -136,7 +136,9 @@ def _over_epochs(
         name,
         f"Running heatmaps of {label}, from dark (0) to bright (1).",
         f"{len(rows)} rows of heatmaps over {len(at)} epochs.",
-        pictures.png(pictures.grid(["image", *(f"epoch {progress.epochs[epoch]}" for epoch in at)], rows, side=150)),
+        pictures.picture_png(
+            pictures.picture_grid(["image", *(f"epoch {progress.epochs[epoch]}" for epoch in at)], rows, side=150)
+        ),
         data=Table(name, f"Mean and highest value of the heatmaps of {label}.", heads, numbers),
     )
 
@@ -161,7 +163,7 @@ def _side_by_side(
         "heatmaps-side-by-side",
         "Heatmaps of the last epoch, the same images in all runs.",
         f"{len(rows)} rows of heatmaps of {len(found)} runs.",
-        pictures.png(pictures.grid(["image", *found], rows, side=190)),
+        pictures.picture_png(pictures.picture_grid(["image", *found], rows, side=190)),
         data=Table("heatmaps-side-by-side", "Mean and highest value of the last heatmaps.", heads, numbers),
     )
 
@@ -170,7 +172,7 @@ def _row(
     subject: Subject, example: Chosen, shown: dict[int, Image.Image], maps: list[NDArray[np.float32]]
 ) -> pictures.Row:
     """An image and its heatmaps; where the image is not at hand, heatmaps on black."""
-    photo = shown.get(example[0], Image.new("RGB", (examples.SIDE, examples.SIDE)))
+    photo = shown.get(example[0], Image.new("RGB", (pictures.SIDE, pictures.SIDE)))
     overlays = [pictures.overlay(photo, values, scaling="unit") for values in maps]
     return pictures.Row(f"{subject.dataset.classes[example[1]]}\n{example[2]}", [photo, *overlays])
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tagfill.annotations import POSITIVE, UNKNOWN
-from tagfill.experiments import drawing
-from tagfill.experiments.analyses import charts
+from tagfill.experiments import figures
+from tagfill.experiments.analyses import subjects
 from tagfill.experiments.analyses.subjects import Question, Subject
 from tagfill.experiments.report import Figure, Section, Table
+from tagfill.labels import POSITIVE, UNKNOWN
 from tagfill.probabilities import sigmoid
 from tagfill.training import records
 
@@ -83,29 +83,29 @@ def above_half(histograms: NDArray[np.float64]) -> float:
 def _highest(found: dict[str, NDArray[np.float64]], split: str) -> Figure:
     """A ridge for each method and rank: the share of images at each probability."""
     count = next(iter(found.values())).shape[1]
-    figure, panels = drawing.new_panels(2.6 * count + 1.4, 0.62 * len(found) + 1.5, columns=count)
+    figure, panels = figures.new_panels(2.6 * count + 1.4, 0.62 * len(found) + 1.5, columns=count)
     middles = (np.arange(_BINS) + 0.5) / _BINS
     rows = []
     for rank, panel in enumerate(panels):
         shares = {label: histogram(each[:, rank]) for label, each in found.items()}
         tallest = max(float(share.max()) for share in shares.values())
         for position, (label, share) in enumerate(shares.items()):
-            base, colour = len(found) - 1 - position, drawing.colour(position)
+            base, colour = len(found) - 1 - position, figures.color(position)
             height = base + 0.85 * share / tallest
             panel.fill_between(middles, base, height, step="mid", color=colour, alpha=0.55, linewidth=0)
             panel.step(middles, height, where="mid", color=colour, linewidth=1.2)
             median = float(np.median(found[label][:, rank]))
-            panel.plot([median, median], [base, base + 0.5], color=drawing.TEXT, linewidth=1.6)
+            panel.plot([median, median], [base, base + 0.5], color=figures.TEXT, linewidth=1.6)
             rows += [
                 (label, rank + 1, round(at / _BINS, 4), round((at + 1) / _BINS, 4), round(float(part), 6))
                 for at, part in enumerate(share)
             ]
-        charts.dress(panel, f"top-{rank + 1}", "probability", "")
+        subjects.dress(panel, f"top-{rank + 1}", "probability", "")
         panel.set_xlim(0, 1)
         panel.set_yticks(range(len(found)), list(reversed(found)) if rank == 0 else [""] * len(found))
         panel.tick_params(axis="y", length=0)
         panel.grid(visible=False, axis="y")
-    return drawing.finished(
+    return figures.finished(
         figure,
         "highest-scores",
         f"Distributions of the {count} highest scores of each {split} image; the mark is the median.",
@@ -118,7 +118,7 @@ def _panels(subject: Subject) -> Iterator[tuple[str, NDArray[np.float64]]]:
     """Histograms of unobserved positives, epochs × steps, of the predictions and of estimates where there are any."""
     truth, known = subject.truth(), subject.dataset.labels("train")
     found: dict[str, list[NDArray[np.float64]]] = {}
-    for epoch in records.read(subject.run):
+    for epoch in records.read_records(subject.run):
         if not epoch.has("scores"):
             continue
         index = epoch.column("scores.index")
@@ -138,7 +138,7 @@ def _unobserved(panels: list[tuple[str, NDArray[np.float64]]]) -> Figure:
     columns = min(3, len(panels))
     lines = -(-len(panels) // columns)
     size = (3.3 * columns + 0.8, 2.9 * lines)
-    figure, every = drawing.new_panels(*size, rows=lines, columns=columns, used=len(panels))
+    figure, every = figures.new_panels(*size, rows=lines, columns=columns, used=len(panels))
     rows = []
     image = None
     for panel, (title, shares) in zip(every, panels, strict=True):
@@ -146,8 +146,8 @@ def _unobserved(panels: list[tuple[str, NDArray[np.float64]]]) -> Figure:
         shown = np.ma.masked_equal(100 * shares.T, 0)
         image = panel.pcolormesh(epochs, np.linspace(0, 1, _BINS + 1), shown, norm=LogNorm(0.1, 100), cmap="viridis_r")
         image.set_rasterized(True)
-        charts.dress(panel, title, "epoch", "probability")
-        charts.whole_numbers(panel.xaxis)
+        subjects.dress(panel, title, "epoch", "probability")
+        subjects.whole_numbers(panel.xaxis)
         panel.grid(visible=False)
         rows += [
             (title, epoch + 1, round(at / _BINS, 4), round((at + 1) / _BINS, 4), round(float(part), 6))
@@ -159,7 +159,7 @@ def _unobserved(panels: list[tuple[str, NDArray[np.float64]]]) -> Figure:
     bar.minorticks_off()
     bar.set_label("percent of them")
     bar.outline.set_visible(False)
-    return drawing.finished(
+    return figures.finished(
         figure,
         "unobserved-positives",
         "Probabilities of positives that nobody annotated, in a sample of the training images, epoch by epoch; each "

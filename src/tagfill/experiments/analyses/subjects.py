@@ -1,4 +1,7 @@
-"""What an analysis looks at: runs by their names in a figure, each with its data."""
+"""What the figures of analyses share: lines with a band over seeds, axes, a legend above them.
+
+What an analysis looks at: runs by their names in a figure, each with its data.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,70 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tagfill.annotations import Dataset, LabelMatrix
 from tagfill.contract import Ranks
+from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
+from tagfill.experiments import figures
+from tagfill.labels import LabelMatrix
 from tagfill.metrics import Gathered
 from tagfill.progress import SILENT, Progress
 from tagfill.training import Run
-from tagfill.training.evaluation import gather
-from tagfill.training.oracle import true_labels
-from tagfill.training.trained import Trained
+from tagfill.training.evaluation import LoadedModel, gather
+from tagfill.training.stage import true_labels
+
+MARKERS = "osD^vPX*<>"
+_DASHES = ("-", "--", ":")
+
+
+def line(panel: Any, x: Sequence[Any], points: Sequence[tuple[float, float]], position: int, label: str) -> None:
+    """A line of means in the colour of its position, with a band of one deviation on either side.
+
+    Args:
+        panel: to draw on.
+        x: where each point stands.
+        points: mean and deviation of each.
+        position: of the line among others, which decides colour and marker.
+        label: for the legend.
+    """
+    mean, deviation = np.array(points, dtype=np.float64).reshape(-1, 2).T
+    style = {"color": figures.color(position), "linestyle": _DASHES[position // len(figures.COLOURS) % len(_DASHES)]}
+    marker = MARKERS[position % len(MARKERS)]
+    panel.plot(x, mean, marker=marker, markersize=4.5, linewidth=1.7, label=label, **style)
+    if np.nan_to_num(deviation).any():
+        panel.fill_between(x, mean - deviation, mean + deviation, color=style["color"], alpha=0.18, linewidth=0)
+
+
+def whole_numbers(axis: Any) -> None:
+    """Ticks at whole numbers, as epochs and counts are."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(integer=True))
+
+
+def dress(panel: Any, title: str, x: str, y: str) -> None:
+    """Title, axes and a quiet grid."""
+    panel.set_title(title, fontsize=11, color=figures.TEXT)
+    panel.set_xlabel(x)
+    panel.set_ylabel(y)
+    panel.set_axisbelow(True)
+    panel.grid(visible=True)
+
+
+def legend(figure: Any, panel: Any, *, columns: int = 4) -> None:
+    """All lines of a panel, above the figure."""
+    handles, labels = panel.get_legend_handles_labels()
+    if len(labels) > 1:
+        figure.legend(handles, labels, loc="outside upper center", ncols=min(columns, len(labels)), frameon=False)
+
+
+def plain(value: float, digits: int = 4) -> float | None:
+    """A number for a table, rounded; nothing for one that is not a number.
+
+    >>> plain(float("nan")), plain(61.23456)
+    (None, 61.2346)
+    """
+    return None if np.isnan(value) else round(float(value), digits)
+
 
 _NO_NAME = {"dataset", "features", "seed", "record", "threads"}  # settings that name nothing in a figure
 
@@ -39,7 +97,7 @@ class Subject:
     dataset: Dataset
     label: str = ""
 
-    def trained(self, *, maps: bool = False, boost: float | None = None) -> Trained:
+    def trained(self, *, maps: bool = False, boost: float | None = None) -> LoadedModel:
         """The model of the best epoch, on images or on cached features as it ended.
 
         Args:
@@ -47,7 +105,7 @@ class Subject:
             boost: α of BoostLU in place of what the model was trained with.
         """
         features = self.run.recipe.final_features
-        trained = Trained.open(self.run, self.dataset, features=features, maps=maps, boost=boost)
+        trained = LoadedModel.open(self.run, self.dataset, features=features, maps=maps, boost=boost)
         trained.model.check_use(maps=maps)
         return trained
 

@@ -1,4 +1,13 @@
-"""What a setting is worth: validation mAP over its values, with seeds; and how it shifts towards many labels.
+"""Which settings a sweep tries: paths of a recipe, options of methods and heads, or the letters that papers use.
+
+optimizer.lr=1e-3,1e-4          a setting by its path
+en.expected=1.5,2.5             an option of a method
+momentum=0.5,0.8                an option of every method of the run that has it, or of its head
+K=1.5,2.5  mu=0.5,0.8           the same by its letter, see `LETTERS`
+crop_scale=[0.25,1],[0.5,1]     values that are lists
+
+
+What a setting is worth: validation mAP over its values, with seeds; and how it shifts towards many labels.
 
 One run says what is trained, and the sweep trains it anew with each combination of values. The second figure scores
 images with exactly 1, 2, … 7 true labels: K of EN moves a classifier towards predicting more or fewer (Verelst et al.,
@@ -8,21 +17,128 @@ WACV 2023, Figs. 5b to 5d).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from inspect import signature
+from itertools import product
 from typing import Any
 
 import numpy as np
+import yaml
 
+from tagfill import methods
 from tagfill.engines import create_engine
-from tagfill.errors import TagfillError
-from tagfill.experiments import drawing
-from tagfill.experiments.analyses import charts, sweeping
-from tagfill.experiments.analyses.charts import plain
+from tagfill.errors import TagfillError, unknown_name
+from tagfill.experiments import figures
+from tagfill.experiments.analyses import subjects
 from tagfill.experiments.analyses.groups import by_labels
-from tagfill.experiments.analyses.subjects import Question, Subject, mean_and_deviation
-from tagfill.experiments.analyses.sweeping import Axis
+from tagfill.experiments.analyses.subjects import Question, Subject, mean_and_deviation, plain
+from tagfill.experiments.comparison import value_of
 from tagfill.experiments.report import Figure, Section, Table
-from tagfill.experiments.running import Job, check, run_all
-from tagfill.training import Recipe, Run
+from tagfill.experiments.runs import Job, check_jobs, run_all
+from tagfill.methods import METHODS
+from tagfill.models import HEADS
+from tagfill.training import Recipe, Run, make_recipe, override
+from tagfill.training.recipe import Stage
+
+LETTERS = {
+    "K": ("expected",),
+    "kappa": ("expected",),
+    "mu": ("momentum",),
+    "alpha": ("boost", "alpha"),
+    "beta": ("boost_from", "beta"),
+    "delta": ("rate",),
+    "gamma": ("gamma", "weight"),
+    "d+": ("d_positive",),
+    "d-": ("d_negative",),
+}
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A setting to vary.
+
+    Attributes:
+        name: as it was written.
+        paths: of the recipe, which all take the same value.
+        values: to try.
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    values: tuple[Any, ...]
+
+
+def parse_axis(texts: Sequence[str], recipe: Recipe) -> list[Axis]:
+    """Settings and their values for the methods and the head of a recipe."""
+    if not texts:
+        raise TagfillError("A sweep needs something to vary; write --set K=1.5,2.5 or --set optimizer.lr=1e-3,1e-4.")
+    axes = []
+    for text in texts:
+        name, equals, values = text.partition("=")
+        if not equals or not values:
+            raise TagfillError(f"--set {text} has no values; write it as in --set mu=0.5,0.8.")
+        axes.append(Axis(name, _paths(name, recipe), tuple(_values(text, values))))
+    return axes
+
+
+def combinations(axes: Sequence[Axis]) -> list[tuple[Any, ...]]:
+    """All choices of one value of each axis."""
+    return list(product(*(axis.values for axis in axes)))
+
+
+def varied(recipe: Recipe, axes: Sequence[Axis], choice: Sequence[Any], seed: int) -> Recipe:
+    """The recipe with a choice put in, and another seed."""
+    content = recipe.model_dump(mode="json") | {"seed": seed, "record": []}
+    for axis, value in zip(axes, choice, strict=True):
+        for path in axis.paths:
+            _put(content, path, value)
+    return make_recipe(content, "the settings of the sweep")
+
+
+def _values(text: str, values: str) -> list[Any]:
+    """The values of a list without its brackets.
+
+    >>> _values("", "1e-3,[0.25,1.0]")
+    [0.001, [0.25, 1.0]]
+    """
+    try:
+        read = yaml.safe_load(f"[{values}]")
+    except yaml.YAMLError:
+        raise TagfillError(f"--set {text}: its values are no list; write it as in --set mu=0.5,0.8.") from None
+    return [value_of(value) if isinstance(value, str) else value for value in read]
+
+
+def _paths(name: str, recipe: Recipe) -> tuple[str, ...]:
+    first, _, rest = name.partition(".")
+    if first in Recipe.model_fields or first in Stage.model_fields:
+        return (name,)
+    options = {
+        f"options.{method}.{option}": option for method in recipe.method.split("+") for option in _options_of(method)
+    }
+    options |= {f"head_options.{option}": option for option in signature(HEADS[recipe.head]).parameters}
+    if rest and f"options.{name}" in options:
+        return (f"options.{name}",)
+    for wanted in LETTERS.get(name, (name,)):
+        found = tuple(path for path, option in options.items() if option == wanted)
+        if found:
+            return found
+    known = {*options.values(), *Recipe.model_fields, *Stage.model_fields} - {"channels", "classes"}
+    raise unknown_name("setting", name, known, of=recipe.method)
+
+
+def _options_of(method: str) -> list[str]:
+    return list(signature(METHODS[methods.ALIASES.get(method, method)]).parameters)
+
+
+def _put(content: dict[str, Any], path: str, value: Any) -> None:
+    """Set a value by its path; options of a method also where a stage has its own."""
+    override(content, path, value)
+    head, _, rest = path.partition(".")
+    if head == "options":
+        for stage in content["stages"]:
+            if rest.partition(".")[0] in (stage["options"] or {}):
+                override(stage, path, value)
+
 
 Choice = tuple[Any, ...]
 _COUNTS = [str(number) for number in range(1, 8)]
@@ -47,13 +163,13 @@ def sweep(
     recipe = base.run.recipe
     assert base.dataset.folder is not None
     recipe = recipe.model_copy(update={"dataset": str(base.dataset.folder.absolute())})
-    axes = sweeping.parse(question.settings, recipe)
-    choices = sweeping.combinations(axes)
+    axes = parse_axis(question.settings, recipe)
+    choices = combinations(axes)
     planned = [
         (choice, _job(question, recipe, axes, choice, seed, split)) for choice in choices for seed in range(seeds)
     ]
     for _, job in planned:
-        check(job)
+        check_jobs(job)
     scores: dict[Choice, list[float]] = {_key(choice): [] for choice in choices}
     counted: dict[Choice, list[dict[str, float]]] = {_key(choice): [] for choice in choices}
     outcomes = run_all([job for _, job in planned], create_engine(engine, workers=jobs), question.progress)
@@ -73,7 +189,7 @@ def _key(choice: Choice) -> Choice:
 def _job(question: Question, recipe: Recipe, axes: Sequence[Axis], choice: Choice, seed: int, split: str) -> Job:
     named = [f"{axis.name}={value}" for axis, value in zip(axes, choice, strict=True)]
     folder = question.folder / "runs" / f"{'-'.join(named).replace('/', '_').replace(' ', '')}-s{seed}"
-    return Job(", ".join([*named, f"seed {seed}"]), sweeping.varied(recipe, axes, choice, seed), folder, split)
+    return Job(", ".join([*named, f"seed {seed}"]), varied(recipe, axes, choice, seed), folder, split)
 
 
 def _section(
@@ -104,21 +220,21 @@ def _section(
 
 def _drawn(axes: Sequence[Axis], scores: dict[Choice, list[float]], split: str, table: Table) -> Figure:
     """The first setting from left to right, a line for each combination of the others."""
-    figure, panel = drawing.new_figure(6.4, 3.8)
+    figure, panel = figures.new_figure(6.4, 3.8)
     first, *others = axes
     for position, rest in enumerate(dict.fromkeys(choice[1:] for choice in scores)):
         pairs = [mean_and_deviation(scores[choice]) for choice in scores if choice[1:] == rest]
         label = ", ".join(f"{axis.name} {value}" for axis, value in zip(others, rest, strict=True))
-        charts.line(panel, _places(first), pairs, position, label or "mAP")
+        subjects.line(panel, _places(first), pairs, position, label or "mAP")
     _dress(panel, first, f"{split} mAP, percent")
-    charts.legend(figure, panel)
+    subjects.legend(figure, panel)
     caption = f"Mean {split} mAP over {first.name}; a band is one deviation over seeds."
-    return drawing.finished(figure, "sweep", caption, f"Lines over {len(first.values)} values.", table)
+    return figures.finished(figure, "sweep", caption, f"Lines over {len(first.values)} values.", table)
 
 
 def _by_count(axes: Sequence[Axis], counted: dict[Choice, list[dict[str, float]]], best: Choice, split: str) -> Figure:
     """Images with each number of true labels; of the other settings, their best values."""
-    figure, panel = drawing.new_figure(6.4, 3.8)
+    figure, panel = figures.new_figure(6.4, 3.8)
     first, shown = axes[0], [choice for choice in counted if choice[1:] == best[1:]]
     rows = []
     for position, count in enumerate(_COUNTS):
@@ -126,16 +242,16 @@ def _by_count(axes: Sequence[Axis], counted: dict[Choice, list[dict[str, float]]
         if all(np.isnan(mean) for mean, _ in pairs):
             continue
         middle, _ = mean_and_deviation([mean for mean, _ in pairs])
-        charts.line(panel, _places(first), [(m - middle, d) for m, d in pairs], position, count)
+        subjects.line(panel, _places(first), [(m - middle, d) for m, d in pairs], position, count)
         rows += [
             (choice[0], int(count), plain(m), plain(m - middle), plain(d))
             for choice, (m, d) in zip(shown, pairs, strict=True)
         ]
-    panel.axhline(0, color=drawing.TEXT, linewidth=0.8)
+    panel.axhline(0, color=figures.TEXT, linewidth=0.8)
     _dress(panel, first, f"{split} mAP against its mean, points")
-    charts.legend(figure, panel, columns=7)
+    subjects.legend(figure, panel, columns=7)
     rest = "".join(f", {axis.name} = {value}" for axis, value in zip(axes[1:], best[1:], strict=True))
-    return drawing.finished(
+    return figures.finished(
         figure,
         "label-counts",
         f"The same{rest} over images with exactly so many true labels, a line each, against the mean of the line: "
@@ -159,7 +275,7 @@ def _places(axis: Axis) -> list[Any]:
 
 
 def _dress(panel: Any, axis: Axis, y: str) -> None:
-    charts.dress(panel, "", axis.name, y)
+    subjects.dress(panel, "", axis.name, y)
     if not _numbers(axis):
         return
     if min(axis.values) > 0 and max(axis.values) >= _WIDE * min(axis.values):

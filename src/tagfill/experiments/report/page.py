@@ -1,4 +1,6 @@
-"""A report as one HTML file that needs no other, and as Markdown with its pictures beside it.
+"""A report as Markdown: words and tables, with links to the figures beside it.
+
+A report as one HTML file that needs no other, and as Markdown with its pictures beside it.
 
 Whatever a dataset, a class or a file is called is shown and never interpreted: the template escapes everything but the
 drawings, which are made by matplotlib.
@@ -9,15 +11,63 @@ from __future__ import annotations
 import base64
 import html
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from tagfill.experiments.report.cells import cell, is_number, key, percent
-from tagfill.experiments.report.markdown import markdown
-from tagfill.experiments.report.section import Figure, Section
-from tagfill.files import replacing
+from tagfill.experiments.report.section import Figure, Section, Table, cell, is_number, key, percent
+from tagfill.io import atomic_write
+
+
+def markdown(sections: Mapping[str, Section], title: str, summary: str, facts: Mapping[str, str], beside: str) -> str:
+    """The report as text.
+
+    Args:
+        sections: by name.
+        title: its heading.
+        summary: below it.
+        facts: name → value.
+        beside: the folder of the figures.
+    """
+    parts = [f"# {title}", summary, *([_facts(facts)] if facts else [])]
+    for name, section in sections.items():
+        parts.extend(_section(section, f"{beside}/{name}"))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _facts(facts: Mapping[str, str]) -> str:
+    return "\n".join(f"- {name}: {value}" for name, value in facts.items())
+
+
+def _section(section: Section, folder: str) -> Iterator[str]:
+    yield f"## {section.title}"
+    yield from section.text
+    for figure in section.figures:
+        yield f"![{figure.alt}]({folder}/{figure.name}.png)"
+        yield figure.caption
+    for table in section.tables:
+        yield table.caption
+        yield _table(table)
+    yield from section.notes
+    for gallery in section.galleries:
+        yield f"{gallery.caption} The pictures are in the page."
+        if not gallery.columns:
+            notes = [picture.note for _, pictures in gallery.rows for picture in pictures]
+            yield "\n".join(f"- {note}" for note in notes if note)
+    for listing in section.listings:
+        yield f"{listing.title}:"
+        yield f"```yaml\n{listing.text.rstrip()}\n```"
+
+
+def _table(table: Table) -> str:
+    numbers = [is_number(table, column) for column in range(len(table.columns))]
+    lines = [list(table.columns), ["---:" if number else "---" for number in numbers]]
+    for row in table.rows:
+        shown = [cell(value, table.formats.get(name, "")) for name, value in zip(table.columns, row, strict=True)]
+        lines.append([text.replace("|", "\\|").replace("\n", " ") for text in shown])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
 
 HEADINGS = 48
 """Letters of a table's headings that fit into half of the page; they stand in one line."""
@@ -60,7 +110,7 @@ def write(
         if section.figures or section.tables:
             section.save(beside / name)
     for place, text in texts.items():
-        with replacing(place) as file:
+        with atomic_write(place) as file:
             file.write(text.encode())
     return path
 

@@ -1,0 +1,51 @@
+"""Make a dataset folder from another format; `scenes` renders the embedded dataset.
+
+Example: `tagfill import scenes --out scenes`
+
+Example: `tagfill import voc VOCdevkit --out voc`
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tagfill.cli import inspect, keywords, options, terminal
+from tagfill.errors import TagfillError
+
+
+def import_(
+    format_: Annotated[str, typer.Argument(metavar="FORMAT", help="See `tagfill list formats`.")],
+    sources: Annotated[list[Path] | None, typer.Argument(metavar="[SRC]…", help="What to read.")] = None,
+    out: Annotated[Path, typer.Option(help="The dataset folder to make.")] = ...,  # type: ignore[assignment]
+    absent_means: Annotated[
+        str | None, typer.Option(help="What a label means that is not marked present: `unknown` or `absent`.")
+    ] = None,
+    given: keywords.Options = None,
+    seed: options.Seed = 0,
+    force: options.Force = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Import."""
+    from tagfill import formats, scenes
+    from tagfill.dataset import Dataset
+
+    texts = [*(given or []), *([f"absent_means={absent_means}"] if absent_means else [])]
+    progress = terminal.progress(quiet)
+    options.require_empty(out, force)
+    if format_ == "scenes":
+        if sources:
+            raise TagfillError("`tagfill import scenes` renders its own images and takes no source.")
+        scenes.make(out, seed=seed, progress=progress, **keywords.parse(scenes.make, texts, "format 'scenes'"))
+    else:
+        what = f"format '{format_}'"
+        read = formats.get(format_).read
+        values = keywords.parse(read, texts, what)
+        if not sources:
+            raise TagfillError(f"What is to be read? Give the file or folder: tagfill import {format_} SRC --out DIR.")
+        keywords.require(read, values, what)
+        read(*sources, progress=progress, **values).save(out)
+    inspect.show(Dataset.open(out), [], as_json=as_json)

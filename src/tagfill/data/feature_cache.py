@@ -1,0 +1,372 @@
+"""How spatial features lie in a cache: as floats, or as bytes of a bounded activation.
+
+An activation between 0 and a bound b, as ReLU6 is, keeps in 8 bits what a classifier needs of it. Each channel c of
+a shard has a scale of its own, from its largest value m_c there, so that nothing is ever cut off:
+
+    stored = round(x / s_c),   s_c = m_c / 255,   |stored · s_c − x| ≤ s_c / 2 ≤ b / 510
+
+Where nothing bounds an activation, a few large values would make the steps too coarse for all others; such features
+are kept in half precision. Whether a backbone stays within its bound is not believed but looked at, on a few images.
+
+
+One view of a feature cache: what the backbone says about each image in it, memory-mapped.
+
+The feature cache: what a frozen backbone says about recorded views of each image, on disk.
+
+    manifest.json                what it was made from, what it holds, how far it got; length and hash of every file
+    views/<name>/rows.npy        rows of the image table that the view covers, ascending
+    views/<name>/geometry.npy    left, top, right, bottom, flip_x, flip_y, exact of each
+    views/<name>/pooled.npy      n×D float32, the mean over cells
+    views/<name>/token.npy       n×D float32, the class token; only where the backbone has one
+    views/<name>/NNNNN.npy       shards of n×G×G×D, cells last: bytes of a bounded activation, else float16
+    views/<name>/scales.npy      shards×D, what bytes are multiplied with; only where there are bytes
+
+A cache depends on the ordered list of images, the backbone's weights and its preprocessing, and on nothing else: a
+changed label does not touch it.
+
+Whether every byte of a feature cache is the one that was written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tagfill.data.manifest import Manifest, strong_of, weak_of
+from tagfill.dataset import Dataset
+from tagfill.errors import TagfillError
+from tagfill.images import Geometry
+from tagfill.io import sha256
+from tagfill.models import Preprocessing
+from tagfill.progress import SILENT, Progress
+
+DTYPES = ("uint8", "float16", "float32")
+LARGEST_ERROR = 0.02  # of bytes, root mean square over that of the features; 0.0025 for tf_efficientnet_lite0
+_ROWS = 64  # at a time, so that nothing of the size of a shard is made on the way
+
+
+def check_dtype(dtype: str) -> None:
+    """Refuse a type that features are not stored in."""
+    if dtype not in (*DTYPES, "auto"):
+        raise TagfillError(f"'{dtype}' is not a type of cached features; choose {', '.join(DTYPES)} or auto.")
+
+
+def to_bytes(cells: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """Features that are not negative as bytes.
+
+    Args:
+        cells: n×G×G×D.
+
+    Returns:
+        n×G×G×D bytes, and the D scales to multiply them with.
+
+    >>> stored, scale = to_bytes(np.array([0, 510, 255, 102], np.float32).reshape(2, 1, 1, 2))
+    >>> stored.ravel().tolist(), scale.tolist()
+    ([0, 255, 255, 51], [1.0, 2.0])
+    """
+    largest = cells.max((0, 1, 2), initial=0)
+    scale = np.where(largest > 0, largest / 255, 1).astype(np.float32)
+    stored = np.empty(cells.shape, np.uint8)
+    for start in range(0, len(cells), _ROWS):
+        part = cells[start : start + _ROWS] / scale
+        stored[start : start + _ROWS] = np.rint(part, out=part)
+    return stored, scale
+
+
+def from_bytes(stored: NDArray[np.uint8], scale: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+    """Back from `to_bytes`, in one pass into `out`."""
+    np.multiply(stored, scale, out=out)
+
+
+def why_not_bytes(cells: NDArray[np.float32], bound: float) -> str | None:
+    """What keeps the features of a few images from being stored as bytes; None if nothing does.
+
+    Args:
+        cells: n×G×G×D, as the backbone gave them.
+        bound: that they are said to have.
+    """
+    least, largest = float(cells.min(initial=0)), float(cells.max(initial=0))
+    if least < 0 or largest > bound * (1 + 1e-5):
+        return f"they reach from {least:.3g} to {largest:.3g}, beyond 0 to {bound:g}"
+    if (error := error_of_bytes(cells)) > LARGEST_ERROR:
+        return f"8 bits would change them by {error:.1%}"
+    return None
+
+
+def error_of_bytes(cells: NDArray[Any]) -> float:
+    """Root mean square of what bytes change, over that of the features; 0 where all of them are 0."""
+    stored, scale = to_bytes(cells)
+    size = float(np.square(cells, dtype=np.float64).mean()) if cells.size else 0.0
+    return float(np.sqrt(np.square(stored * scale - cells, dtype=np.float64).mean() / size)) if size > 0 else 0.0
+
+
+def shard_name(shard: int) -> str:
+    """Of a file of spatial features."""
+    return f"{shard:05d}.npy"
+
+
+def pack_geometry(geometry: Geometry) -> NDArray[np.float32]:
+    """n×7: box, flip_x, flip_y, exact."""
+    rest = (geometry.flip_x, geometry.flip_y, geometry.exact)
+    return np.concatenate([geometry.box, *(column[:, None] for column in rest)], axis=1, dtype=np.float32)
+
+
+def unpack_geometry(packed: NDArray[np.float32]) -> Geometry:
+    """Back from `pack_geometry`."""
+    return Geometry(packed[:, :4].copy(), packed[:, 4] > 0, packed[:, 5] > 0, packed[:, 6] > 0)
+
+
+class CachedView:
+    """The features of one view, memory-mapped."""
+
+    def __init__(self, folder: Path, name: str, manifest: Manifest) -> None:
+        self._manifest, self._name = manifest, name
+        self._folder = folder / "views" / name
+        self._count = manifest.views[name].rows
+        self.rows = self._load("rows.npy", (self._count,))
+        self.geometry = self._load("geometry.npy", (self._count, 7))
+
+    @cached_property
+    def _pooled(self) -> NDArray[np.float32]:
+        return self._load("pooled.npy", (self._count, self._manifest.channels), mmap=True)
+
+    @cached_property
+    def _token(self) -> NDArray[np.float32]:
+        return self._load("token.npy", (self._count, self._manifest.channels), mmap=True)
+
+    @cached_property
+    def _shards(self) -> list[NDArray[Any]]:
+        size = self._manifest.shard_rows
+        return [
+            self._load(shard_name(at // size), (min(size, self._count - at), *self._manifest.cells_of_row), mmap=True)
+            for at in range(0, self._count, size)
+        ]
+
+    @cached_property
+    def _scales(self) -> NDArray[np.float32]:
+        return self._load("scales.npy", (len(self._shards), self._manifest.channels))
+
+    def _load(self, name: str, shape: tuple[int, ...], *, mmap: bool = False) -> NDArray[Any]:
+        path = self._folder / name
+        try:
+            array: NDArray[Any] = np.asarray(
+                np.load(path, mmap_mode="r" if mmap and self._count else None, allow_pickle=False)
+            )
+        except (OSError, ValueError, EOFError) as error:
+            raise damaged(path, f"cannot be read ({error})") from None
+        if array.shape != shape:
+            raise damaged(path, f"has shape {array.shape} instead of {shape}")
+        return array
+
+    def covers(self, rows: NDArray[np.int64]) -> bool:
+        """Whether all these rows of the image table are in this view."""
+        return self._find(rows) is not None
+
+    def find(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where these rows of the image table lie in this view."""
+        at = self._find(rows)
+        if at is None:
+            raise TagfillError(f"The view '{self._name}' of the feature cache does not cover all images asked for.")
+        return at
+
+    def _find(self, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        at = np.searchsorted(self.rows, rows)
+        inside = at < self._count
+        return at if inside.all() and (self.rows[at] == rows).all() else None
+
+    def pooled(self, at: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Mean features at these places, B×D."""
+        return self._pooled[at]
+
+    def token(self, at: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Class tokens at these places, B×D."""
+        return self._token[at]
+
+    def read_cells(self, at: NDArray[np.int64], out: NDArray[np.float32], places: NDArray[np.int64]) -> None:
+        """Spatial features at these places of the view, G×G×D each, into these places of `out`."""
+        size = self._manifest.shard_rows
+        for source, target in zip(at.tolist(), places.tolist(), strict=True):
+            shard, row = divmod(source, size)
+            if self._manifest.dtype == "uint8":
+                from_bytes(self._shards[shard][row], self._scales[shard], out[target])
+            else:
+                out[target] = self._shards[shard][row]
+
+
+def damaged(path: Path, problem: str) -> TagfillError:
+    """The error for a file of a view."""
+    return TagfillError(
+        f"{path} of the feature cache {problem}; delete the folder {path.parent} and run 'tagfill features' again, "
+        "which makes this view anew."
+    )
+
+
+class FeatureCache:
+    """A complete cache, opened for reading."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self._views: dict[str, CachedView] = {}
+
+    def __fspath__(self) -> str:
+        """Its folder: a cache goes wherever the path of one does."""
+        return str(self.folder)
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str], dataset: Dataset | None = None) -> FeatureCache:
+        """Open a cache: it must be complete, and every file as long as the manifest says.
+
+        Args:
+            folder: of the cache.
+            dataset: whose images it must have been made from.
+
+        Raises:
+            TagfillError: if it is not complete, damaged, or made from other images.
+        """
+        folder = Path(folder)
+        manifest = Manifest.read(folder)
+        if undone := [name for name, view in manifest.views.items() if view.done < view.rows]:
+            raise TagfillError(
+                f"The feature cache {folder} is not complete (view '{undone[0]}'); run 'tagfill features' again."
+            )
+        check_lengths(folder, manifest)
+        if dataset is not None and dataset.identities["images"] != manifest.images:
+            raise TagfillError(
+                f"The feature cache {folder} was made from another list of images than dataset {dataset.name}; "
+                "make one for it with 'tagfill features'."
+            )
+        return cls(folder, manifest)
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """Of the pixels that went into the backbone."""
+        return Preprocessing.from_json(self.manifest.preprocessing)
+
+    @property
+    def weak_views(self) -> tuple[str, ...]:
+        """Views to train on, the plain one first; strong ones are for pairs only."""
+        return tuple(name for name, view in self.manifest.views.items() if view.role != "strong")
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Names of the weak and the strong view of each pair."""
+        names = ((weak_of(number), strong_of(number)) for number in range(len(self.manifest.views)))
+        return [pair for pair in names if all(name in self.manifest.views for name in pair)]
+
+    def view(self, name: str) -> CachedView:
+        """One view."""
+        if name not in self._views:
+            if name not in self.manifest.views:
+                raise TagfillError(
+                    f"The feature cache {self.folder} has no view '{name}'; it has {', '.join(self.manifest.views)}."
+                )
+            self._views[name] = CachedView(self.folder, name, self.manifest)
+        return self._views[name]
+
+    def only(self, views: Mapping[str, str]) -> FeatureCache:
+        """The same cache without any other view than these, which must have the identities given beside their names."""
+        for name, identity in views.items():
+            if name not in self.manifest.views or self.manifest.views[name].identity != identity:
+                raise TagfillError(
+                    f"The view '{name}' of the feature cache {self.folder} is not the one any more that the run began "
+                    "with; start a new run."
+                )
+        kept = {name: record for name, record in self.manifest.views.items() if name in views}
+        return FeatureCache(self.folder, replace(self.manifest, views=kept))
+
+    def require_tokens(self) -> None:
+        """Refuse a cache without class tokens."""
+        if not self.manifest.tokens:
+            raise TagfillError(
+                f"The feature cache {self.folder} holds no class tokens, which pool=token needs; make it anew in "
+                "another folder with 'tagfill features', use images, or pool=gap."
+            )
+
+    def read(
+        self,
+        views: Sequence[str],
+        drawn: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        *,
+        maps: bool,
+        tokens: bool = False,
+    ) -> tuple[Tensor, Geometry]:
+        """The features of some rows of the image table, each in a view of its own, and the geometry of the views.
+
+        Args:
+            views: names.
+            drawn: B, which of the views to read of each row.
+            rows: B rows of the image table.
+            maps: B×D×G×G spatial features, cells last in memory; otherwise B×D pooled ones.
+            tokens: B×D class tokens instead of either.
+        """
+        shape = self.manifest.cells_of_row if maps else (self.manifest.channels,)
+        features = np.empty((len(rows), *shape), np.float32)
+        packed = np.empty((len(rows), 7), np.float32)
+        for number, name in enumerate(views):
+            places = np.flatnonzero(drawn == number)
+            if not len(places):
+                continue
+            view = self.view(name)
+            at = view.find(rows[places])
+            if maps:
+                view.read_cells(at, features, places)
+            else:
+                features[places] = view.token(at) if tokens else view.pooled(at)
+            packed[places] = view.geometry[at]
+        inputs = torch.from_numpy(features)
+        return inputs.permute(0, 3, 1, 2) if maps else inputs, unpack_geometry(packed)
+
+
+def check_lengths(folder: Path, manifest: Manifest) -> None:
+    """Refuse a cache with a file that is missing or not as long as the manifest says."""
+    for view in manifest.views:
+        for path, problem in wrong_lengths(folder, view, manifest):
+            raise damaged(path, problem)
+
+
+def wrong_lengths(folder: Path, view: str, manifest: Manifest) -> Iterator[tuple[Path, str]]:
+    """Files of a view that are missing or not as long as the manifest says, and what is wrong with each."""
+    for name, file in manifest.views[view].files.items():
+        path = folder / "views" / view / name
+        found = path.stat().st_size if path.is_file() else None
+        if found is None:
+            yield path, "is missing"
+        elif found != file.bytes:
+            yield path, f"has {found:,} bytes instead of {file.bytes:,}"
+
+
+def verify(cache: FeatureCache, progress: Progress = SILENT) -> int:
+    """Read all files of a cache and compare their hashes with the manifest.
+
+    Args:
+        cache: opened, so that all files are there and as long as they should be.
+        progress: told about each file.
+
+    Returns:
+        The number of bytes read.
+
+    Raises:
+        TagfillError: if one differs.
+    """
+    files = [
+        (cache.folder / "views" / view / name, record)
+        for view, held in cache.manifest.views.items()
+        for name, record in held.files.items()
+    ]
+    with progress.bar("verify", len(files), "file") as bar:
+        for path, record in files:
+            if sha256(path) != record.sha256:
+                raise damaged(path, "does not hold the bytes that were written")
+            bar.advance()
+    return sum(record.bytes for _, record in files)

@@ -1,0 +1,152 @@
+"""Where labels were seen: the points, boxes and masks of a split, compact, found by image.
+
+A row is kept if it locates a label (present=true, kind point, box or mask), the label of its image is decided present,
+and no newer row about the same image and label locates it anew or says anything but present. A newer row that only
+confirms the label of the image, as a reviewer does, leaves its places as they are. A row with present=false speaks of
+its region alone and is no place of the label. Storage is flat: 36 bytes a location, its run lengths if it is a mask,
+and 8 bytes an image; nothing grows with images × classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tagfill.contract import Marks
+from tagfill.dataset import KINDS, Dataset
+from tagfill.dataset.resolve import NO_TIME, Selection, stream
+from tagfill.dataset.tables import Lookup
+from tagfill.errors import DatasetError
+from tagfill.labels import POSITIVE, LabelMatrix, contains, stretches
+
+_COLUMNS = ["image", "label", "present", "kind", "x", "y", "w", "h", "rle", "rle_height", "rle_width", "time"]
+_MASK = pa.struct([("rle", pa.large_binary()), ("height", pa.int32()), ("width", pa.int32())])
+
+
+@dataclass(frozen=True)
+class Locations:
+    """All locations of the images of a split.
+
+    Attributes:
+        starts: N+1 offsets into the others; image i of the split has those from starts[i] to starts[i+1].
+        label: class of each location.
+        box: n×4 float32, centre and size relative to the image; a point has size 0.
+        masks: run lengths, height and width of each location that is a mask, null for the others.
+    """
+
+    starts: NDArray[np.int64]
+    label: NDArray[np.int32]
+    box: NDArray[np.float32]
+    masks: pa.StructArray
+
+    @classmethod
+    def read(cls, dataset: Dataset, split: str) -> Locations:
+        """Those of a split, in one pass over its rows, and a second one over times where rows have any.
+
+        >>> Locations.read(Dataset.open("my-data"), "train").of(np.array([0])).label  # doctest: +SKIP
+        array([3, 3, 17])
+        """
+        selection = Selection.of(dataset, split)
+        found = _Found.scan(dataset, selection, dataset.labels(split))
+        if found.timed:
+            found = found.newest(dataset, selection)
+        order = np.argsort(found.keys, kind="stable")
+        image, width = found.keys[order] // len(dataset.classes), len(dataset.classes)
+        starts = np.searchsorted(image, np.arange(len(selection.rows) + 1))
+        label = (found.keys[order] % width).astype(np.int32)
+        return cls(starts, label, found.box[order], found.masks.take(pa.array(order)))
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return int(self.starts.nbytes + self.label.nbytes + self.box.nbytes + self.masks.nbytes)
+
+    def of(self, index: NDArray[np.integer]) -> Marks:
+        """The locations of these images of the split; `image` of the result counts within `index`."""
+        index = np.asarray(index, dtype=np.int64)
+        entry, row = stretches(self.starts[index], self.starts[index + 1] - self.starts[index])
+        chosen = self.masks.take(pa.array(entry))
+        masks = tuple(
+            None if mask is None else (mask["rle"], mask["height"], mask["width"]) for mask in chosen.to_pylist()
+        )
+        return Marks(row, self.label[entry].astype(np.int64), self.box[entry].astype(np.float64), masks)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Locations in the order of their rows: key image·L + class, box, mask, time."""
+
+    keys: NDArray[np.int64]
+    box: NDArray[np.float32]
+    masks: pa.StructArray
+    times: NDArray[np.int64]
+    timed: bool
+
+    @classmethod
+    def scan(cls, dataset: Dataset, selection: Selection, labels: LabelMatrix) -> _Found:
+        """The located rows of labels that are decided present, and whether any row of the dataset has a time."""
+        images, classes = Lookup(dataset.images["image"]), Lookup(pa.array(dataset.classes, pa.string()))
+        kinds, width = Lookup(pa.array(KINDS, pa.string())), len(dataset.classes)
+        positive = labels.values == POSITIVE
+        present = labels.images()[positive] * width + labels.classes[positive]
+        keys, boxes, masks, times = [np.empty(0, np.int64)], [np.empty((0, 4), np.float32)], [pa.nulls(0, _MASK)], []
+        timed, offset = False, 0
+        for batch in dataset.scan(_COLUMNS):
+            timed = timed or batch["time"].null_count < batch.num_rows
+            kind = kinds.codes(batch["kind"])
+            located = pc.fill_null(batch["present"], False).to_numpy(zero_copy_only=False)
+            use = np.flatnonzero(located & (kind > KINDS.index("image")))
+            image = selection.position[images.codes(batch["image"].take(pa.array(use)))]
+            key = image * width + classes.codes(batch["label"].take(pa.array(use)))
+            chosen = (image >= 0) & contains(present, key)
+            use, key = use[chosen], key[chosen]
+            rows = batch.take(pa.array(use))
+            keys.append(key)
+            boxes.append(_boxes(rows, kind[use] == KINDS.index("point"), use + offset, dataset))
+            masks.append(_masks(rows, kind[use] == KINDS.index("mask")))
+            times.append(pc.fill_null(rows["time"].cast(pa.int64()), NO_TIME).to_numpy(zero_copy_only=False))
+            offset += batch.num_rows
+        time = np.concatenate([np.empty(0, np.int64), *times])
+        return cls(np.concatenate(keys), np.concatenate(boxes), pa.concat_arrays(masks), time, timed)
+
+    def newest(self, dataset: Dataset, selection: Selection) -> _Found:
+        """Those that no newer row about the same image and label locates anew, denies or doubts."""
+        pairs = np.unique(self.keys)
+        newest = np.full(len(pairs), NO_TIME)
+        np.maximum.at(newest, np.searchsorted(pairs, self.keys), self.times)
+        for said in stream(dataset, selection.position):
+            if said.times is not None:
+                about = np.flatnonzero((said.says != POSITIVE) & contains(pairs, said.keys))
+                np.maximum.at(newest, np.searchsorted(pairs, said.keys[about]), said.times[about])
+        live = np.flatnonzero(self.times == newest[np.searchsorted(pairs, self.keys)])
+        return _Found(self.keys[live], self.box[live], self.masks.take(pa.array(live)), self.times[live], self.timed)
+
+
+def _boxes(
+    rows: pa.RecordBatch, point: NDArray[np.bool_], number: NDArray[np.int64], dataset: Dataset
+) -> NDArray[np.float32]:
+    """Centre and size of each row; a row without a place is an error."""
+    columns = [pc.fill_null(rows[name], np.nan).to_numpy(zero_copy_only=False) for name in ("x", "y", "w", "h")]
+    box = np.stack(columns, axis=1).astype(np.float32)
+    box[point, 2:] = 0
+    if not np.isfinite(box).all():
+        row = number[np.flatnonzero(~np.isfinite(box).all(axis=1))[0]]
+        raise DatasetError(
+            f"{dataset.where()}, row {row}: a location needs x and y, and w and h unless it is a point; "
+            "'tagfill inspect' names every such row."
+        )
+    return box
+
+
+def _masks(rows: pa.RecordBatch, mask: NDArray[np.bool_]) -> pa.StructArray:
+    """Run lengths with their height and width, null for what is no mask."""
+    drawn = mask & rows["rle"].is_valid().to_numpy(zero_copy_only=False)
+    parts = [rows["rle"].cast(pa.large_binary()), rows["rle_height"], rows["rle_width"]]
+    return pa.StructArray.from_arrays(parts, fields=list(_MASK), mask=pa.array(~drawn))

@@ -1,0 +1,322 @@
+"""Where batches come from.
+
+Batches of pixels, decoded and cropped in worker processes.
+
+Workers know nothing: each item is asked for as (row of the image table, epoch, index, view), and its crop is drawn
+from that address, so that neither their number nor their order changes a pixel.
+
+Batches of cached features.
+
+Batches that also tell where labels were seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
+
+from tagfill.contract import Batch
+from tagfill.data.feature_cache import FeatureCache
+from tagfill.data.locations import Locations
+from tagfill.dataset import Dataset
+from tagfill.errors import ImageError, TagfillError
+from tagfill.images import EVAL, Geometry, Root, View, look, look_twice, open_root
+from tagfill.models.allocator import release_freed_memory
+from tagfill.rng import words
+
+EVALUATION_BATCH = 64
+TRAINING = "train"  # the split that runs learn from
+
+
+class Source(Protocol):
+    """Images or cached features of a dataset, as batches."""
+
+    def train(self, batches: Sequence[NDArray[np.int64]], epoch: int) -> Iterator[Batch]:
+        """Batches of the training split in the views of an epoch; each is named by positions in that split."""
+        ...
+
+    def evaluate(self, split: str, index: NDArray[np.int64]) -> Iterator[Batch]:
+        """These positions of a split, as they are."""
+        ...
+
+
+def chunks(index: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
+    """`index` in pieces of `size`; none at all for an empty one."""
+    return np.split(index, np.arange(size, len(index), size)) if len(index) else []
+
+
+@dataclass(frozen=True)
+class Item:
+    """One view of one image: where it lies in the image table, and the address of its draws."""
+
+    row: int
+    index: int
+    epoch: int = 0
+    view: int = 0
+
+
+Sample = tuple[NDArray[np.uint8], Geometry] | ImageError
+
+
+@dataclass
+class Loaded:
+    """Views that belong to one batch.
+
+    Attributes:
+        pixels: n×3×H×W uint8, channels last in memory.
+        geometry: of the n views.
+        kept: which items of the batch they are; bad images are missing.
+        bad: what was wrong with those.
+    """
+
+    pixels: torch.Tensor
+    geometry: Geometry
+    kept: NDArray[np.int64]
+    bad: list[ImageError]
+
+
+class _Views(TorchDataset[Sample]):
+    def __init__(
+        self, root: Root, names: Sequence[str], view: View, size: tuple[int, int], seed: int, pairs: bool
+    ) -> None:
+        self._root, self._names, self._view, self._size, self._seed = root, names, view, size, seed
+        self._pairs = pairs
+
+    def __getitem__(self, item: Item) -> Sample:
+        address = {"seed": self._seed, "epoch": item.epoch, "index": item.index, "number": item.view}
+        glance = look_twice if self._pairs else look
+        try:
+            return glance(self._root, self._names[item.row], self._view, self._size, **address)
+        except ImageError as error:
+            return error
+
+    def join(self, samples: list[Sample]) -> Loaded:
+        """The good views of a batch as one array; of pairs, first all weak ones, then all strong ones."""
+        good = [sample for sample in samples if not isinstance(sample, ImageError)]
+        bad = [sample for sample in samples if isinstance(sample, ImageError)]
+        kept = np.array([at for at, sample in enumerate(samples) if not isinstance(sample, ImageError)], dtype=np.int64)
+        pixels = np.stack([pixels for pixels, _ in good]) if good else np.empty((0, *self._size, 3), np.uint8)
+        geometry = Geometry.join([Geometry.whole(0), *(geometry for _, geometry in good)])
+        if self._pairs and good:
+            pixels = np.concatenate([pixels[:, 0], pixels[:, 1]])
+            geometry = geometry.take(np.arange(2 * len(good)).reshape(-1, 2).T.ravel())
+        return Loaded(torch.from_numpy(pixels).permute(0, 3, 1, 2), geometry, kept, bad)
+
+
+def load(
+    dataset: Dataset,
+    batches: list[list[Item]],
+    view: View,
+    size: tuple[int, int],
+    *,
+    seed: int,
+    workers: int,
+    pairs: bool = False,
+) -> Iterator[Loaded]:
+    """The views of each batch, in order; with `pairs`, each view as it is and distorted."""
+    views = _Views(open_root(dataset.root), dataset.names(), view, size, seed, pairs)
+    loader: DataLoader[Sample] = DataLoader(
+        views,
+        batch_sampler=batches,
+        num_workers=workers,
+        collate_fn=views.join,
+        generator=torch.Generator(),
+    )
+    if workers:
+        release_freed_memory()
+    try:
+        yield from loader
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        raise TagfillError(
+            "A process that decodes images was killed, perhaps because memory ran out; use fewer --workers or smaller "
+            "batches, and resume."
+        ) from None
+
+
+def _raise(error: ImageError) -> None:
+    raise error
+
+
+class PixelSource:
+    """Batches of pixels.
+
+    Args:
+        dataset: with its image root.
+        size: height and width of the network's input.
+        view: of the training images; evaluation always shows the whole image.
+        seed: of the run.
+        workers: processes that decode; 0 decodes in this one.
+        pairs: training batches hold a weak and a strong view of each image, one view after the other; the strong one is
+            the weak one after Cutout and RandAugment.
+        on_bad: told about each image that cannot be decoded and is left out of its batch; by default it is raised.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        size: tuple[int, int],
+        view: View,
+        *,
+        seed: int,
+        workers: int = 0,
+        pairs: bool = False,
+        on_bad: Callable[[ImageError], None] = _raise,
+    ) -> None:
+        self._dataset, self._size, self._view, self._seed, self._workers = dataset, size, view, seed, workers
+        self._pairs, self._on_bad = pairs, on_bad
+
+    def train(self, batches: Sequence[NDArray[np.int64]], epoch: int) -> Iterator[Batch]:
+        """Batches of the training split in the views of an epoch."""
+        names = ("weak", "strong") if self._pairs else ("train",)
+        return self._batches(TRAINING, batches, self._view, epoch, names)
+
+    def evaluate(self, split: str, index: NDArray[np.int64]) -> Iterator[Batch]:
+        """These positions of a split, whole images."""
+        return self._batches(split, chunks(index, EVALUATION_BATCH), EVAL, 0, ("eval",))
+
+    def _batches(
+        self, split: str, batches: Sequence[NDArray[np.int64]], view: View, epoch: int, names: tuple[str, ...]
+    ) -> Iterator[Batch]:
+        rows, labels = self._dataset.split(split), self._dataset.labels(split)
+        items = [[Item(int(rows[i]), int(i), epoch) for i in batch] for batch in batches]
+        loaded = load(
+            self._dataset, items, view, self._size, seed=self._seed, workers=self._workers, pairs=len(names) > 1
+        )
+        for index, views in zip(batches, loaded, strict=True):
+            for error in views.bad:
+                self._on_bad(error)
+            kept = index[views.kept]
+            known = torch.from_numpy(labels.rows(kept))
+            yield Batch(torch.from_numpy(kept), known, views.pixels, views.geometry, names)
+
+
+def _ignore(error: ImageError) -> None:
+    """It was said when the cache was made."""
+
+
+class FeatureSource:
+    """Batches from a feature cache; each visit of a training image draws one of its cached views, or a pair of them.
+
+    Images that could not be decoded when the cache was made are left out.
+
+    Args:
+        dataset: whose images the cache holds.
+        cache: the features.
+        maps: read spatial features; otherwise pooled ones.
+        tokens: read class tokens instead of either; the cache must hold them.
+        seed: of the run.
+        pairs: training batches hold a weak and a strong view of each image, one view after the other.
+        on_bad: told about each image that is left out of its batch; by default nobody is.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        cache: FeatureCache,
+        *,
+        maps: bool,
+        tokens: bool = False,
+        seed: int,
+        pairs: bool = False,
+        on_bad: Callable[[ImageError], None] = _ignore,
+    ) -> None:
+        self._dataset, self._cache, self._maps, self._seed = dataset, cache, maps and not tokens, seed
+        self._tokens = tokens
+        if tokens:
+            cache.require_tokens()
+        self._pairs, self._on_bad = pairs, on_bad
+        self._missing = {image.row: image for image in cache.manifest.missing}
+
+    def train(self, batches: Sequence[NDArray[np.int64]], epoch: int) -> Iterator[Batch]:
+        """Batches of the training split in the views of an epoch."""
+        sets = self._view_sets()
+        roles = ("weak", "strong") if self._pairs else ("train",)
+        kept = [self._kept(TRAINING, index) for index in batches]
+        everything = np.concatenate([np.empty(0, np.int64), *kept])
+        drawn = (words(self._seed, "cached view", epoch, everything) % np.uint64(len(sets))).astype(np.int64)
+        ends = np.cumsum([len(index) for index in kept])
+        for index, which in zip(kept, np.split(drawn, ends[:-1]), strict=True):
+            yield self._batch(TRAINING, index, sets, which, roles)
+
+    def evaluate(self, split: str, index: NDArray[np.int64]) -> Iterator[Batch]:
+        """These positions of a split, whole images."""
+        for part in chunks(index, EVALUATION_BATCH):
+            kept = self._kept(split, part)
+            yield self._batch(split, kept, [("eval",)], np.zeros(len(kept), np.int64), ("eval",))
+
+    def _view_sets(self) -> list[tuple[str, ...]]:
+        """What a visit draws one of: names of views that cover the training split."""
+        rows = self._dataset.split(TRAINING)
+        found: list[tuple[str, ...]] = [(name,) for name in self._cache.weak_views]
+        if self._pairs:
+            found = list(self._cache.pairs)
+        covering = [names for names in found if all(self._cache.view(name).covers(rows) for name in names)]
+        if not covering:
+            wanted = "no weak and strong views" if self._pairs else "no view"
+            raise TagfillError(
+                f"The feature cache {self._cache.folder} has {wanted} of all images of the split "
+                f"'{TRAINING}'; add them with 'tagfill features --views eval{',pairs:2' * self._pairs}'."
+            )
+        return covering
+
+    def _kept(self, split: str, index: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those positions whose images could be decoded."""
+        if not self._missing:
+            return index
+        rows = self._dataset.split(split)[index].tolist()
+        for row in rows:
+            if (image := self._missing.get(row)) is not None:
+                self._on_bad(ImageError(image.image, image.problem))
+        return index[[row not in self._missing for row in rows]]
+
+    def _batch(
+        self,
+        split: str,
+        index: NDArray[np.int64],
+        sets: Sequence[tuple[str, ...]],
+        drawn: NDArray[np.int64],
+        roles: tuple[str, ...],
+    ) -> Batch:
+        """A batch in which image i shows the views of sets[drawn[i]], the first of all images first."""
+        rows = self._dataset.split(split)[index]
+        names = [names[role] for role in range(len(roles)) for names in sets]
+        which = np.concatenate([role * len(sets) + drawn for role in range(len(roles))])
+        inputs, geometry = self._cache.read(
+            names, which, np.tile(rows, len(roles)), maps=self._maps, tokens=self._tokens
+        )
+        labels = self._dataset.labels(split).rows(index)
+        return Batch(torch.from_numpy(index), torch.from_numpy(labels), inputs, geometry, roles)
+
+
+class MarkedSource:
+    """A source whose batches of training images carry the points, boxes and masks of those images.
+
+    Args:
+        source: of the batches.
+        locations: of the training split.
+    """
+
+    def __init__(self, source: Source, locations: Locations) -> None:
+        self._source, self._locations = source, locations
+
+    def train(self, batches: Sequence[NDArray[np.int64]], epoch: int) -> Iterator[Batch]:
+        """Batches of the training split, with marks."""
+        return self._marked(self._source.train(batches, epoch))
+
+    def evaluate(self, split: str, index: NDArray[np.int64]) -> Iterator[Batch]:
+        """These positions of a split, as they are; with marks if it is the training split."""
+        batches = self._source.evaluate(split, index)
+        return self._marked(batches) if split == TRAINING else batches
+
+    def _marked(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            yield replace(batch, marks=self._locations.of(batch.index.numpy()))

@@ -1,0 +1,24 @@
+"""Annotations as rows, datasets, and labels in memory."""
+
+from tagfill.dataset.dataset import Dataset
+from tagfill.dataset.hierarchy import Hierarchy
+from tagfill.dataset.tables import IMAGES_SCHEMA, KINDS, SCHEMA, from_records, table
+from tagfill.dataset.validation import Problem, validate
+from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix, Overlay
+
+__all__ = [
+    "IMAGES_SCHEMA",
+    "KINDS",
+    "NEGATIVE",
+    "POSITIVE",
+    "SCHEMA",
+    "UNKNOWN",
+    "Dataset",
+    "Hierarchy",
+    "LabelMatrix",
+    "Overlay",
+    "Problem",
+    "from_records",
+    "table",
+    "validate",
+]

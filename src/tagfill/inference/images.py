@@ -1,0 +1,158 @@
+"""Which images to look at: files, folders, patterns, shards, URLs and datasets, as one ordered list of names.
+
+An image is named as a person would name it: by the path that was given, or in a dataset by its name there, so that
+results join its annotations. The list holds names only; pixels are read when they are needed.
+"""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tagfill.dataset import Dataset
+from tagfill.errors import TagfillError
+from tagfill.images import Root, open_root
+from tagfill.images.roots import SUFFIXES, FolderRoot, is_image
+from tagfill.io import sha256_of_strings
+from tagfill.progress import SILENT, Progress
+
+_ENDINGS = " or ".join(SUFFIXES)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Images of one root.
+
+    Attributes:
+        root: where they are read.
+        prefix: what stands before a name in the root, for people.
+        names: in the root.
+    """
+
+    root: Root
+    prefix: str
+    names: Sequence[str]
+
+
+class ImageList:
+    """Images by number.
+
+    >>> images = ImageList([Group(FolderRoot(Path("a")), "a/", ["1.jpg", "2.jpg"])])
+    >>> len(images), images.name(1), images.place(1)
+    (2, 'a/2.jpg', (FolderRoot(folder=PosixPath('a')), '2.jpg'))
+    """
+
+    def __init__(self, groups: Iterable[Group]) -> None:
+        self._groups = list(groups)
+        self._starts = list(itertools.accumulate((len(group.names) for group in self._groups), initial=0))
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def name(self, number: int) -> str:
+        """What people call an image."""
+        group, at = self._find(number)
+        return group.prefix + group.names[at]
+
+    def place(self, number: int) -> tuple[Root, str]:
+        """Where an image is read."""
+        group, at = self._find(number)
+        return group.root, group.names[at]
+
+    def identity(self) -> str:
+        """A hash of all names in their order."""
+        return sha256_of_strings(self.name(number) for number in range(len(self)))
+
+    def part(self, numbers: range) -> ImageList:
+        """Some neighbours alone, numbered from 0; what another process needs to know of a long list."""
+        groups = []
+        for group, start in zip(self._groups, self._starts, strict=False):
+            names = group.names[max(numbers.start - start, 0) : max(numbers.stop - start, 0)]
+            groups.extend([Group(group.root, group.prefix, names)] if names else [])
+        return ImageList(groups)
+
+    def _find(self, number: int) -> tuple[Group, int]:
+        at = bisect_right(self._starts, number) - 1
+        return self._groups[at], number - self._starts[at]
+
+
+Images = str | os.PathLike[str] | Dataset
+
+
+def find_images(
+    given: Images | Iterable[Images], *, split: str | None = None, progress: Progress = SILENT
+) -> ImageList:
+    """List images.
+
+    Args:
+        given: image files, folders (with those below them), patterns such as `photos/**/*.jpg`, tar shards, zip files,
+            URLs, datasets or their folders; one of these or several.
+        split: of datasets; without it all of their images.
+        progress: told about shards that have to be indexed.
+
+    Raises:
+        TagfillError: if something is not there, or holds no image.
+    """
+    several = [given] if isinstance(given, (str, os.PathLike, Dataset)) else list(given)
+    if not several:
+        raise TagfillError("Which images? Give files, folders, patterns or a dataset.")
+    opened = [_dataset(one) for one in several]
+    if split is not None and all(dataset is None for dataset in opened):
+        raise TagfillError(f"Only a dataset has a split '{split}'; give the folder of one, or no split.")
+    groups: list[Group] = []
+    for one, dataset in zip(several, opened, strict=True):
+        if dataset is not None:
+            rows = None if split is None else dataset.split(split)
+            groups.append(Group(open_root(dataset.root, progress=progress), "", dataset.names(rows)))
+        elif not isinstance(one, Dataset):
+            groups.extend(_places(os.fspath(one), progress))
+    return ImageList(groups if len(groups) == 1 else _once(groups))
+
+
+def _dataset(given: Images) -> Dataset | None:
+    if isinstance(given, Dataset):
+        return given
+    folder = os.fspath(given)
+    return Dataset.open(folder) if (Path(folder) / "dataset.yaml").is_file() else None
+
+
+def _places(text: str, progress: Progress) -> Iterator[Group]:
+    path = Path(text)
+    if path.is_dir() or "://" in text or path.suffix in (".tar", ".zip"):
+        root = open_root(text, progress=progress)
+        names = root.names()
+        if not names:
+            raise TagfillError(f"There is no image in {text}; its name would end in {_ENDINGS}.")
+        yield Group(root, f"{text.rstrip('/')}/", names)
+    elif path.exists():
+        yield from _files([text])
+    elif glob.has_magic(text):
+        matching = glob.iglob(text, recursive=True)  # noqa: PTH207  (Path.glob takes no absolute pattern)
+        found = sorted(name for name in matching if is_image(name) and Path(name).is_file())
+        if not found:
+            raise TagfillError(f"No image matches {text}; its name would end in {_ENDINGS}.")
+        yield from _files(found)
+    else:
+        raise TagfillError(f"There is no {text}; give image files, folders, patterns or a dataset.")
+
+
+def _files(paths: Iterable[str]) -> Iterator[Group]:
+    """Files, those that lie together as one group."""
+    for folder, members in itertools.groupby(paths, key=os.path.dirname):
+        prefix = folder if not folder or folder.endswith("/") else f"{folder}/"
+        names = [member[len(prefix) :].lstrip("/") for member in members]
+        yield Group(FolderRoot(Path(folder or ".").absolute()), prefix, names)
+
+
+def _once(groups: Iterable[Group]) -> Iterator[Group]:
+    """The groups without images that came before."""
+    seen: set[str] = set()
+    for group in groups:
+        names = [name for name in group.names if group.prefix + name not in seen]
+        seen.update(group.prefix + name for name in names)
+        yield Group(group.root, group.prefix, names)

@@ -1,0 +1,313 @@
+"""The one coding of label states inside Tagfill; importers convert to it.
+
+Labels in memory: compressed sparse rows over what is known.
+
+`LabelMatrix` holds one entry for each (image, class) that somebody looked at, so its size grows with the
+number of annotations and not with images × classes. A batch is made dense when it is needed, in the coding
+1 positive, 0 negative, -1 unknown. An entry with -1 was looked at and could not be told; what has no entry was
+never looked at.
+
+Changes on top of a label matrix: flips and pseudo-labels, as few as there are.
+
+The labels that people gave stay as they are; an `Overlay` keeps only what differs, as sorted keys image·L + class with
+a value each, and shows both together. It takes 9 bytes a change, whatever the number of images and classes.
+
+Arrays of keys: one number, image·L + class, for each (image, label) pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+POSITIVE = 1
+NEGATIVE = 0
+UNKNOWN = -1
+
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class LabelMatrix:
+    """Known labels of N images and L classes.
+
+    Attributes:
+        starts: N+1 offsets into `classes` and `values`.
+        classes: class of each entry, ascending within an image.
+        values: 1 present, 0 absent, -1 looked at but undecided.
+        width: the number of classes, L.
+    """
+
+    starts: NDArray[np.int64]
+    classes: NDArray[np.int32]
+    values: NDArray[np.int8]
+    width: int
+
+    @classmethod
+    def from_entries(
+        cls, image: NDArray[np.integer], label: NDArray[np.integer], value: NDArray[np.integer], shape: tuple[int, int]
+    ) -> LabelMatrix:
+        """Build from one triple an entry, in any order, without repeats.
+
+        >>> LabelMatrix.from_entries(np.array([1, 0]), np.array([0, 2]), np.array([1, 0]), (2, 3)).dense().tolist()
+        [[-1, -1, 0], [1, -1, -1]]
+        """
+        keys = image.astype(np.int64) * shape[1] + label
+        if not (keys[1:] > keys[:-1]).all():
+            order = np.argsort(keys, kind="stable")
+            keys, value = keys[order], value[order]
+            if (keys[1:] == keys[:-1]).any():
+                raise ValueError("an (image, label) pair occurs twice")
+        return cls.from_keys(keys, value, shape)
+
+    @classmethod
+    def from_keys(cls, keys: NDArray[np.int64], values: NDArray[np.integer], shape: tuple[int, int]) -> LabelMatrix:
+        """Build from distinct keys image·L + class, ascending, and the value of each."""
+        size, width = shape
+        starts = np.searchsorted(keys, np.arange(size + 1, dtype=np.int64) * width).astype(np.int64, copy=False)
+        classes = np.empty(len(keys), dtype=np.int32)
+        for begin in range(0, len(keys), _CHUNK):
+            classes[begin : begin + _CHUNK] = keys[begin : begin + _CHUNK] % width
+        return cls(starts, classes, values.astype(np.int8, copy=False), width)
+
+    @classmethod
+    def from_dense(cls, labels: NDArray[np.integer]) -> LabelMatrix:
+        """Build from an N×L array of 1, 0 and -1; for small data."""
+        image, label = np.nonzero(labels != UNKNOWN)
+        return cls.from_entries(image, label, labels[image, label], (labels.shape[0], labels.shape[1]))
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(images, classes)."""
+        return len(self), self.width
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory: 5 an entry and 8 an image."""
+        return self.starts.nbytes + self.classes.nbytes + self.values.nbytes
+
+    def rows(self, index: NDArray[np.integer]) -> NDArray[np.int8]:
+        """The labels of these images: B×L int8, 1 positive, 0 negative, -1 unknown."""
+        index = np.asarray(index, dtype=np.int64)
+        dense = np.full((len(index), self.width), UNKNOWN, dtype=np.int8)
+        entry, row = self.entries(index)
+        dense[row, self.classes[entry]] = self.values[entry]
+        return dense
+
+    def looked_at(self, index: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """Which labels of these images somebody looked at, B×L: known, or looked at and undecided.
+
+        >>> LabelMatrix.from_entries(np.array([0]), np.array([1]), np.array([-1]), (1, 2)).looked_at([0]).tolist()
+        [[False, True]]
+        """
+        index = np.asarray(index, dtype=np.int64)
+        dense = np.zeros((len(index), self.width), dtype=bool)
+        entry, row = self.entries(index)
+        dense[row, self.classes[entry]] = True
+        return dense
+
+    def entries(self, index: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Positions of these images' entries in `classes` and `values`, and the row of `index` of each."""
+        return stretches(self.starts[index], self.starts[index + 1] - self.starts[index])
+
+    def take(self, index: NDArray[np.integer]) -> LabelMatrix:
+        """The labels of these images as a matrix of their own, in this order."""
+        index = np.asarray(index, dtype=np.int64)
+        entry, _ = self.entries(index)
+        counts = self.starts[index + 1] - self.starts[index]
+        starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
+        return LabelMatrix(starts, self.classes[entry], self.values[entry], self.width)
+
+    def dense(self) -> NDArray[np.int8]:
+        """All labels at once, N×L: for metrics and small data only."""
+        return self.rows(np.arange(len(self)))
+
+    def images(self) -> NDArray[np.int64]:
+        """The image of each entry."""
+        return np.repeat(np.arange(len(self)), np.diff(self.starts))
+
+    def unannotated(self) -> NDArray[np.int64]:
+        """Images about which nothing was said, ascending."""
+        return np.flatnonzero(self.starts[1:] == self.starts[:-1])
+
+    def count(self, value: int) -> NDArray[np.int64]:
+        """How many images carry `value` for each class."""
+        counts = np.zeros(self.width, dtype=np.int64)
+        for begin in range(0, len(self.values), _CHUNK):
+            part = slice(begin, begin + _CHUNK)
+            counts += np.bincount(self.classes[part][self.values[part] == value], minlength=self.width)
+        return counts
+
+    @property
+    def positives(self) -> NDArray[np.int64]:
+        """Images known to show each class."""
+        return self.count(POSITIVE)
+
+    @property
+    def negatives(self) -> NDArray[np.int64]:
+        """Images known not to show each class."""
+        return self.count(NEGATIVE)
+
+    @property
+    def known(self) -> NDArray[np.int64]:
+        """Images of which it is known whether they show each class."""
+        return self.positives + self.negatives
+
+    @property
+    def undecided(self) -> NDArray[np.int64]:
+        """Images that were looked at without telling whether they show each class."""
+        return self.count(UNKNOWN)
+
+    def positives_per_image(self) -> NDArray[np.int64]:
+        """Known positives of each image."""
+        before = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(self.values == POSITIVE)])
+        return np.diff(before[self.starts])
+
+    def complete(self) -> bool:
+        """Whether nothing is unknown."""
+        return int((self.values != UNKNOWN).sum()) == len(self) * self.width
+
+    def blocks(self, size: int = 4096) -> Iterator[tuple[slice, NDArray[np.int8]]]:
+        """All rows, `size` images at a time, each block dense."""
+        for start in range(0, len(self), size):
+            part = slice(start, min(start + size, len(self)))
+            yield part, self.rows(np.arange(part.start, part.stop))
+
+
+class Overlay:
+    """A label matrix with changed entries.
+
+    Args:
+        labels: what lies below; never changed.
+        keys: image·L + class of each change, ascending; `keys` and `values` of a saved overlay.
+        values: 1, 0 or -1 for each key.
+
+    >>> labels = LabelMatrix.from_dense(np.array([[1, -1], [0, -1]], np.int8))
+    >>> overlay = Overlay(labels)
+    >>> overlay.set([0, 1], [1, 0], 1)
+    >>> overlay.rows([0, 1]).tolist()
+    [[1, 1], [1, -1]]
+    """
+
+    def __init__(
+        self, labels: LabelMatrix, keys: NDArray[np.int64] | None = None, values: NDArray[np.int8] | None = None
+    ) -> None:
+        self.labels = labels
+        self.keys = np.empty(0, dtype=np.int64)
+        self.values = np.empty(0, dtype=np.int8)
+        if keys is not None and values is not None:
+            self.set(keys // labels.width, keys % labels.width, values)
+
+    def __len__(self) -> int:
+        """The number of changes."""
+        return len(self.keys)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(images, classes)."""
+        return self.labels.shape
+
+    def set(self, image: ArrayLike, label: ArrayLike, value: ArrayLike) -> None:
+        """Show `value` for these (image, class) pairs, whatever was there.
+
+        Args:
+            image: positions of images, or one for all.
+            label: class of each, or one for all, without repeats of a pair.
+            value: 1, 0 or -1, for each or one for all.
+        """
+        keys, values = self._checked(image, label, value)
+        kept = ~contains(keys, self.keys)
+        self.keys, self.values = np.concatenate([self.keys[kept], keys]), np.concatenate([self.values[kept], values])
+        order = np.argsort(self.keys, kind="stable")  # two sorted stretches: a merge
+        self.keys, self.values = self.keys[order], self.values[order]
+
+    def drop(self, image: ArrayLike, label: ArrayLike) -> None:
+        """Show again what lies below, for these pairs."""
+        keys, _ = self._checked(image, label, UNKNOWN)
+        kept = ~contains(keys, self.keys)
+        self.keys, self.values = self.keys[kept], self.values[kept]
+
+    def clear(self) -> None:
+        """Forget every change."""
+        self.keys, self.values = self.keys[:0], self.values[:0]
+
+    def rows(self, index: ArrayLike) -> NDArray[np.int8]:
+        """The labels of these images with the changes: B×L int8, 1 positive, 0 negative, -1 unknown."""
+        index = np.asarray(index, dtype=np.int64)
+        dense = self.labels.rows(index)
+        row, label, value = self.entries(index)
+        dense[row, label] = value
+        return dense
+
+    def entries(self, index: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]]:
+        """The changes of these images: the row of `index`, the class and the value of each."""
+        index = np.asarray(index, dtype=np.int64)
+        first = np.searchsorted(self.keys, index * self.labels.width)
+        counts = np.searchsorted(self.keys, (index + 1) * self.labels.width) - first
+        entry, row = stretches(first, counts)
+        return row, self.keys[entry] % self.labels.width, self.values[entry]
+
+    def changes(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]]:
+        """Image, class and value of each change, ascending."""
+        return self.keys // self.labels.width, self.keys % self.labels.width, self.values
+
+    def matrix(self) -> LabelMatrix:
+        """Labels and changes as one label matrix; a change to -1 stays an entry that was looked at."""
+        below = self.labels.images() * self.labels.width + self.labels.classes
+        kept = ~contains(self.keys, below)
+        keys = np.concatenate([below[kept], self.keys])
+        values = np.concatenate([self.labels.values[kept], self.values])
+        order = np.argsort(keys, kind="stable")
+        return LabelMatrix.from_keys(keys[order], values[order], self.shape)
+
+    def _checked(
+        self, image: ArrayLike, label: ArrayLike, value: ArrayLike
+    ) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+        """Sorted keys and their values, or an error for what cannot be one."""
+        images, classes, values = (
+            part.ravel()
+            for part in np.broadcast_arrays(np.asarray(image, np.int64), np.asarray(label, np.int64), np.asarray(value))
+        )
+        size, width = self.shape
+        if len(images) and not (images.min() >= 0 and images.max() < size):
+            raise IndexError(f"an image is outside 0…{size - 1}")
+        if len(classes) and not (classes.min() >= 0 and classes.max() < width):
+            raise IndexError(f"a class is outside 0…{width - 1}")
+        if not np.isin(values, (POSITIVE, NEGATIVE, UNKNOWN)).all():
+            raise ValueError("labels are 1, 0 or -1")
+        keys = images * width + classes
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        if (keys[1:] == keys[:-1]).any():
+            raise ValueError("an (image, label) pair occurs twice")
+        return keys, values[order].astype(np.int8)
+
+
+def contains(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of `wanted` are among the ascending `keys`.
+
+    >>> contains(np.array([2, 5]), np.array([5, 4, 2, 9])).tolist()
+    [True, False, True, False]
+    """
+    if not len(keys):
+        return np.zeros(len(wanted), dtype=bool)
+    found: NDArray[np.bool_] = keys[np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)] == wanted
+    return found
+
+
+def stretches(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Positions of several stretches of one array, end to end, and which stretch each belongs to.
+
+    >>> [part.tolist() for part in stretches(np.array([7, 2]), np.array([1, 3]))]
+    [[7, 2, 3, 4], [0, 1, 1, 1]]
+    """
+    stretch = np.repeat(np.arange(len(counts)), counts)
+    first = np.repeat(starts - (np.cumsum(counts) - counts), counts)
+    return first + np.arange(len(stretch)), stretch

@@ -1,0 +1,144 @@
+"""The two terms of binary cross-entropy, from logits, that every loss is built of.
+
+    ℓ⁺(g) = softplus(−g) = −log σ(g)             ℓ⁻(g) = softplus(g) = −log(1−σ(g))
+    H(g; b) = b ℓ⁺(g) + (1−b) ℓ⁻(g)
+
+They are exact and finite for any finite logit. With eps > 0 they become −log(σ(±g) + eps), the form of the
+code of Cole et al. (CVPR 2021): slightly below zero near certainty, and flat at −log eps (11.51 for 1e-5)
+where the model is wrong with certainty, so that the gradient vanishes there.
+
+
+From one loss an entry to one number, and the three label states that losses tell apart.
+
+The reduction changes the effective learning rate, so each source's own is on offer:
+
+    mean       sum over all entries / (B·L), masked ones counted too     Cole et al., Large Loss, BoostLU, EN
+    sum        sum over all entries                                      ASL, CSL, Hill, SPLC
+    batchmean  sum over the entries of an image, mean over images        Soft Exposure
+    known      sum over all entries / number of known entries            ignore-BCE of the SST family
+    none       the entries themselves
+
+A loss of maps, B×L×G×G, has G·G entries for each label.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def prepare(logits: Tensor, labels: Tensor) -> Tensor:
+    """The logits in the precision of the maths: float32, or float64 if they came in it.
+
+    Args:
+        logits: B×L, or B×L×G×G for a loss of maps.
+        labels: B×L.
+
+    Raises:
+        ValueError: if the two disagree on B or L.
+
+    Example:
+        >>> prepare(torch.zeros(2, 3, dtype=torch.float16), torch.zeros(2, 3)).dtype
+        torch.float32
+    """
+    if logits.shape[:2] != labels.shape:
+        raise ValueError(
+            f"The logits are {shape_of(logits)} and the labels {shape_of(labels)}; both need one row an image "
+            "and one column a class."
+        )
+    return to_float(logits)
+
+
+def to_float(values: Tensor) -> Tensor:
+    """Float32, unless the values are float64 already.
+
+    Example:
+        >>> to_float(torch.zeros(1, dtype=torch.bfloat16)).dtype, to_float(torch.zeros(1).double()).dtype
+        (torch.float32, torch.float64)
+    """
+    return values if values.dtype == torch.float64 else values.float()
+
+
+def positive_term(logits: Tensor, eps: float = 0.0) -> Tensor:
+    """ℓ⁺, the loss of calling a present class absent.
+
+    Example:
+        >>> positive_term(torch.tensor([-1e4, 0.0])).tolist()
+        [10000.0, 0.6931471824645996]
+    """
+    return -F.logsigmoid(logits) if eps == 0 else -torch.log(torch.sigmoid(logits) + eps)
+
+
+def negative_term(logits: Tensor, eps: float = 0.0) -> Tensor:
+    """ℓ⁻, the loss of calling an absent class present.
+
+    Example:
+        >>> negative_term(torch.tensor([0.0, 1e4])).tolist()
+        [0.6931471824645996, 10000.0]
+    """
+    return positive_term(-logits, eps)
+
+
+def cross_entropy(logits: Tensor, target: Tensor, eps: float = 0.0) -> Tensor:
+    """H(g; b), entry by entry, for hard or soft targets b in [0, 1].
+
+    Example:
+        >>> cross_entropy(torch.tensor([2.0, 2.0]), torch.tensor([1.0, 0.5]))
+        tensor([0.1269, 1.1269])
+    """
+    return target * positive_term(logits, eps) + (1 - target) * negative_term(logits, eps)
+
+
+def shape_of(tensor: Tensor) -> str:
+    """A shape as it is written in these pages.
+
+    Example:
+        >>> shape_of(torch.zeros(2, 3))
+        '2×3'
+    """
+    return "×".join(map(str, tensor.shape)) or "a scalar"
+
+
+POSITIVE = 1
+NEGATIVE = 0
+UNKNOWN = -1
+
+Reduction = Literal["mean", "sum", "batchmean", "known", "none"]
+
+
+def reduce(loss: Tensor, labels: Tensor, reduction: Reduction = "mean") -> Tensor:
+    """Reduce a loss an entry to a scalar; a batch without images or without known labels gives a finite one.
+
+    Args:
+        loss: B×L or B×L×G×G.
+        labels: B×L, 1 present, 0 absent, -1 unknown; read by "known" only.
+        reduction: one of the names above.
+
+    Returns:
+        A scalar, or `loss` itself for "none".
+
+    Raises:
+        ValueError: if `reduction` is none of them.
+
+    Example:
+        >>> import torch
+        >>> loss, labels = torch.tensor([[1.0, 2.0], [3.0, 0.0]]), torch.tensor([[1, 0], [1, -1]])
+        >>> [reduce(loss, labels, name).item() for name in ("mean", "sum", "batchmean", "known")]
+        [1.5, 6.0, 3.0, 2.0]
+    """
+    if reduction == "none":
+        return loss
+    total = loss.sum()
+    if reduction == "sum":
+        return total
+    if reduction == "mean":
+        return total / max(loss.numel(), 1)
+    if reduction == "batchmean":
+        return total / max(len(loss), 1)
+    if reduction == "known":
+        entries_per_label = loss.numel() // max(labels.numel(), 1)
+        return total / ((labels != UNKNOWN).sum() * entries_per_label).clamp(min=1)
+    raise ValueError(f"There is no reduction '{reduction}'. Known: mean, sum, batchmean, known, none.")

@@ -1,0 +1,316 @@
+"""The nearest images of each image by cosine distance, exactly, in bounded memory.
+
+Similarities are products of blocks in single precision, which keep a few candidates more than are asked for. These are
+compared again in double precision, one pair at a time, so that the result depends neither on the size of blocks nor on
+the processes that share the work, and equal distances are told apart by position.
+
+Above a million images, where all pairs would take hours, candidates come from faiss: an inverted file that looks at the
+lists nearest to an image. It may miss a neighbour; with one list only, as for small data, it misses none.
+
+
+The nearest images of each image, found once by the features of a frozen network.
+
+How far classes are from each other, by what the images that show them look like to a frozen network.
+
+    ψ(c)    = elementwise median (or mean) of the features, scaled to length 1, of the images with z_c = 1
+    d(a, b) = 1 − cos(ψ(a), ψ(b))   or   ‖ψ(a) − ψ(b)‖
+
+A class that no image is known to show has no ψ; its distances are 1. So are those of a ψ that is zero, which has no
+direction.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tagfill.errors import TagfillError
+from tagfill.labels import POSITIVE, LabelMatrix
+from tagfill.memory.base import SavedPart, Shard
+
+Search = Literal["auto", "exact", "faiss"]
+
+MILLION = 1_000_000
+_QUERIES, _IMAGES = 512, 16384  # of a block: 32 MB of similarities
+_SPARE = 16  # candidates beyond those asked for
+_CROWD = 1024  # candidates that are compared again where many are equally near
+_ROUNDING = 1e-5  # more than what single precision loses on a product of unit vectors
+_LISTS_SEEN = 64  # of faiss's inverted file, for each query
+
+
+def unit_rows(features: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Features scaled to length 1, N×D; a row of zeros stays as it is.
+
+    >>> unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]])).tolist()
+    [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
+    """
+    unit = np.empty(features.shape, dtype=np.float32)
+    for start in range(0, len(features), 4096):
+        block = features[start : start + 4096].astype(np.float64)
+        length = np.sqrt((block * block).sum(1, keepdims=True))
+        unit[start : start + 4096] = block / np.where(length > 0, length, 1)
+    return unit
+
+
+def nearest(
+    unit: NDArray[np.float32], queries: NDArray[np.int64], count: int, *, search: Search = "auto"
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The nearest other images of some images.
+
+    Args:
+        unit: N×D, rows of length 1.
+        queries: n positions in `unit`.
+        count: k, how many of each; at most N−1.
+        search: "exact", "faiss", or "auto": exact up to a million images.
+
+    Returns:
+        n×k positions, nearest first, the smaller position first among equals; and their cosine distances.
+
+    Example:
+        >>> unit = unit_rows(np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]]))
+        >>> nearest(unit, np.array([0]), 2)[0].tolist()
+        [[1, 2]]
+    """
+    if not 0 <= count < max(len(unit), 1):
+        raise ValueError(f"Of {len(unit)} images none has {count} others as neighbours.")
+    index = np.empty((len(queries), count), dtype=np.int64)
+    distance = np.empty((len(queries), count), dtype=np.float32)
+    faiss = _inverted_file(unit) if search == "faiss" or (search == "auto" and len(unit) > MILLION) else None
+    wanted = min(count + _SPARE, len(unit) - 1)
+    for start in range(0, len(queries) if count else 0, _QUERIES):
+        block = queries[start : start + _QUERIES]
+        candidates, crowded = _among_all(unit, block, count, wanted) if faiss is None else faiss(block, wanted)
+        chosen, away = _compare(unit, block, candidates, count)
+        for row in np.flatnonzero(crowded):
+            chosen[row], away[row] = _in_a_crowd(unit, block[row], float(1 - away[row, -1]), count)
+        index[start : start + len(block)], distance[start : start + len(block)] = chosen, away
+    return index, distance
+
+
+def _among_all(
+    unit: NDArray[np.float32], queries: NDArray[np.int64], count: int, wanted: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The `wanted` likeliest neighbours of each query, and where more might be as near as the last one needed."""
+    table, asked, position = torch.from_numpy(unit), torch.from_numpy(unit[queries]), torch.from_numpy(queries)
+    best = torch.full((len(queries), 0), -torch.inf)
+    where = torch.empty((len(queries), 0), dtype=torch.int64)
+    for start in range(0, len(unit), _IMAGES):
+        similar = asked @ table[start : start + _IMAGES].T
+        inside = torch.from_numpy(np.flatnonzero((queries >= start) & (queries < start + similar.shape[1])))
+        similar[inside, position[inside] - start] = -torch.inf  # an image is no neighbour of itself
+        values, columns = similar.topk(min(wanted, similar.shape[1]))
+        best, where = torch.cat([best, values], 1), torch.cat([where, columns + start], 1)
+        best, kept = best.topk(min(wanted, best.shape[1]))
+        where = where.gather(1, kept)
+    crowded = best[:, -1] >= best[:, count - 1] - _ROUNDING
+    return where.numpy(), crowded.numpy() & (wanted < len(unit) - 1)
+
+
+def _similarity(unit: NDArray[np.float32], query: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Cosine similarity of pairs, each summed alone and in one order."""
+    products: NDArray[np.float64] = unit[query].astype(np.float64) * unit[other]
+    return np.asarray(products.sum(-1))
+
+
+def _compare(
+    unit: NDArray[np.float32], queries: NDArray[np.int64], candidates: NDArray[np.int64], count: int
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The nearest of the candidates, n×c, in their order."""
+    candidates = np.sort(candidates, axis=1)
+    similar = np.empty(candidates.shape, dtype=np.float64)
+    for start in range(0, len(queries), 64):
+        part = slice(start, start + 64)
+        similar[part] = _similarity(unit, queries[part, None], candidates[part])
+    order = np.argsort(-similar, axis=1, kind="stable")[:, :count]
+    distance = np.clip(1 - np.take_along_axis(similar, order, 1), 0, 2)
+    return np.take_along_axis(candidates, order, 1), distance.astype(np.float32)
+
+
+def _in_a_crowd(
+    unit: NDArray[np.float32], query: np.int64, last: float, count: int
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The same where many images are about as near as the last that is needed: equals, by position, up to a crowd."""
+    similar = unit @ unit[query]
+    similar[query] = -np.inf
+    nearer = np.flatnonzero(similar > last + _ROUNDING)
+    equal = np.flatnonzero(np.abs(similar - last) <= _ROUNDING)[:_CROWD]
+    candidates = np.concatenate([nearer, equal])[None]
+    index, distance = _compare(unit, np.array([query]), candidates, count)
+    return index[0], distance[0]
+
+
+def _inverted_file(unit: NDArray[np.float32]) -> Any:
+    """A function like `_among_all` that asks faiss."""
+    try:
+        faiss = importlib.import_module("faiss")
+    except ImportError:
+        raise TagfillError(
+            f"Neighbours of {len(unit):,} images need faiss; run: pip install 'tagfill[faiss]', or set the "
+            "option search to exact and wait."
+        ) from None
+    lists = max(1, int(np.sqrt(len(unit))) // 4)
+    file = faiss.IndexIVFFlat(faiss.IndexFlatIP(unit.shape[1]), unit.shape[1], lists, faiss.METRIC_INNER_PRODUCT)
+    file.train(unit[:: max(1, len(unit) // (64 * lists))])
+    file.add(unit)
+    file.nprobe = _LISTS_SEEN
+
+    def candidates(queries: NDArray[np.int64], wanted: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        _, found = file.search(unit[queries], wanted + 1)
+        others = np.empty((len(queries), wanted), dtype=np.int64)
+        for row, query in enumerate(queries):
+            seen = found[row][(found[row] >= 0) & (found[row] != query)][:wanted]
+            if len(seen) < wanted:  # lists too short: fill up with images that come first
+                more = np.setdiff1d(np.arange(min(len(unit), 2 * wanted + 2)), np.append(seen, query))
+                seen = np.concatenate([seen, more])[:wanted]
+            others[row] = seen
+        return others, np.zeros(len(queries), dtype=bool)
+
+    return candidates
+
+
+class Neighbors:
+    """n×k positions of the nearest training images and their cosine distances, for the images of this rank.
+
+    Args:
+        labels: of the training images.
+        shard: the images of this rank; their neighbours may be anybody's.
+        count: k; with fewer than k other images, all of them.
+    """
+
+    def __init__(self, labels: LabelMatrix, shard: Shard, *, count: int) -> None:
+        self._shard = shard
+        self._count = min(count, max(len(labels) - 1, 0))
+        self.index = torch.zeros(len(shard), self._count, dtype=torch.int32)
+        self.distance = torch.zeros(len(shard), self._count)
+        self.ready = False
+
+    @staticmethod
+    def bytes(labels: LabelMatrix, shard: Shard, count: int) -> int:
+        """What positions and distances take."""
+        return 8 * len(shard) * min(count, max(len(labels) - 1, 0))
+
+    def fill(self, unit: NDArray[np.float32], *, search: Search = "auto") -> None:
+        """Find the neighbours by the features of all training images, N×D with rows of length 1."""
+        index, distance = nearest(unit, self._shard.index, self._count, search=search)
+        self.index, self.distance = torch.from_numpy(index.astype(np.int32)), torch.from_numpy(distance)
+        self.ready = True
+
+    def read(self, index: Tensor) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Positions and distances of these images' neighbours, B×k, nearest first."""
+        rows = self._shard.rows(index)
+        return self.index.numpy()[rows].astype(np.int64), self.distance.numpy()[rows]
+
+    def reshard(self, parts: Sequence[SavedPart]) -> None:
+        """Take over what other processes kept."""
+        self.load_state_dict({name: self._shard.collect(parts, name) for name in ("index", "distance")})
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Both tables."""
+        return {"index": self.index, "distance": self.distance}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take back saved tables; nothing has to be found again."""
+        self.index, self.distance = state["index"].clone(), state["distance"].clone()
+        self.ready = True
+
+
+Prototype = Literal["median", "mean"]
+Distance = Literal["cosine", "euclidean"]
+
+_VALUES = 1 << 22  # features whose median is taken at a time
+
+
+def prototypes(
+    unit: NDArray[np.float32], labels: LabelMatrix, kind: Prototype = "median"
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """ψ of each class.
+
+    Args:
+        unit: N×D features with rows of length 1.
+        labels: of the N images.
+        kind: what is taken over the images of a class.
+
+    Returns:
+        L×D, zeros for a class without positives; and which classes have any, L.
+
+    Example:
+        >>> labels = LabelMatrix.from_dense(np.array([[1, -1], [1, 0]]))
+        >>> psi, defined = prototypes(np.eye(2, dtype=np.float32), labels, "mean")
+        >>> psi.tolist(), defined.tolist()
+        ([[0.5, 0.5], [0.0, 0.0]], [True, False])
+    """
+    present = labels.values == POSITIVE
+    image, label = labels.images()[present], labels.classes[present]
+    order = np.argsort(label, kind="stable")
+    image, bounds = image[order], np.searchsorted(label[order], np.arange(labels.width + 1))
+    found = np.zeros((labels.width, unit.shape[1]), dtype=np.float32)
+    middle = np.median if kind == "median" else np.mean
+    for c in range(labels.width):
+        shown = image[bounds[c] : bounds[c + 1]]
+        step = max(1, _VALUES // max(len(shown), 1))
+        for start in range(0, unit.shape[1] if len(shown) else 0, step):
+            columns = np.arange(start, min(start + step, unit.shape[1]))
+            found[c, columns] = middle(unit[shown[:, None], columns], axis=0)
+    return found, np.diff(bounds) > 0
+
+
+def distances(psi: NDArray[np.float32], defined: NDArray[np.bool_], kind: Distance = "cosine") -> NDArray[np.float32]:
+    """The distance of each two classes, L×L.
+
+    Args:
+        psi: L×D.
+        defined: L, which classes have a ψ; the others are at distance 1 of all.
+        kind: of distance.
+
+    Example:
+        >>> distances(np.array([[1, 0], [0, 2], [0, 0]], np.float32), np.array([True, True, False])).tolist()
+        [[0.0, 1.0, 1.0], [1.0, 0.0, 1.0], [1.0, 1.0, 1.0]]
+    """
+    if kind == "cosine":
+        unit = unit_rows(psi).astype(np.float64)
+        away = 1 - unit @ unit.T
+        defined = defined & (unit != 0).any(1)
+    else:
+        wide = psi.astype(np.float64)
+        square = (wide * wide).sum(1)
+        away = np.sqrt(np.maximum(square[:, None] + square - 2 * wide @ wide.T, 0))
+    np.fill_diagonal(away, 0)
+    both = defined[:, None] & defined
+    return np.where(both, np.maximum(away, 0), 1).astype(np.float32)
+
+
+class ClassDistances:
+    """The distance of each two classes, the same on every rank."""
+
+    def __init__(self, width: int) -> None:
+        self.values = torch.ones(width, width)
+        self.ready = False
+
+    @staticmethod
+    def bytes(width: int) -> int:
+        """What the distances take."""
+        return 4 * width * width
+
+    def fill(self, unit: NDArray[np.float32], labels: LabelMatrix, *, prototype: Prototype, distance: Distance) -> None:
+        """Compute the distances from the features of all training images, N×D with rows of length 1."""
+        self.values = torch.from_numpy(distances(*prototypes(unit, labels, prototype), distance))
+        self.ready = True
+
+    def reshard(self, parts: Sequence[SavedPart]) -> None:
+        """Every process has all of it."""
+        self.load_state_dict(dict(parts[0].tensors))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The whole table."""
+        return {"values": self.values}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take back a saved table."""
+        self.values = state["values"].clone()
+        self.ready = True

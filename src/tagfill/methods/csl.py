@@ -1,0 +1,217 @@
+"""P-ASL and CSL: a focusing strength of their own for unknowns, and likely positives among them left out.
+
+    L = −Σ ω α (1−p)^γ log p          p = f on positives, q = min(1−f+clip, 1) on the rest; γ by label state
+
+    P-ASL  ω = 0 on all unknowns (`ignore`), or on none (`negative`)
+    CSL    ω = 0 on unknowns of classes with prior_i > η, and on the K·B unknowns of the batch with the largest f
+
+Both parts of CSL are chosen independently: an entry that the prior leaves out still takes one of the K·B places, which
+are shared by all images and classes of the batch. B is the batch that the loss sees: of this process, of one part.
+
+The prior of a class is its mean predicted probability under a helper that was trained with P-ASL ignoring all unknowns.
+It is either the memory of a stage before this one, or, if there is none, CSL begins with some epochs as its own helper.
+The prior of a class without both known positives and known negatives says nothing (without negatives to learn from, a
+class is predicted everywhere), so such a class is selected by likelihood alone.
+
+Ben-Baruch et al., Multi-label Classification with Partial Annotations using Class-aware Selective Loss, CVPR 2022.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+import torch
+from torch import Tensor
+
+from tagfill import losses
+from tagfill.contract import Batch, Decisions, Prediction, Task
+from tagfill.errors import TagfillError, one_of
+from tagfill.labels import UNKNOWN
+from tagfill.losses.selective import Mode
+from tagfill.memory import Prior, read_prior
+from tagfill.methods.base import Stateless
+
+Gammas = Sequence[float]
+
+
+class PartialAsymmetric(Stateless):
+    """P-ASL: unknown labels are left out, or absent with less weight.
+
+    Where it leaves them out, it also estimates the prior of each class, for `csl`.
+
+    Args:
+        mode: `ignore` leaves unknowns out, `ignore_normalised` also weighs images with few known labels more,
+            `negative` reads unknowns as absent.
+        gammas: γ of positives, negatives and unknowns.
+        clip: added to the probability of absence, which leaves easy negatives out.
+        eps: smallest probability inside a logarithm, 1e-8 as published; 0 is exact.
+    """
+
+    needs = frozenset({"memory"})
+    paper = "Ben-Baruch et al., CVPR 2022"
+
+    def __init__(
+        self,
+        *,
+        mode: Mode = "ignore",
+        gammas: Gammas = (0.0, 1.0, 2.0),
+        clip: float = 0.0,
+        eps: float = 0.0,
+    ) -> None:
+        one_of("options.p-asl.mode", mode, get_args(Mode))
+        self._mode = mode
+        self._gammas, self._clip, self._eps = _three("p-asl", gammas), clip, eps
+
+    def setup(self, task: Task) -> None:
+        """Ask for the prior, unless unknowns are read as absent and it would say nothing."""
+        self._memory = task.memory
+        self._prior = None if self._mode == "negative" else task.memory.prior()
+
+    def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
+        """One term, summed over the batch as published."""
+        value = losses.selective(
+            prediction.logits,
+            batch.labels,
+            gammas=self._gammas,
+            clip=self._clip,
+            mode=self._mode,
+            reduction="sum",
+            eps=self._eps,
+        )
+        return {"p-asl": value}
+
+    def observe(self, batch: Batch, prediction: Prediction) -> None:
+        """Count the predictions."""
+        if self._prior is not None and self._memory.first_write("prior"):
+            self._prior.update(prediction.logits.sigmoid())
+
+
+class ClassAwareSelective(Stateless):
+    """CSL: unknown labels are absent with less weight, but likely positives among them are left out.
+
+    Args:
+        gammas: γ of positives, negatives and unknowns.
+        clip: added to the probability of absence, which leaves easy negatives out.
+        likely: K, unknowns to leave out for their likelihood, an image on average.
+        threshold: η; unknowns of classes with a larger prior are left out.
+        prior: `estimate`, `none` for likelihood alone, or a CSV file with the columns Classes and avg_pred.
+        prior_epochs: epochs in which this stage estimates the prior where no stage before it did; null is a fifth of
+            the stage, at least one.
+        eps: smallest probability inside a logarithm, 1e-8 as published; 0 is exact.
+    """
+
+    needs = frozenset({"memory", "prior"})
+    paper = "Ben-Baruch et al., CVPR 2022"
+
+    def __init__(
+        self,
+        *,
+        gammas: Gammas = (0.0, 1.0, 2.0),
+        clip: float = 0.0,
+        likely: int = 5,
+        threshold: float = 0.05,
+        prior: str = "estimate",
+        prior_epochs: int | None = None,
+        eps: float = 0.0,
+    ) -> None:
+        self._gammas, self._clip, self._eps = _three("csl", gammas), clip, eps
+        self._likely, self._threshold = likely, threshold
+        self._from, self._asked_epochs = prior, prior_epochs
+        self._epoch, self._helper_epochs = 1, 0
+        self._ignored: tuple[Tensor, Tensor] | None = None
+
+    def setup(self, task: Task) -> None:
+        """Find the prior, or decide how long to estimate it."""
+        self._task = task
+        self._prior: Tensor | None = torch.zeros(len(task.classes), dtype=torch.float64)
+        self._store: Prior | None = None
+        if self._from == "estimate":
+            self._told = torch.from_numpy((task.labels.positives > 0) & (task.labels.negatives > 0))
+            self._store = task.memory.prior()
+            estimated = self._store.visits(task.ranks) > 0
+            self._helper_epochs = self._own_helper() if not estimated and bool(self._told.any()) else 0
+        elif self._from != "none":
+            self._prior = None  # read when the first epoch begins; a run that is resumed has it in its checkpoint
+
+    def _own_helper(self) -> int:
+        """Epochs in which this stage is its own helper."""
+        epochs, asked = self._task.epochs, self._asked_epochs
+        if asked == 0:
+            raise TagfillError(
+                "The method 'csl' has no prior: train a stage with p-asl before it and start with memory: last, give "
+                "options.csl.prior a CSV file or 'none', or let options.csl.prior_epochs be above 0."
+            )
+        if asked is not None and not 0 < asked < epochs:
+            raise TagfillError(
+                f"options.csl.prior_epochs is {asked}; at least one of the stage's {epochs} epochs has to be left for "
+                "learning with the prior."
+            )
+        return asked if asked is not None else min(max(1, epochs // 5), epochs - 1)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Begin an estimate anew while the stage is its own helper, and use the last one after that."""
+        self._epoch = epoch
+        if self._store is not None and self._helping:
+            self._store.clear()
+        elif self._store is not None:
+            self._prior = self._store.mean(self._task.ranks).masked_fill(~self._told, 0.0)
+        elif self._prior is None:
+            self._prior = read_prior(Path(self._from), self._task.classes)
+
+    @property
+    def _helping(self) -> bool:
+        return self._epoch <= self._helper_epochs
+
+    def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
+        """One term, summed over the batch as published; as helper it is that of P-ASL, and is called so."""
+        logits, labels = prediction.logits, batch.labels
+        ignore = None
+        if not self._helping:
+            assert self._prior is not None
+            unknown, places = labels == UNKNOWN, self._likely * len(labels)
+            likely = losses.likeliest(logits.flatten(), unknown.flatten(), places).view_as(unknown)
+            frequent = (self._prior > self._threshold).to(labels.device)
+            ignore = unknown & (likely | frequent)
+        self._ignored = None if ignore is None else (batch.index, ignore)
+        value = losses.selective(
+            logits,
+            labels,
+            gammas=self._gammas,
+            clip=self._clip,
+            ignore=ignore,
+            mode="ignore" if self._helping else "negative",
+            reduction="sum",
+            eps=self._eps,
+        )
+        return {"p-asl" if self._helping else "csl": value}
+
+    def observe(self, batch: Batch, prediction: Prediction) -> None:
+        """Count the predictions of the helper."""
+        if self._helping and self._store is not None and self._task.memory.first_write("prior"):
+            self._store.update(prediction.logits.sigmoid())
+
+    def decisions(self) -> Decisions | None:
+        """The unknowns that the last step left out; the helper leaves out all and decides nothing."""
+        return None if self._ignored is None else Decisions.of(*self._ignored, "ignored", UNKNOWN)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Where it stands, for a run that is resumed within an epoch."""
+        state = {"epoch": torch.tensor(self._epoch), "helper_epochs": torch.tensor(self._helper_epochs)}
+        return state if self._prior is None else {**state, "prior": self._prior}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Go on from there."""
+        self._epoch, self._helper_epochs = int(state["epoch"]), int(state["helper_epochs"])
+        if "prior" in state:
+            self._prior = state["prior"].clone()
+
+
+def _three(name: str, gammas: Gammas) -> tuple[float, float, float]:
+    if len(gammas) != 3:
+        raise TagfillError(
+            f"options.{name}.gammas is {list(gammas)}; give three, of positives, negatives and unknowns."
+        )
+    positives, negatives, unknowns = gammas
+    return positives, negatives, unknowns

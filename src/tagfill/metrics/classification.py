@@ -1,0 +1,329 @@
+"""Per-class thresholds, and F1 of the labels that they give.
+
+    F1 = 2 TP / (2 TP + FP + FN)               a class is predicted where its score is at least its threshold
+
+Thresholds are chosen on one split, class by class, among all distinct scores, and applied to another (Soft Exposure's
+mF1). CF1 is the harmonic mean of the mean precision and the mean recall of classes, OF1 that of all entries together.
+
+
+What stands at the top of an image's scores: precision and recall of the best k, and whether the best one is right.
+
+Among equal scores the class that comes first is taken. Unknown labels count neither as right nor as wrong: they are
+left out of the image's ranking.
+
+Which classes are predicted where another one is shown instead.
+
+For a pair (predicted a, shown b), over the images whose label of a is known to be absent:
+
+    together = #{a predicted, b present}           false alarms of a on images that show b
+    expected = #{a predicted} · #{b present} / #{all of them}       if false alarms fell on them by chance
+    excess   = together − expected
+
+A frequent class is shown beside every mistake; the excess is what remains of that: buses called trucks, not buses
+called "something with a person". Counts are made image by image, from false alarms and present labels, and never for
+all pairs of classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tagfill.metrics.average_precision import (
+    NEGATIVE,
+    POSITIVE,
+    UNKNOWN,
+    Definition,
+    average_precision,
+    checked,
+    class_blocks,
+)
+
+
+def best_thresholds(scores: ArrayLike, labels: ArrayLike, *, default: float) -> NDArray[np.float64]:
+    """For each class the score at which F1 is largest; of several, the highest.
+
+    Args:
+        scores: N×L; logits or probabilities.
+        labels: N×L, 1 present, 0 absent, -1 unknown; unknown entries are left out.
+        default: threshold of a class without a known positive, in the unit of the scores: 0.5 for probabilities, 0 for
+            logits.
+
+    Example:
+        >>> best_thresholds([[0.9, 0.1], [0.4, 0.7], [0.2, 0.3]], [[1, 0], [1, 0], [0, 0]], default=0.5)
+        array([0.4, 0.5])
+    """
+    scores, labels = checked(scores, labels)
+    chosen = np.full(scores.shape[1], float(default))
+    for column, score, label in class_blocks(scores, labels):
+        known = label != UNKNOWN
+        positive = label[known] == POSITIVE
+        if not positive.any():
+            continue
+        order = np.argsort(score[known], kind="stable")[::-1]
+        ranked, found = score[known][order], np.cumsum(positive[order])
+        last = np.append(ranked[1:] != ranked[:-1], True)  # of the images that share a score
+        f1 = 2 * found[last] / (np.flatnonzero(last) + 1 + found[-1])
+        chosen[column] = ranked[last][np.argmax(f1)]
+    return chosen
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Right and wrong labels of each class, over the known entries.
+
+    Attributes:
+        hits: L, predicted and present.
+        false: L, predicted and absent.
+        missed: L, present and not predicted.
+    """
+
+    hits: NDArray[np.int64]
+    false: NDArray[np.int64]
+    missed: NDArray[np.int64]
+
+    @property
+    def f1(self) -> NDArray[np.float64]:
+        """F1 of each class, NaN where nothing is known to be present."""
+        return _share(2 * self.hits, 2 * self.hits + self.false + self.missed, self.hits + self.missed > 0)
+
+    @property
+    def precision(self) -> NDArray[np.float64]:
+        """Precision of each class, NaN where it is not predicted on an image that is known."""
+        return _share(self.hits, self.hits + self.false, self.hits + self.false > 0)
+
+    @property
+    def recall(self) -> NDArray[np.float64]:
+        """Recall of each class, NaN where nothing is known to be present."""
+        return _share(self.hits, self.hits + self.missed, self.hits + self.missed > 0)
+
+    @property
+    def mean_f1(self) -> float:
+        """Mean F1 over the classes that have one (mF1)."""
+        values = self.f1[~np.isnan(self.f1)]
+        return float(values.mean()) if len(values) else float("nan")
+
+    @property
+    def class_f1(self) -> float:
+        """CF1; a class that is never predicted has precision 0."""
+        seen = self.hits + self.missed > 0
+        precision = np.nan_to_num(_share(self.hits, self.hits + self.false, seen))[seen]
+        recall = _share(self.hits, self.hits + self.missed, seen)[seen]
+        return _harmonic(float(precision.mean()), float(recall.mean())) if seen.any() else float("nan")
+
+    @property
+    def overall_f1(self) -> float:
+        """OF1, F1 of all entries together."""
+        hits, wrong = int(self.hits.sum()), int(self.false.sum() + self.missed.sum())
+        return 2 * hits / (2 * hits + wrong) if hits + wrong else float("nan")
+
+
+def count(scores: ArrayLike, labels: ArrayLike, thresholds: ArrayLike) -> Counts:
+    """Compare the labels that thresholds give with the known ones.
+
+    Args:
+        scores: N×L, in the unit of the thresholds.
+        labels: N×L, 1 present, 0 absent, -1 unknown.
+        thresholds: L, or one for all.
+
+    Example:
+        >>> count([[0.9, 0.1], [0.4, 0.7]], [[1, 1], [0, -1]], 0.3).f1
+        array([0.66666667, 0.        ])
+    """
+    scores, labels = checked(scores, labels)
+    predicted = scores >= np.asarray(thresholds)
+    present, absent = labels == POSITIVE, labels == NEGATIVE
+    return Counts(
+        (predicted & present).sum(axis=0), (predicted & absent).sum(axis=0), (~predicted & present).sum(axis=0)
+    )
+
+
+def _share(part: NDArray[np.int64], whole: NDArray[np.int64], where: NDArray[np.bool_]) -> NDArray[np.float64]:
+    shares = np.full(len(part), np.nan)
+    np.divide(part, whole, out=shares, where=where & (whole > 0))
+    return shares
+
+
+def _harmonic(a: float, b: float) -> float:
+    return 2 * a * b / (a + b) if a + b else 0.0
+
+
+_IMAGES_AT_ONCE = 4096
+
+
+@dataclass(frozen=True)
+class AtK:
+    """Means over images.
+
+    Attributes:
+        precision: present labels among the best k, over k.
+        recall: the same, over the number of present labels.
+        images: number of images with a present label, over which the means are.
+    """
+
+    precision: float
+    recall: float
+    images: int
+
+
+def at_k(scores: ArrayLike, labels: ArrayLike, k: int) -> AtK:
+    """Precision and recall of the k best-scored known classes of each image that has a present label.
+
+    Args:
+        scores: N×L.
+        labels: N×L, 1 present, 0 absent, -1 unknown.
+        k: at least 1; an image with fewer known classes is divided by k all the same.
+
+    Example:
+        >>> at_k([[0.9, 0.5, 0.1], [0.2, 0.8, 0.6]], [[1, 0, 1], [1, 0, 0]], k=2)
+        AtK(precision=0.25, recall=0.25, images=2)
+    """
+    scores, labels = checked(scores, labels)
+    if k < 1:
+        raise ValueError(f"k counts classes and is at least 1, not {k}.")
+    present = labels == POSITIVE
+    counted = present.any(axis=1)
+    if not counted.any():
+        return AtK(float("nan"), float("nan"), 0)
+    images = np.flatnonzero(counted)
+    hits = np.empty(len(images), dtype=np.int64)
+    for start in range(0, len(images), _IMAGES_AT_ONCE):  # so that scores are not copied whole
+        rows = images[start : start + _IMAGES_AT_ONCE]
+        known = np.where(labels[rows] == UNKNOWN, -np.inf, scores[rows].astype(np.float64))
+        best = np.argsort(-known, axis=1, kind="stable")[:, :k]
+        hits[start : start + _IMAGES_AT_ONCE] = np.take_along_axis(present[rows], best, axis=1).sum(axis=1)
+    return AtK(float(np.mean(hits / k)), float(np.mean(hits / present[images].sum(axis=1))), len(images))
+
+
+def top_1(scores: ArrayLike, labels: ArrayLike) -> float:
+    """Share of images whose best-scored class is present; images without a present label are left out.
+
+    With one label an image this is accuracy, with the label sets of ReaL it is top-1 ReaL. Here every class takes part
+    in the ranking, known or not: a class outside the set is a wrong answer.
+
+    Example:
+        >>> top_1([[0.9, 0.1], [0.3, 0.7], [0.6, 0.4]], [[1, 0], [1, 0], [0, 0]])
+        0.5
+    """
+    scores, labels = checked(scores, labels)
+    present = labels == POSITIVE
+    counted = present.any(axis=1)
+    if not counted.any():
+        return float("nan")
+    best = scores[counted].argmax(axis=1)
+    return float(present[counted, :][np.arange(len(best)), best].mean())
+
+
+def by_label_count(labels: ArrayLike, most: int = 4) -> dict[str, NDArray[np.int64]]:
+    """Images by their number of present labels: 1, 2, …, and `most` or more; for ReaL mAP on such subsets.
+
+    Example:
+        >>> {name: rows.tolist() for name, rows in by_label_count([[1, 0], [1, 1], [0, 0]], most=2).items()}
+        {'1': [0], '≥2': [1]}
+    """
+    count = (np.asarray(labels) == POSITIVE).sum(axis=1)
+    exact = {str(number): np.flatnonzero(count == number) for number in range(1, most)}
+    return {**exact, f"≥{most}": np.flatnonzero(count >= most)}
+
+
+def mean_average_precision_by_label_count(
+    scores: ArrayLike, labels: ArrayLike, most: int = 4, *, definition: Definition = "step"
+) -> dict[str, tuple[float, int]]:
+    """MAP over the images with 1, 2, …, `most` or more present labels, and how many images that are.
+
+    A class without a positive among those images is left out of their mean. With the label sets of ReaL this is ReaL
+    mAP by label count.
+
+    Example:
+        >>> scores, labels = [[0.9, 0.1], [0.8, 0.7], [0.3, 0.6]], [[1, 0], [1, 1], [1, 0]]
+        >>> mean_average_precision_by_label_count(scores, labels, most=2)
+        {'1': (1.0, 2), '≥2': (1.0, 1)}
+    """
+    scores, labels = checked(scores, labels)
+    found = {}
+    for name, rows in by_label_count(labels, most).items():
+        values = average_precision(scores[rows], labels[rows], definition=definition)
+        values = values[~np.isnan(values)]
+        found[name] = float(values.mean()) if len(values) else float("nan"), len(rows)
+    return found
+
+
+CANDIDATES = 1000
+"""Pairs that are looked at more closely: those with the most images."""
+
+_CONFUSION_IMAGES_AT_ONCE = 4096
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """A class that is predicted where another is shown.
+
+    Attributes:
+        predicted: position of the class that is predicted, but absent.
+        shown: position of the class that is present.
+        together: images of this kind.
+        expected: how many there would be by chance.
+        rate: share of the images that show the one, and not the other, on which the other is predicted.
+    """
+
+    predicted: int
+    shown: int
+    together: int
+    expected: float
+    rate: float
+
+    @property
+    def excess(self) -> float:
+        """False alarms beyond chance."""
+        return self.together - self.expected
+
+
+def confusions(called: ArrayLike, labels: ArrayLike, *, most: int = 10) -> list[Confusion]:
+    """The pairs of classes with the largest excess, largest first; only those above chance.
+
+    Args:
+        called: N×L bool, where a class is predicted.
+        labels: N×L, 1 present, 0 absent, -1 unknown; unknown entries are neither false alarms nor shown.
+        most: pairs to give.
+
+    Example:
+        >>> bus, truck = [1, 0], [0, 1]
+        >>> found = confusions([[1, 1], [1, 0], [0, 1], [0, 0]], [bus, bus, truck, [0, 0]])
+        >>> [(one.predicted, one.shown, one.together, round(one.expected, 2)) for one in found]
+        [(1, 0, 1, 0.67)]
+    """
+    called, labels = np.asarray(called, dtype=bool), np.asarray(labels)
+    if called.ndim != 2 or called.shape != labels.shape:
+        raise ValueError(f"What is called {called.shape} and labels {labels.shape} must both be (images, classes).")
+    present, absent = labels == POSITIVE, labels == NEGATIVE
+    false = called & absent
+    pairs, together = _count_pairs(false, present)
+    largest = np.argsort(-together, kind="stable")[:CANDIDATES]
+    found = []
+    for pair, count in zip(pairs[largest].tolist(), together[largest].tolist(), strict=True):
+        predicted, shown = divmod(pair, labels.shape[1])
+        without = absent[:, predicted]
+        both = int((without & present[:, shown]).sum())
+        expected = int(false[:, predicted].sum()) * both / int(without.sum())
+        found.append(Confusion(predicted, shown, count, expected, count / both))
+    found.sort(key=lambda one: (-one.excess, one.predicted, one.shown))
+    return [one for one in found if one.excess > 0][:most]
+
+
+def _count_pairs(false: NDArray[np.bool_], present: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Pairs of a false alarm and a present class of one image, as a·L + b, and on how many images each occurs."""
+    known, counts = np.empty(0, np.int64), np.empty(0, np.int64)
+    for start in range(0, len(false), _CONFUSION_IMAGES_AT_ONCE):
+        rows = slice(start, start + _CONFUSION_IMAGES_AT_ONCE)
+        (image, predicted), (shown_image, shown) = np.nonzero(false[rows]), np.nonzero(present[rows])
+        first = np.searchsorted(shown_image, image, side="left")
+        many = np.searchsorted(shown_image, image, side="right") - first  # classes shown beside each false alarm
+        within = np.arange(many.sum()) - np.repeat(np.cumsum(many) - many, many)
+        keys = np.repeat(predicted * false.shape[1], many) + shown[np.repeat(first, many) + within]
+        known, place = np.unique(np.concatenate([known, keys]), return_inverse=True)
+        grown = np.zeros(len(known), np.int64)
+        np.add.at(grown, place, np.append(counts, np.ones(len(keys), np.int64)))
+        counts = grown
+    return known, counts

@@ -1,0 +1,195 @@
+"""How a model did on a split: what was found, as numbers, as rows of a table and as plain values."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tagfill.metrics import AtK, Confusion, Counts, Definition, Empty, Interval, LocalizationScores
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How well a model ranks and labels the images of a split.
+
+    Entries whose truth is unknown are left out of everything, class by class.
+
+    Attributes:
+        split: that was scored.
+        classes: names.
+        average_precision: of each class in 0…1, NaN where no image is known to show it, or none not to and `empty` is
+            `skip`.
+        images: number of images scored.
+        known: number of known labels of each class.
+        positives: number of images known to show each class.
+        thresholds: of each class, the probability from which it is called present.
+        thresholds_from: where they come from.
+        counts: what thresholds get right and wrong.
+        at_k: precision and recall of the best k classes of an image, by k.
+        top_1: share of images whose best class is present.
+        calibration_error: expected calibration error of the probabilities.
+        by_label_count: mAP over images with 1, 2, 3, 4 or more present labels, and how many images these are.
+        definition: of average precision.
+        empty: what a class of which no positive or no negative is known counts in the mean: nothing, or zero and one.
+        confusions: classes that are called present where another is shown, strongest first.
+        interval: bootstrap interval of mAP over images, where that was asked for.
+        ceiling: average precision of the model that this one is held against, where there is one.
+        groups: mean average precision of groups of classes, rarest in training first, where that was asked for.
+        localised: how well class maps find the classes, where that was asked for.
+    """
+
+    split: str
+    classes: tuple[str, ...]
+    average_precision: NDArray[np.float64]
+    images: int
+    known: NDArray[np.int64]
+    positives: NDArray[np.int64]
+    thresholds: NDArray[np.float64]
+    thresholds_from: str
+    counts: Counts
+    at_k: dict[int, AtK]
+    top_1: float
+    calibration_error: float
+    by_label_count: dict[str, tuple[float, int]]
+    definition: Definition = "step"
+    empty: Empty = "skip"
+    confusions: list[Confusion] = field(default_factory=list)
+    interval: Interval | None = None
+    ceiling: NDArray[np.float64] | None = None
+    groups: NDArray[np.float64] | None = None
+    localised: LocalizationScores | None = None
+
+    @property
+    def mean(self) -> float:
+        """Mean average precision in 0…1; NaN if no class counts."""
+        return self._mean(self.average_precision)
+
+    @property
+    def ceiling_mean(self) -> float:
+        """Mean average precision of the ceiling; NaN without one."""
+        return float("nan") if self.ceiling is None else self._mean(self.ceiling)
+
+    @property
+    def unknown(self) -> int:
+        """Entries of images and classes that were left out because nobody knows the truth."""
+        return self.images * len(self.classes) - int(self.known.sum())
+
+    @property
+    def loss(self) -> NDArray[np.float64] | None:
+        """What each class loses against the ceiling, in 0…1."""
+        return None if self.ceiling is None else self.ceiling - self.average_precision
+
+    def _mean(self, values: NDArray[np.float64]) -> float:
+        if self.empty == "zero":
+            values = np.where(np.isnan(values) & (self.known > 0), 0.0, values)
+        counted = values[~np.isnan(values)]
+        return float(counted.mean()) if len(counted) else float("nan")
+
+    def order(self) -> NDArray[np.intp]:
+        """Classes, worst first: by what they lose against the ceiling, or without one by their average precision."""
+        badness = -self.average_precision if self.loss is None else self.loss
+        return np.argsort(-badness, kind="stable")  # NaN comes last
+
+    def columns(self) -> list[str]:
+        """Names of the columns of `rows`."""
+        against = [] if self.ceiling is None else ["ceiling AP", "loss"]
+        placed = [] if self.localised is None else ["AP-loc"]
+        return ["class", "AP", *against, *placed, "F1", "precision", "recall", "threshold", "positives", "known"]
+
+    def rows(self) -> list[list[Any]]:
+        """A row a class, worst first, under `columns`: percent, but thresholds; None where there is no value."""
+        values: dict[str, NDArray[Any]] = {
+            "AP": 100 * self.average_precision,
+            "F1": 100 * self.counts.f1,
+            "precision": 100 * self.counts.precision,
+            "recall": 100 * self.counts.recall,
+            "threshold": self.thresholds,
+            "positives": self.positives,
+            "known": self.known,
+        }
+        if self.ceiling is not None and self.loss is not None:
+            values |= {"ceiling AP": 100 * self.ceiling, "loss": 100 * self.loss}
+        if self.localised is not None:
+            values["AP-loc"] = 100 * self.localised.average_precision.mean(1)
+        names = self.columns()[1:]
+        return [[self.classes[c], *(plain(values[name][c].item()) for name in names)] for c in self.order()]
+
+    def to_csv(self) -> str:
+        """The table of classes as a CSV file with a heading."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.columns())
+        writer.writerows(self.rows())
+        return text.getvalue()
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values: shares in percent, null where there is no value, classes in the order of `rows`."""
+        names = [_JSON_NAMES.get(name, name) for name in self.columns()]
+        found: dict[str, Any] = {
+            "split": self.split,
+            "images": self.images,
+            "unknown": self.unknown,
+            "mAP": _percent(self.mean),
+            "definition": self.definition,
+            "empty": self.empty,
+            "classes_without_positives": int((self.positives == 0).sum()),
+            "thresholds_from": self.thresholds_from,
+            "mF1": _percent(self.counts.mean_f1),
+            "CF1": _percent(self.counts.class_f1),
+            "OF1": _percent(self.counts.overall_f1),
+            "precision_at": {str(k): _percent(best.precision) for k, best in self.at_k.items()},
+            "recall_at": {str(k): _percent(best.recall) for k, best in self.at_k.items()},
+            "top_1": _percent(self.top_1),
+            "ECE": _percent(self.calibration_error),
+            "mAP_by_label_count": {
+                name: {"images": images, "mAP": _percent(value)}
+                for name, (value, images) in self.by_label_count.items()
+            },
+            "classes": [dict(zip(names, row, strict=True)) for row in self.rows()],
+            "confusions": [
+                {
+                    "predicted": self.classes[one.predicted],
+                    "shown": self.classes[one.shown],
+                    "images": one.together,
+                    "expected": one.expected,
+                    "rate": 100 * one.rate,
+                }
+                for one in self.confusions
+            ],
+        }
+        if self.interval is not None:
+            found["mAP_interval"] = {
+                "low": _percent(self.interval.low),
+                "high": _percent(self.interval.high),
+                "level": self.interval.level,
+                "resamples": self.interval.resamples,
+            }
+        if self.ceiling is not None:
+            found["ceiling_mAP"] = _percent(self.ceiling_mean)
+        if self.groups is not None:
+            found["mAP_by_group"] = [_percent(value) for value in self.groups.tolist()]
+        if self.localised is not None:
+            found["mAP_loc"] = _percent(self.localised.mean)
+            found["mAP_loc_at"] = {str(at): _percent(value) for at, value in self.localised.means().items()}
+        return found
+
+
+_JSON_NAMES = {"ceiling AP": "ceiling_AP", "AP-loc": "AP_loc"}
+
+
+def plain(value: float) -> float | None:
+    """A value for JSON and CSV, which know no NaN.
+
+    >>> plain(float("nan")), plain(0.5)
+    (None, 0.5)
+    """
+    return None if np.isnan(value) else value
+
+
+def _percent(value: float) -> float | None:
+    return plain(100 * value)

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from data.cases import VIEWS, files, read, scenes, small_shards, tiny
+from tagfill.data import FeatureCache, extract, verify
+from tagfill.data.feature_cache import pack_geometry, unpack_geometry
+from tagfill.errors import TagfillError
+from tagfill.images import Geometry
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        small_shards(patch)
+        extract(scenes(), tiny(), folder, views=VIEWS, dtype="float32", seed=3)
+    return folder
+
+
+@pytest.fixture
+def cache(folder):
+    return FeatureCache.open(folder, scenes())
+
+
+def stored(folder, view: str) -> np.ndarray:
+    """All maps of a view in the order of its rows, cells last."""
+    return np.concatenate([np.load(path) for path in sorted((folder / "views" / view).glob("[0-9]*.npy"))])
+
+
+WANTED = [("crop1", 4), ("eval", 17), ("flip", 4), ("eval", 0), ("crop1", 11), ("crop1", 5)]
+
+
+def test_maps_come_in_the_order_asked_for(folder, cache):
+    features, _ = read(cache, WANTED, maps=True)
+    expected = [stored(folder, view)[row] for view, row in WANTED]  # training rows come first in the image table
+    np.testing.assert_array_equal(features.permute(0, 2, 3, 1).numpy(), expected)
+
+
+def test_pooled_features_come_in_the_order_asked_for(folder, cache):
+    features, _ = read(cache, WANTED, maps=False)
+    expected = [np.load(folder / "views" / view / "pooled.npy")[row] for view, row in WANTED]
+    np.testing.assert_array_equal(features.numpy(), expected)
+
+
+def test_geometry_comes_with_them(folder, cache):
+    _, geometry = read(cache, WANTED, maps=False)
+    expected = np.stack([np.load(folder / "views" / view / "geometry.npy")[row] for view, row in WANTED])
+    np.testing.assert_array_equal(pack_geometry(geometry), expected)
+    assert geometry.exact.all()
+
+
+def test_the_flipped_view_says_so(cache):
+    _, geometry = read(cache, [("flip", 0), ("eval", 0)], maps=False)
+    assert geometry.flip_x.tolist() == [True, False]
+    assert geometry.box.tolist() == [[0, 0, 1, 1]] * 2
+
+
+def test_geometry_survives_packing():
+    box = np.array([[0.1, 0.2, 0.7, 1.0], [0, 0, 1, 1]], dtype=np.float32)
+    geometry = Geometry(box, np.array([True, False]), np.array([False, True]), np.array([True, False]))
+    again = unpack_geometry(pack_geometry(geometry))
+    for name in ("box", "flip_x", "flip_y", "exact"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(geometry, name))
+
+
+def test_an_unknown_view_is_refused(cache):
+    with pytest.raises(TagfillError, match="has no view 'crop7'; it has eval, flip, crop0, crop1"):
+        cache.view("crop7")
+
+
+@pytest.mark.parametrize("row", [12, 19])
+def test_images_that_a_view_does_not_cover_are_refused(cache, row):
+    with pytest.raises(TagfillError, match="'flip' of the feature cache does not cover all images"):
+        read(cache, [("flip", row)], maps=False)
+
+
+def test_a_cache_of_other_images_is_refused(folder):
+    other = scenes().replace(images=scenes().images.take(pa.array([1, 0, *range(2, 20)])), folder=None)
+    with pytest.raises(TagfillError, match="was made from another list of images than dataset scenes"):
+        FeatureCache.open(folder, other)
+
+
+def test_changed_labels_do_not_touch_a_cache(folder):
+    FeatureCache.open(folder, scenes().replace(annotations=scenes().rows().slice(3), folder=None))
+
+
+def test_a_folder_without_a_manifest_is_refused(tmp_path):
+    with pytest.raises(TagfillError, match=r"is not a feature cache: it has no manifest\.json"):
+        FeatureCache.open(tmp_path)
+
+
+def test_another_version_is_refused(tmp_path, folder):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (tmp_path / "manifest.json").write_text(json.dumps({**manifest, "version": 0}))
+    with pytest.raises(TagfillError, match="was made by another version of Tagfill; delete it and run"):
+        FeatureCache.open(tmp_path)
+
+
+def test_preprocessing_is_that_of_the_backbone(cache):
+    assert cache.preprocessing == tiny().preprocessing
+
+
+@pytest.fixture
+def copy(tmp_path, folder):
+    """A cache to damage."""
+    return Path(shutil.copytree(folder, tmp_path / "copy"))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda text: text[: len(text) // 2], lambda text: "", lambda text: "[1, 2]", lambda text: "null"]
+    + [
+        lambda text, key=key: json.dumps({k: v for k, v in json.loads(text).items() if k != key})
+        for key in ("views", "grid", "dtype", "version", "missing", "shard_rows")
+    ]
+    + [lambda text: json.dumps({**json.loads(text), "views": {"eval": {"role": "eval"}}})],
+)
+def test_a_damaged_manifest_gives_one_sentence(copy, damage):
+    path = copy / "manifest.json"
+    path.write_text(damage(path.read_text()))
+    with pytest.raises(
+        TagfillError, match=r"manifest\.json of the feature cache .* is damaged.*; delete the folder and"
+    ):
+        FeatureCache.open(copy)
+
+
+@pytest.mark.parametrize("name", ["00001.npy", "pooled.npy", "rows.npy", "geometry.npy"])
+def test_a_truncated_file_is_found_on_opening(copy, name):
+    path = copy / "views" / "flip" / name
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(TagfillError, match=rf"flip/{name} .* has [\d,]+ bytes instead of [\d,]+; delete the folder"):
+        FeatureCache.open(copy)
+
+
+def test_a_file_that_is_gone_is_found_on_opening(copy):
+    (copy / "views" / "eval" / "00000.npy").unlink()
+    with pytest.raises(TagfillError, match=r"00000\.npy of the feature cache is missing"):
+        FeatureCache.open(copy)
+
+
+def test_a_view_that_was_damaged_is_made_anew(copy, folder):
+    path = copy / "views" / "flip" / "00001.npy"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.MonkeyPatch.context() as patch:
+        small_shards(patch)
+        extract(scenes(), tiny(), copy, views=VIEWS, dtype="float32", seed=3)
+    assert files(copy) == files(folder)
+
+
+def test_a_header_that_lies_is_found_on_reading(copy):
+    """A file of the right length that is none of ours."""
+    path = copy / "views" / "flip" / "00001.npy"
+    path.write_bytes(bytes(len(path.read_bytes())))
+    with pytest.raises(TagfillError, match=r"00001\.npy of the feature cache cannot be read"):
+        read(FeatureCache.open(copy), [("flip", 0)], maps=True)
+
+
+def test_verifying_reads_every_byte(copy, folder):
+    cache = FeatureCache.open(copy)
+    assert verify(cache) == sum(len(content) for name, content in files(copy).items() if name.endswith(".npy"))
+    path = copy / "views" / "crop1" / "00001.npy"
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(TagfillError, match=r"crop1/00001\.npy .* does not hold the bytes that were written"):
+        verify(cache)

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+from dataset.cases import dataset, image
+from tagfill.dataset import table
+from tagfill.labels import LabelMatrix
+
+dense_labels = arrays(np.int8, array_shapes(min_dims=2, max_dims=2, max_side=6), elements=st.sampled_from([-1, 0, 1]))
+
+
+def small() -> LabelMatrix:
+    """Three images of four classes; of the second nothing is known, and class 3 of the third cannot be told."""
+    return LabelMatrix.from_entries(
+        np.array([0, 0, 2, 2]), np.array([1, 3, 0, 3]), np.array([1, 0, 1, -1], np.int8), (3, 4)
+    )
+
+
+@given(dense_labels, st.randoms(use_true_random=False))
+@settings(deadline=None)
+def test_entries_in_any_order_give_the_same_labels(dense, random):
+    found, label = np.nonzero(dense != -1)
+    order = list(range(len(found)))
+    random.shuffle(order)
+    labels = LabelMatrix.from_entries(found[order], label[order], dense[found, label][order], dense.shape)
+    np.testing.assert_array_equal(labels.dense(), dense)
+    assert (labels.starts.dtype, labels.classes.dtype, labels.values.dtype) == (np.int64, np.int32, np.int8)
+
+
+def test_rows_may_be_asked_for_in_any_order_and_repeatedly():
+    rows = small().rows(np.array([2, 0, 1, 2]))
+    assert rows.tolist() == [[1, -1, -1, -1], [-1, 1, -1, 0], [-1, -1, -1, -1], [1, -1, -1, -1]]
+    assert rows.dtype == np.int8
+
+
+def test_a_batch_may_be_empty():
+    assert small().rows(np.array([], np.int64)).shape == (0, 4)
+
+
+def test_counts_of_each_class():
+    labels = small()
+    assert labels.positives.tolist() == [1, 1, 0, 0]
+    assert labels.negatives.tolist() == [0, 0, 0, 1]
+    assert labels.known.tolist() == [1, 1, 0, 1]
+    assert labels.undecided.tolist() == [0, 0, 0, 1]
+    assert labels.positives_per_image().tolist() == [1, 0, 1]
+
+
+def test_images_about_which_nothing_was_said():
+    assert small().unannotated().tolist() == [1]
+
+
+def test_undecided_differs_from_never_looked_at():
+    assert small().looked_at(np.array([2])).tolist() == [[True, False, False, True]]
+    assert small().rows(np.array([2])).tolist() == [[1, -1, -1, -1]]
+
+
+def test_some_images_can_be_taken_as_a_matrix():
+    taken = small().take(np.array([2, 0]))
+    assert taken.dense().tolist() == [[1, -1, -1, -1], [-1, 1, -1, 0]]
+    assert taken.undecided.tolist() == [0, 0, 0, 1]
+
+
+def test_a_pair_that_occurs_twice_is_refused():
+    with pytest.raises(ValueError, match="occurs twice"):
+        LabelMatrix.from_entries(np.array([0, 0]), np.array([1, 1]), np.array([1, 1]), (1, 2))
+
+
+def test_complete_means_that_nothing_is_unknown():
+    assert LabelMatrix.from_dense(np.zeros((2, 2), np.int8)).complete()
+    assert not small().complete()
+
+
+def test_blocks_cover_all_images():
+    blocks = [block for _, block in small().blocks(2)]
+    np.testing.assert_array_equal(np.concatenate(blocks), small().dense())
+
+
+def test_memory_grows_with_annotations_and_not_with_images_times_classes():
+    images, classes, rows = 20_000, 9_600, 30_000  # 192 MB as dense bytes
+    rng = np.random.default_rng(0)
+    names, labels = [f"{number}.jpg" for number in range(images)], [f"class {number}" for number in range(classes)]
+    chosen = np.unique(rng.integers(0, images * classes, rows))
+    data = dataset(images=[image(name) for name in names], classes=tuple(labels))
+    data = data.replace(
+        annotations=table(
+            {
+                "image": [names[key] for key in chosen // classes],
+                "label": [labels[key] for key in chosen % classes],
+                "present": [True] * len(chosen),
+            }
+        ),
+        hierarchy=tuple((labels[number], labels[number + 1]) for number in range(10)),
+    )
+    tracemalloc.start()
+    try:
+        matrix = data.labels()
+        overlaid = matrix.rows(np.arange(256))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert overlaid.shape == (256, classes)
+    assert peak < 20e6
+    assert matrix.nbytes == 8 * (images + 1) + 5 * len(matrix.values)
