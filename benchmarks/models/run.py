@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from contest import BACKBONE, HERE, SIZE
-from data import features, photos
 from page import page
 from rounds import compare, race
 from scripted import SPEED_UPS
 
+from data import features, photos
 from tagfill.models import HEADS
 
 sys.path.append(str(Path(__file__).parents[1]))

@@ -18,10 +18,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from data import features, photos, single_positive
 from ordinary import SPEED_UPS
 from page import page
 from rounds import HERE, compare, race
+
+from data import features, photos, single_positive
 
 sys.path.append(str(Path(__file__).parents[1]))
 

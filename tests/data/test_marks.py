@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dataset.cases import at, dataset, image, row
 from data.cases import scenes
+from dataset.cases import at, dataset, image, row
 from tagfill.data import Locations
 from tagfill.dataset import Dataset
 from tagfill.errors import DatasetError

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 import tagfill
-from dataset.cases import dataset, row
 from data.cases import scenes
+from dataset.cases import dataset, row
 from reference.localisation import average_precision, ioa
 from tagfill.cli.app import app
 from tagfill.contract import Marks, Prediction
