@@ -28,7 +28,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tagfill.losses.base import POSITIVE, Reduction, cross_entropy, prepare, reduce
+from tagfill.labels import POSITIVE
+from tagfill.losses.base import Reduction, cross_entropy, prepare, reduce
 
 
 def assume_negative(

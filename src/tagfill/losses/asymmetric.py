@@ -36,7 +36,8 @@ import math
 import torch
 from torch import Tensor
 
-from tagfill.losses.base import POSITIVE, Reduction, negative_term, positive_term, prepare, reduce
+from tagfill.labels import POSITIVE
+from tagfill.losses.base import Reduction, negative_term, positive_term, prepare, reduce
 
 
 def asymmetric(

@@ -29,6 +29,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tagfill.labels import UNKNOWN
+
 
 def prepare(logits: Tensor, labels: Tensor) -> Tensor:
     """The logits in the precision of the maths: float32, or float64 if they came in it.
@@ -101,10 +103,6 @@ def shape_of(tensor: Tensor) -> str:
     """
     return "×".join(map(str, tensor.shape)) or "a scalar"
 
-
-POSITIVE = 1
-NEGATIVE = 0
-UNKNOWN = -1
 
 Reduction = Literal["mean", "sum", "batchmean", "known", "none"]
 

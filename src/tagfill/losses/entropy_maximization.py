@@ -20,17 +20,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tagfill.losses.base import (
-    NEGATIVE,
-    POSITIVE,
-    Reduction,
-    cross_entropy,
-    negative_term,
-    positive_term,
-    prepare,
-    reduce,
-    shape_of,
-)
+from tagfill.labels import NEGATIVE, POSITIVE
+from tagfill.losses.base import Reduction, cross_entropy, negative_term, positive_term, prepare, reduce, shape_of
 
 
 def entropy_maximization(

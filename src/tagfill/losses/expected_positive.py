@@ -34,7 +34,8 @@ from typing import Any
 
 from torch import Tensor
 
-from tagfill.losses.base import POSITIVE, Reduction, cross_entropy, positive_term, prepare, reduce, shape_of, to_float
+from tagfill.labels import POSITIVE
+from tagfill.losses.base import Reduction, cross_entropy, positive_term, prepare, reduce, shape_of, to_float
 
 
 def positive_count_penalty(probabilities: Tensor, expected: float) -> Tensor:

@@ -31,17 +31,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tagfill.losses.base import (
-    NEGATIVE,
-    POSITIVE,
-    UNKNOWN,
-    Reduction,
-    negative_term,
-    positive_term,
-    prepare,
-    reduce,
-    shape_of,
-)
+from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
+from tagfill.losses.base import Reduction, negative_term, positive_term, prepare, reduce, shape_of
 
 Reading = Literal["absent", "present"]
 

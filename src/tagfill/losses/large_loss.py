@@ -27,7 +27,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tagfill.losses.base import POSITIVE, UNKNOWN, Reduction, negative_term, positive_term, prepare, reduce, shape_of
+from tagfill.labels import POSITIVE, UNKNOWN
+from tagfill.losses.base import Reduction, negative_term, positive_term, prepare, reduce, shape_of
 
 Mode = Literal["reject", "correct"]
 Candidates = Literal["unknown", "not_positive"]

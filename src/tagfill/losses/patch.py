@@ -33,7 +33,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tagfill.losses.base import NEGATIVE, POSITIVE, UNKNOWN, Reduction, prepare, reduce, shape_of
+from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
+from tagfill.losses.base import Reduction, prepare, reduce, shape_of
 from tagfill.losses.selective import likeliest, selective
 
 Triple = tuple[float, float, float]

@@ -29,7 +29,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tagfill.losses.base import POSITIVE, UNKNOWN, Reduction, prepare, reduce, shape_of
+from tagfill.labels import POSITIVE, UNKNOWN
+from tagfill.losses.base import Reduction, prepare, reduce, shape_of
 
 
 def likeliest(logits: Tensor, among: Tensor, count: int) -> Tensor:

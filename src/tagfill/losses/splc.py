@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from tagfill.losses.base import POSITIVE, UNKNOWN, Reduction, cross_entropy, prepare, reduce
+from tagfill.labels import POSITIVE, UNKNOWN
+from tagfill.losses.base import Reduction, cross_entropy, prepare, reduce
 
 
 def splc(

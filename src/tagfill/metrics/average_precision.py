@@ -33,9 +33,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-POSITIVE = 1
-NEGATIVE = 0
-UNKNOWN = -1
+from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
 
 CLASSES_AT_ONCE = 64
 ROWS_AT_ONCE = 512

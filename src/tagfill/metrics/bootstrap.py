@@ -20,7 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tagfill.metrics.average_precision import POSITIVE, UNKNOWN, checked, class_blocks, mean_average_precision
+from tagfill.labels import POSITIVE, UNKNOWN
+from tagfill.metrics.average_precision import checked, class_blocks, mean_average_precision
 
 _RESAMPLES_AT_ONCE = 64  # a tile of weights, images × 64 bytes, stays in cache for up to some ten thousand images
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tagfill.metrics.average_precision import POSITIVE, UNKNOWN
+from tagfill.labels import POSITIVE, UNKNOWN
 
 _ENTRIES_AT_ONCE = 1 << 20
 

@@ -31,15 +31,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tagfill.metrics.average_precision import (
-    NEGATIVE,
-    POSITIVE,
-    UNKNOWN,
-    Definition,
-    average_precision,
-    checked,
-    class_blocks,
-)
+from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
+from tagfill.metrics.average_precision import Definition, average_precision, checked, class_blocks
 
 
 def best_thresholds(scores: ArrayLike, labels: ArrayLike, *, default: float) -> NDArray[np.float64]:

@@ -27,7 +27,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tagfill.metrics.average_precision import NEGATIVE, POSITIVE, UNKNOWN, average_precision
+from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
+from tagfill.metrics.average_precision import average_precision
 from tagfill.probabilities import sigmoid
 
 

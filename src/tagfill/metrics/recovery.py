@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tagfill.metrics.average_precision import NEGATIVE, POSITIVE, UNKNOWN
+from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
 
 
 def gap_closed(method: float, floor: float, ceiling: float) -> float:
