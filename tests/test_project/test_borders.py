@@ -1,7 +1,7 @@
-"""What each package may know about, and a few things that no source file does.
+"""Which packages may import which, and a few things that no source file may do.
 
-The table is that of docs/architecture.md. Imports under `if TYPE_CHECKING:` do not count, since they do not
-exist at run time; imports inside functions do.
+The table is the one in docs/architecture.md. Imports inside functions count; imports under `if TYPE_CHECKING:` do not,
+because they do not exist at run time.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "tagfill"
@@ -49,7 +47,6 @@ MAY_IMPORT["__init__"] = set(MAY_IMPORT) - {"cli", "__main__"}  # the public nam
 MAY_IMPORT |= {leaf: set() for leaf in LEAVES}
 
 FILES = sorted(SOURCE.rglob("*.py"))
-each_file = pytest.mark.parametrize("path", FILES, ids=[path.relative_to(SOURCE).as_posix() for path in FILES])
 
 
 def package_of(path: Path) -> str:
@@ -58,7 +55,7 @@ def package_of(path: Path) -> str:
 
 
 def run_time_nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but those under `if TYPE_CHECKING:`."""
+    """All nodes except those under `if TYPE_CHECKING:`."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
             for other in node.orelse:
@@ -70,7 +67,7 @@ def run_time_nodes(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:
-    """Line and full dotted name of whatever a file imports; `from a import b` is a.b."""
+    """Line and full dotted name of each import of a file; `from a import b` is a.b."""
     module = ["tagfill", *path.relative_to(SOURCE).with_suffix("").parts]
     for node in run_time_nodes(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -90,65 +87,73 @@ def imported_packages(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def calls(path: Path) -> Iterator[tuple[ast.Call, str]]:
-    """Every call of a file, with the text of what is called."""
+    """Every call in a file, with the source text of the function called."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call):
             yield node, ast.unparse(node.func)
 
 
-@each_file
-def test_package_is_in_the_table(path):
-    assert package_of(path) in MAY_IMPORT
+def located(path: Path, line: int, text: str) -> str:
+    """One finding of a test, as `file:line: text`."""
+    return f"{path.relative_to(SOURCE).as_posix()}:{line}: {text}"
 
 
-@each_file
-def test_imports_stay_within_the_table(path):
-    package = package_of(path)
-    allowed = MAY_IMPORT[package] | LEAVES | {package}
+def test_every_package_is_in_the_table():
+    assert {package_of(path) for path in FILES} == set(MAY_IMPORT)
+
+
+def test_imports_stay_within_the_table():
+    found = []
+    for path in FILES:
+        package = package_of(path)
+        allowed = MAY_IMPORT[package] | LEAVES | {package}
+        found += [located(path, line, other) for line, other in imported_packages(path) if other not in allowed]
+    assert found == []
+
+
+def test_only_the_command_line_prints():
+    library = [path for path in FILES if package_of(path) != "cli"]
+    printed = [located(path, node.lineno, name) for path in library for node, name in calls(path) if name == "print"]
+    terminal = [
+        located(path, line, name)
+        for path in library
+        for line, name in imports(path)
+        if name.split(".")[0] in ("rich", "typer")
+    ]
+    assert printed + terminal == []
+
+
+def test_no_module_can_unpickle():
+    unsafe = ("pickle", "dill", "cloudpickle")
     found = [
-        f"line {line}: {package} imports {other}" for line, other in imported_packages(path) if other not in allowed
+        located(path, line, name)
+        for path in FILES
+        for line, name in imports(path)
+        if name.split(".")[0] in unsafe or name in ("torch.load", "numpy.load")
     ]
     assert found == []
 
 
-@each_file
-def test_only_the_command_line_speaks_to_a_terminal(path):
-    if package_of(path) != "cli":
-        assert [f"line {node.lineno}" for node, name in calls(path) if name == "print"] == []
-        assert [f"line {line}: {name}" for line, name in imports(path) if name.split(".")[0] in ("rich", "typer")] == []
-
-
-@each_file
-def test_nothing_is_unpickled(path):
-    if path.relative_to(SOURCE).as_posix() in READS_PLAIN_PICKLES:
-        return
-    unsafe = [
-        f"line {line}: {name}"
-        for line, name in imports(path)
-        if name.split(".")[0] in ("pickle", "dill", "cloudpickle")
-    ]
-    hidden = [f"line {line}: {name}" for line, name in imports(path) if name in ("torch.load", "numpy.load")]
-    assert unsafe + hidden == []
-
-
-@each_file
-def test_loading_says_that_it_unpickles_nothing(path):
+def test_loaders_forbid_pickles_explicitly():
     required = {
         "torch.load": ("weights_only", True),
         "np.load": ("allow_pickle", False),
         "numpy.load": ("allow_pickle", False),
     }
-    for node, name in calls(path):
-        if name in required:
-            given = {word.arg: word.value.value for word in node.keywords if isinstance(word.value, ast.Constant)}
-            option, value = required[name]
-            assert given.get(option) is value, f"line {node.lineno}: {name} without {option}={value}"
+    found = []
+    for path in FILES:
+        for node, name in calls(path):
+            if name in required:
+                given = {word.arg: word.value.value for word in node.keywords if isinstance(word.value, ast.Constant)}
+                option, value = required[name]
+                if given.get(option) is not value:
+                    found.append(located(path, node.lineno, f"{name} without {option}={value}"))
+    assert found == []
 
 
-@each_file
-def test_file_is_named_after_what_it_does(path):
+def test_module_names_say_what_is_inside():
     vague = {"utils", "util", "helpers", "helper", "common", "misc"}
-    assert vague.isdisjoint(path.relative_to(SOURCE).with_suffix("").parts)
+    assert [path for path in FILES if not vague.isdisjoint(path.relative_to(SOURCE).with_suffix("").parts)] == []
 
 
 def test_references_are_independent_of_what_they_judge():
@@ -173,5 +178,5 @@ def imported_names(node: ast.AST) -> list[str]:
 def test_every_row_of_the_table_is_documented():
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     rows = {line.split("|")[1].strip(" `/").removesuffix(".py") for line in page.splitlines() if line.startswith("| `")}
-    present = {package_of(path) for path in FILES} - LEAVES - {"__init__", "__main__"}
+    present = {package_of(path) for path in FILES} - LEAVES - {"__init__", "__main__", "annotations"}
     assert present - rows == set()

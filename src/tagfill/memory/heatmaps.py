@@ -37,7 +37,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagfill.images.geometry import Geometry
+from tagfill.contract import Geometry
 from tagfill.labels import POSITIVE, LabelMatrix
 from tagfill.memory.base import SavedPart, ScratchBuffers, Shard
 from tagfill.memory.disk import BackgroundArray, JournaledArray

@@ -37,9 +37,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tagfill import losses
-from tagfill.contract import Batch, Marks, Prediction, Task
+from tagfill.contract import Batch, Geometry, Marks, Prediction, Task
 from tagfill.errors import TagfillError, one_of
-from tagfill.images.geometry import Geometry
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
 from tagfill.methods.base import Stateless, grid_of
 
