@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import math
 import os
 import shutil
 import threading
@@ -39,6 +40,21 @@ def write_json(path: Path, content: Any, *, sync: bool = True) -> None:
     """Write `content` as indented JSON, whole or not at all."""
     with atomic_write(path, sync=sync) as file:
         file.write(json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n")
+
+
+def nan_to_none(value: float, digits: int | None = None) -> float | None:
+    """Convert a number for JSON and CSV, which have no NaN.
+
+    Args:
+        value: any number.
+        digits: round to this many decimals.
+
+    >>> nan_to_none(float("nan")), nan_to_none(0.5), nan_to_none(61.23456, 4)
+    (None, 0.5, 61.2346)
+    """
+    if math.isnan(value):
+        return None
+    return value if digits is None else round(float(value), digits)
 
 
 def sync_folder(folder: Path) -> None:

@@ -33,9 +33,8 @@ from numpy.typing import NDArray
 
 from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
-from tagfill.io import atomic_write
+from tagfill.io import atomic_write, nan_to_none
 from tagfill.labels import LabelMatrix
-from tagfill.training.evaluation_result import plain
 
 MISSING, WRONG = "missing", "wrong"
 KINDS = (MISSING, WRONG)
@@ -189,9 +188,9 @@ class Measured:
         return {
             "precision_at": {str(k): value for k, value in self.precision.items()},
             "wrong_precision_at": {str(k): value for k, value in self.wrong_precision.items()},
-            "recovered": plain(self.recovered),
+            "recovered": nan_to_none(self.recovered),
             "labels_per_hour": self.per_hour,
-            "labels_per_hour_in_random_order": plain(self.per_hour_random),
+            "labels_per_hour_in_random_order": nan_to_none(self.per_hour_random),
         }
 
 

@@ -9,8 +9,8 @@ from statistics import fmean, stdev
 from typing import Any
 
 from tagfill.experiments.runs import FLOOR, FULL, Outcome
+from tagfill.io import nan_to_none
 from tagfill.metrics import Recovered, gap_closed
-from tagfill.training.evaluation_result import plain
 
 
 @dataclass(frozen=True)
@@ -136,12 +136,12 @@ class Leaderboard:
             "scores": [
                 {
                     "method": score.name,
-                    f"{self.split}_mAP": plain(score.mean),
-                    "deviation": plain(score.deviation),
-                    "gap_closed": plain(score.gap_closed),
-                    "recovered_precision": plain(score.recovered_precision),
-                    "recovered_recall": plain(score.recovered_recall),
-                    "seeds": [plain(value) for value in score.values],
+                    f"{self.split}_mAP": nan_to_none(score.mean),
+                    "deviation": nan_to_none(score.deviation),
+                    "gap_closed": nan_to_none(score.gap_closed),
+                    "recovered_precision": nan_to_none(score.recovered_precision),
+                    "recovered_recall": nan_to_none(score.recovered_recall),
+                    "seeds": [nan_to_none(value) for value in score.values],
                     "val_mAP": list(score.validation),
                     "annotation_seconds": score.annotation,
                     "seconds": list(score.seconds),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tagfill.io import nan_to_none
 from tagfill.metrics import AtK, Confusion, Counts, Definition, Empty, Interval, LocalizationScores
 
 
@@ -117,7 +118,7 @@ class Evaluation:
         if self.localised is not None:
             values["AP-loc"] = 100 * self.localised.average_precision.mean(1)
         names = self.columns()[1:]
-        return [[self.classes[c], *(plain(values[name][c].item()) for name in names)] for c in self.order()]
+        return [[self.classes[c], *(nan_to_none(values[name][c].item()) for name in names)] for c in self.order()]
 
     def to_csv(self) -> str:
         """The table of classes as a CSV file with a heading."""
@@ -182,14 +183,5 @@ class Evaluation:
 _JSON_NAMES = {"ceiling AP": "ceiling_AP", "AP-loc": "AP_loc"}
 
 
-def plain(value: float) -> float | None:
-    """A value for JSON and CSV, which know no NaN.
-
-    >>> plain(float("nan")), plain(0.5)
-    (None, 0.5)
-    """
-    return None if np.isnan(value) else value
-
-
 def _percent(value: float) -> float | None:
-    return plain(100 * value)
+    return nan_to_none(100 * value)

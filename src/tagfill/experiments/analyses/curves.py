@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from tagfill.errors import TagfillError
 from tagfill.experiments import figures
 from tagfill.experiments.analyses import subjects
-from tagfill.experiments.analyses.subjects import Question, Subject, mean_and_deviation, plain
+from tagfill.experiments.analyses.subjects import Question, Subject, mean_and_deviation
 from tagfill.experiments.report import Section, Table
+from tagfill.io import nan_to_none
 from tagfill.metrics import Gathered, best_thresholds, count, mean_average_precision
 
 _NEAR = 0.99  # of the best epoch's mAP is as good as there
@@ -39,13 +40,13 @@ def convergence(question: Question) -> Section:
         epochs = list(range(1, length + 1))
         subjects.line(panel, epochs, pairs, position, label)
         points += [
-            (label, epoch, plain(mean), plain(spread), len(seeds))
+            (label, epoch, nan_to_none(mean, 4), nan_to_none(spread, 4), len(seeds))
             for epoch, (mean, spread) in zip(epochs, pairs, strict=True)
         ]
         best, _ = mean_and_deviation([float(np.nanmax(seed)) for seed in seeds])
         last, _ = mean_and_deviation([float(seed[-1]) for seed in seeds])
         reached, _ = mean_and_deviation([near_best(seed) for seed in seeds])
-        ends.append((label, plain(best, 2), plain(reached, 1), plain(last, 2), len(seeds)))
+        ends.append((label, nan_to_none(best, 2), nan_to_none(reached, 1), nan_to_none(last, 2), len(seeds)))
     subjects.dress(panel, "", "epoch", "validation mAP, percent")
     subjects.whole_numbers(panel.xaxis)
     subjects.legend(figure, panel)
@@ -119,7 +120,7 @@ def fractions(question: Question, *, split: str = "test", of: Literal["entries",
             x = [100 * share for share in places]
             subjects.line(panel, x, pairs, position, title)
             rows += [
-                (title, name, round(100 * share, 4), plain(m), plain(d), len(points[share]))
+                (title, name, round(100 * share, 4), nan_to_none(m, 4), nan_to_none(d, 4), len(points[share]))
                 for share, (m, d) in zip(places, pairs, strict=True)
             ]
         subjects.dress(panel, "", _NAMES[of], f"{split} {name}, percent")

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from tagfill.errors import TagfillError
 from tagfill.experiments import figures
 from tagfill.experiments.analyses import subjects
-from tagfill.experiments.analyses.subjects import Question, Subject, mean_and_deviation, plain
+from tagfill.experiments.analyses.subjects import Question, Subject, mean_and_deviation
 from tagfill.experiments.report import Figure, Section, Table
+from tagfill.io import nan_to_none
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix
 from tagfill.training import records
 
@@ -83,7 +84,7 @@ def decisions(question: Question) -> Section:
         for key, seeds in lines.items()
     }
     rows = [
-        (*key, each.epoch, each.decided, each.right, plain(each.precision), plain(each.recall), seed)
+        (*key, each.epoch, each.decided, each.right, nan_to_none(each.precision, 4), nan_to_none(each.recall, 4), seed)
         for key, seeds in lines.items()
         for seed, epochs in enumerate(seeds)
         for each in epochs
@@ -172,7 +173,7 @@ def _last(key: tuple[str, str, str], seeds: list[list[Judged]]) -> tuple[Any, ..
         mean_and_deviation([float(getattr(each, name)) for each in ends])[0]
         for name in ("decided", "right", "precision", "recall")
     ]
-    return (*key, *(plain(number, 3) for number in numbers))
+    return (*key, *(nan_to_none(number, 3) for number in numbers))
 
 
 def _drawn(curves: dict[str, list[list[Judged]]], data: Table, found: str) -> Figure:

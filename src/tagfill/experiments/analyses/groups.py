@@ -31,8 +31,9 @@ from tagfill.data import Locations
 from tagfill.dataset import Dataset, masks
 from tagfill.experiments import figures
 from tagfill.experiments.analyses import subjects
-from tagfill.experiments.analyses.subjects import Question, mean_and_deviation, plain
+from tagfill.experiments.analyses.subjects import Question, mean_and_deviation
 from tagfill.experiments.report import Figure, Section, Table
+from tagfill.io import nan_to_none
 from tagfill.labels import POSITIVE, UNKNOWN
 from tagfill.metrics import Gathered, average_precision, by_label_count, group_means
 from tagfill.training.evaluation import has_extents
@@ -73,7 +74,7 @@ def groups(question: Question, *, split: str = "test", classes: int = 5) -> Sect
     figures = [_drawn(values, split)]
     facts = {
         group: {
-            label: {name: plain(mean_and_deviation([seed[name] for seed in seeds])[0], 2) for name in seeds[0]}
+            label: {name: nan_to_none(mean_and_deviation([seed[name] for seed in seeds])[0], 2) for name in seeds[0]}
             for label, seeds in each.items()
         }
         for group, each in values.items()
@@ -173,7 +174,8 @@ def _drawn(values: dict[str, dict[str, list[Values]]], split: str) -> Figure:
             pairs = [mean_and_deviation([seed[name] for seed in seeds]) for name in names]
             subjects.line(panel, names, pairs, position, label)
             rows += [
-                (group, name, label, plain(m), plain(d), len(seeds)) for name, (m, d) in zip(names, pairs, strict=True)
+                (group, name, label, nan_to_none(m, 4), nan_to_none(d, 4), len(seeds))
+                for name, (m, d) in zip(names, pairs, strict=True)
             ]
         subjects.dress(panel, "", _NAMES[group], f"{split} mAP, percent")
         panel.tick_params(axis="x", labelsize=8.5)
@@ -226,7 +228,14 @@ def difference(
     bar.outline.set_visible(False)
     better = int((gain > 0).sum())
     rows = [
-        (classes[c], plain(gain[c]), plain(means[0][c]), plain(means[1][c]), plain(shade[c]), int(seen[c]))
+        (
+            classes[c],
+            nan_to_none(gain[c], 4),
+            nan_to_none(means[0][c], 4),
+            nan_to_none(means[1][c], 4),
+            nan_to_none(shade[c], 4),
+            int(seen[c]),
+        )
         for c in order.tolist()
     ]
     columns = ("class", "difference", a, b, "positives" if missing is None else "missing percent", "seen positives")

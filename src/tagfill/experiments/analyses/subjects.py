@@ -69,15 +69,6 @@ def legend(figure: Any, panel: Any, *, columns: int = 4) -> None:
         figure.legend(handles, labels, loc="outside upper center", ncols=min(columns, len(labels)), frameon=False)
 
 
-def plain(value: float, digits: int = 4) -> float | None:
-    """A number for a table, rounded; nothing for one that is not a number.
-
-    >>> plain(float("nan")), plain(61.23456)
-    (None, 61.2346)
-    """
-    return None if np.isnan(value) else round(float(value), digits)
-
-
 _NO_NAME = {"dataset", "features", "seed", "record", "threads"}  # settings that name nothing in a figure
 
 

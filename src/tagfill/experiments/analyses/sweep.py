@@ -31,10 +31,11 @@ from tagfill.errors import TagfillError, unknown_name
 from tagfill.experiments import figures
 from tagfill.experiments.analyses import subjects
 from tagfill.experiments.analyses.groups import by_labels
-from tagfill.experiments.analyses.subjects import Question, Subject, mean_and_deviation, plain
+from tagfill.experiments.analyses.subjects import Question, Subject, mean_and_deviation
 from tagfill.experiments.comparison import value_of
 from tagfill.experiments.report import Figure, Section, Table
 from tagfill.experiments.runs import Job, check_jobs, run_all
+from tagfill.io import nan_to_none
 from tagfill.methods import METHODS
 from tagfill.models import HEADS
 from tagfill.training import Recipe, Run, make_recipe, override
@@ -200,7 +201,8 @@ def _section(
 ) -> Section:
     names = tuple(axis.name for axis in axes)
     rows = [
-        (*choice, *(plain(v) for v in mean_and_deviation(values)), len(values)) for choice, values in scores.items()
+        (*choice, *(nan_to_none(v, 4) for v in mean_and_deviation(values)), len(values))
+        for choice, values in scores.items()
     ]
     best = max(scores, key=lambda choice: mean_and_deviation(scores[choice])[0])
     chosen = ", ".join(f"{name} = {value}" for name, value in zip(names, best, strict=True))
@@ -214,7 +216,11 @@ def _section(
         (text,),
         (_drawn(axes, scores, split, table), shares),
         (table,),
-        facts={"best": dict(zip(names, best, strict=True)), "mAP": plain(mean, 2), "deviation": plain(spread, 2)},
+        facts={
+            "best": dict(zip(names, best, strict=True)),
+            "mAP": nan_to_none(mean, 2),
+            "deviation": nan_to_none(spread, 2),
+        },
     )
 
 
@@ -244,7 +250,7 @@ def _by_count(axes: Sequence[Axis], counted: dict[Choice, list[dict[str, float]]
         middle, _ = mean_and_deviation([mean for mean, _ in pairs])
         subjects.line(panel, _places(first), [(m - middle, d) for m, d in pairs], position, count)
         rows += [
-            (choice[0], int(count), plain(m), plain(m - middle), plain(d))
+            (choice[0], int(count), nan_to_none(m, 4), nan_to_none(m - middle, 4), nan_to_none(d, 4))
             for choice, (m, d) in zip(shown, pairs, strict=True)
         ]
     panel.axhline(0, color=figures.TEXT, linewidth=0.8)

@@ -23,8 +23,8 @@ from tagfill.experiments.report.material import Entrant, Material
 from tagfill.experiments.report.model_scores import EDGES, Look, Part, Suspect, opened
 from tagfill.experiments.report.section import Gallery, Picture, Section, Table
 from tagfill.images import as_jpeg, fitted, open_root
+from tagfill.io import nan_to_none
 from tagfill.labels import POSITIVE, UNKNOWN
-from tagfill.training.evaluation_result import plain
 
 WIDTH = 5.2  # inches; a page shows it at about the width of a hand's screen and up to twice that
 KINDS = {"observed": "#4477aa", "missed": "#ee6677", "absent": "#8a8f98", "unknown": "#8a8f98"}
@@ -185,7 +185,7 @@ def classes(material: Material, looks: dict[str, Look]) -> Section:
     words = "lowest first" if against is None else f"largest loss of {material.best.name} against complete labels first"
     everything = {entrant.name: 100 * looks[entrant.name].average_precision for entrant in material.entrants}
     rows = [
-        (material.data.classes[label], *(plain(float(values[label])) for values in everything.values()))
+        (material.data.classes[label], *(nan_to_none(float(values[label])) for values in everything.values()))
         for label in order.tolist()
     ]
     table = Table(
