@@ -9,7 +9,7 @@ from PIL import Image
 
 from tagfill.dataset import Dataset
 from tagfill.experiments.pictures import Row, picture_grid
-from tagfill.images.display import overlay
+from tagfill.images.display import overlay_class_map
 from tagfill.inference import open_predictor
 
 SCENES, LABELS = 3, 3
@@ -35,7 +35,7 @@ def picture(run: Path, data: Dataset) -> Image.Image:
         surest = np.argsort(-seen.logits[position])[:LABELS]
         present = truth[chosen[position]]
         notes = ["", *(note(predictor.classes[label], bool(present[label])) for label in surest)]
-        maps = [overlay(image, seen.maps[position, label]) for label in surest]
+        maps = [overlay_class_map(image, seen.maps[position, label]) for label in surest]
         title = "\n".join(predictor.classes[label] for label in np.flatnonzero(present))
         rows.append(Row(title, [image, *maps], notes))
     return picture_grid(["a test scene", "surest label", "second", "third"], rows, side=200)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 import tagfill.torchvision_remedy  # noqa: F401  (before torchvision)
-from tagfill.images import EVAL, look
+from tagfill.images import EVAL, load_view
 from tagfill.models import bundled
 from tagfill.models.allocator import keep_freed_memory
 
@@ -42,7 +42,7 @@ class Photos(Dataset[Tensor]):
 
     def __getitem__(self, index: int) -> Tensor:
         if self._one_call:
-            pixels, _ = look(self._folder, self._names[index], EVAL, (SIZE, SIZE), seed=0, index=index)
+            pixels, _ = load_view(self._folder, self._names[index], EVAL, (SIZE, SIZE), seed=0, index=index)
             return self._transform(Image.fromarray(pixels))
         with Image.open(self._folder / self._names[index]) as image:
             return self._transform(image.convert("RGB"))

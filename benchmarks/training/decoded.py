@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from ordinary import Photos
 
-from tagfill.images import CROP, look
+from tagfill.images import CROP, load_view
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
             begin = time.process_time()
             ordinary[index]
             middle = time.process_time()
-            look(folder, name, CROP, (224, 224), seed=0, epoch=epoch, index=index)
+            load_view(folder, name, CROP, (224, 224), seed=0, epoch=epoch, index=index)
             taken["ordinary"].append(middle - begin)
             taken["tagfill"].append(time.process_time() - middle)
     print(json.dumps({name: 1000 * statistics.mean(values) for name, values in taken.items()}))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 import tagfill.torchvision_remedy  # noqa: F401  (before torchvision)
-from tagfill.images import CROP, look
+from tagfill.images import CROP, load_view
 from tagfill.models import bundled
 from tagfill.models.allocator import keep_freed_memory
 
@@ -42,7 +42,7 @@ class Photos(Dataset[tuple[Tensor, Tensor]]):
         target = nn.functional.one_hot(torch.tensor(index % CLASSES), CLASSES).float()
         if self._one_call:
             epoch = int(torch.randint(2**31, ()))
-            pixels, _ = look(self._folder, self._names[index], CROP, (224, 224), seed=0, epoch=epoch, index=index)
+            pixels, _ = load_view(self._folder, self._names[index], CROP, (224, 224), seed=0, epoch=epoch, index=index)
             return self._transform(Image.fromarray(pixels)), target
         with Image.open(self._folder / self._names[index]) as image:
             return self._transform(image.convert("RGB")), target

@@ -9,7 +9,7 @@ import torch
 
 from data.cases import scenes
 from tagfill.data import PixelSource
-from tagfill.images import CROP, EVAL, decode, look, render
+from tagfill.images import CROP, EVAL, decode, load_view, render
 
 BATCHES = [np.array([3, 0, 11]), np.array([7, 8])]
 
@@ -95,7 +95,7 @@ def test_a_strong_view_is_that_of_looking_once():
     (batch, _), rows = pairs(), scenes().split("train")
     for at, image in enumerate(batch.index.tolist()):
         name = scenes().names(rows[[image]])[0]
-        expected, _ = look(scenes().root, name, replace(CROP, strong=True), (32, 48), seed=5, epoch=2, index=image)
+        expected, _ = load_view(scenes().root, name, replace(CROP, strong=True), (32, 48), seed=5, epoch=2, index=image)
         np.testing.assert_array_equal(batch.inputs[len(batch.index) + at].permute(1, 2, 0).numpy(), expected)
 
 

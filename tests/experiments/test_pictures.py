@@ -23,7 +23,7 @@ def test_overlay_mixes_the_ends_of_the_colour_map_with_the_image() -> None:
     values = np.zeros((7, 7))
     values[1, 5] = 3.0
 
-    picture = np.asarray(pictures.overlay(GREY, values))
+    picture = np.asarray(pictures.overlay_class_map(GREY, values))
 
     assert picture.shape == (70, 140, 3)
     assert picture[60, 20] == pytest.approx(mixed(VIRIDIS_LOW, 0.25), abs=1)
@@ -34,14 +34,17 @@ def test_minmax_does_not_see_scale_and_shift_and_sigmoid_does() -> None:
     values = np.random.default_rng(0).normal(size=(5, 5))
     other = 3 * values + 2
 
-    assert np.abs(difference(pictures.overlay(GREY, values), pictures.overlay(GREY, other))).max() <= 1
-    sigmoid = (pictures.overlay(GREY, each, scaling="sigmoid") for each in (values, other))
+    assert (
+        np.abs(difference(pictures.overlay_class_map(GREY, values), pictures.overlay_class_map(GREY, other))).max() <= 1
+    )
+    sigmoid = (pictures.overlay_class_map(GREY, each, scaling="sigmoid") for each in (values, other))
     assert np.abs(difference(*sigmoid)).max() > 20
 
 
 def test_sigmoid_shows_probabilities_and_large_logits_do_no_harm() -> None:
     shown = [
-        np.asarray(pictures.overlay(GREY, np.full((3, 3), logit), scaling="sigmoid"))[0, 0] for logit in (-1e4, 1e4)
+        np.asarray(pictures.overlay_class_map(GREY, np.full((3, 3), logit), scaling="sigmoid"))[0, 0]
+        for logit in (-1e4, 1e4)
     ]
 
     assert shown[0] == pytest.approx(mixed(VIRIDIS_LOW, 0.25), abs=1)
@@ -49,7 +52,7 @@ def test_sigmoid_shows_probabilities_and_large_logits_do_no_harm() -> None:
 
 
 def test_a_flat_map_says_nothing() -> None:
-    picture = np.asarray(pictures.overlay(GREY, np.full((7, 7), 5.0)))
+    picture = np.asarray(pictures.overlay_class_map(GREY, np.full((7, 7), 5.0)))
 
     assert (picture == mixed(VIRIDIS_LOW, 0.25)).all()
 
@@ -93,9 +96,9 @@ def test_png_is_a_file() -> None:
 
 def test_what_cannot_be_drawn_is_refused() -> None:
     with pytest.raises(TagfillError, match="height and width"):
-        pictures.overlay(GREY, np.zeros((2, 3, 4)))
+        pictures.overlay_class_map(GREY, np.zeros((2, 3, 4)))
     with pytest.raises(TagfillError, match="scaling is 'log'"):
-        pictures.overlay(GREY, np.zeros((3, 4)), scaling="log")
+        pictures.overlay_class_map(GREY, np.zeros((3, 4)), scaling="log")
     with pytest.raises(TagfillError, match="'cat' has 1 pictures"):
         pictures.picture_grid(["one", "two"], [pictures.Row("cat", [GREY])])
 

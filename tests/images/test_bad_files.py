@@ -12,7 +12,7 @@ from PIL import Image, ImageFile
 
 from images.pictures import encode, photo, png, write
 from tagfill.errors import ImageError
-from tagfill.images import EVAL, decode, look
+from tagfill.images import EVAL, decode, load_view
 from tagfill.images.decode import MAX_PIXELS, open_header
 
 
@@ -66,7 +66,7 @@ def test_looking_at_a_bad_image_raises_the_same(tmp_path, kind):
     content, problem = BAD[kind]
     write(tmp_path, "a.jpg", content)
     with pytest.raises(ImageError, match=problem):
-        look(tmp_path, "a.jpg", EVAL, (8, 8), seed=0)
+        load_view(tmp_path, "a.jpg", EVAL, (8, 8), seed=0)
 
 
 @pytest.mark.parametrize("step", range(1, 12))

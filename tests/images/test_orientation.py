@@ -8,7 +8,7 @@ from PIL import Image
 from PIL.ExifTags import Base
 
 from images.pictures import encode, noise, photo, write
-from tagfill.images import EVAL, decode, look
+from tagfill.images import EVAL, decode, load_view
 from tagfill.images.decode import open_image
 
 # What makes stored pixels upright, from the EXIF standard: where row 0 and column 0 of the stored pixels belong.
@@ -73,5 +73,5 @@ def test_values_that_mean_nothing_are_upright(tmp_path, value):
 def test_views_see_the_upright_image(tmp_path):
     stored = noise(5, 8)
     write(tmp_path, "a", encode(Image.fromarray(stored), exif=exif(6)))
-    pixels, _ = look(tmp_path, "a", EVAL, (8, 5), seed=0)
+    pixels, _ = load_view(tmp_path, "a", EVAL, (8, 5), seed=0)
     assert np.array_equal(pixels, UPRIGHT[6](stored))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from images.pictures import encode, photo, write
-from tagfill.images import CROP, EVAL, Geometry, View, decode, look, render
-from tagfill.images.views import needed
+from tagfill.images import CROP, EVAL, Geometry, View, decode, load_view, render
+from tagfill.images.views import _required_size
 from tagfill.rng import generator
 
 SIZES = [(1024, 768), (1000, 1000), (1023, 767), (1024, 767), (1020, 764), (96, 1600)]  # width, height
@@ -27,7 +27,7 @@ def full_view(folder, view: View, size: tuple[int, int], index: int):
 def test_views_are_near_those_of_the_full_image(tmp_path, size, name):
     write(tmp_path, "a.jpg", encode(photo(size[1], size[0]), "JPEG", quality=95))
     for index in range(3):
-        pixels, geometry = look(tmp_path, "a.jpg", VIEWS[name], (64, 64), seed=7, index=index)
+        pixels, geometry = load_view(tmp_path, "a.jpg", VIEWS[name], (64, 64), seed=7, index=index)
         expected, expected_geometry = full_view(tmp_path, VIEWS[name], (64, 64), index)
         assert np.array_equal(geometry.box, expected_geometry.box)
         assert np.abs(pixels.astype(float) - expected).mean() < 1
@@ -64,7 +64,7 @@ def test_reduced_pixels_are_means_of_the_full_ones(tmp_path, step):
 def test_small_crop_needs_a_large_image():
     box = np.array([[0.25, 0.5, 0.5, 0.625]], np.float32)
     geometry = Geometry(box, *(np.zeros(1, bool) for _ in range(2)), np.ones(1, bool))
-    assert needed(geometry, (100, 200)) == (800, 800)
+    assert _required_size(geometry, (100, 200)) == (800, 800)
 
 
 @pytest.mark.parametrize("kind", ["PNG", "WEBP"])

@@ -13,15 +13,15 @@ import pytest
 import torch
 
 from images.pictures import encode, noise, photo, write
-from tagfill.images import CROP, STRONG, look
-from tagfill.images.views import cutout, randaugment, strong_view
+from tagfill.images import CROP, STRONG, load_view
+from tagfill.images.views import cutout, distort, randaugment
 
 SEEDS = list(range(30))
 PICTURE = np.asarray(photo(48, 64))
 
 
 def digest(seed: int) -> str:
-    return hashlib.sha256(strong_view(PICTURE, seed).tobytes()).hexdigest()
+    return hashlib.sha256(distort(PICTURE, seed).tobytes()).hexdigest()
 
 
 def test_threads_see_the_same():
@@ -45,7 +45,7 @@ def test_generator_of_torch_is_left_as_it_was():
     torch.manual_seed(3)
     expected = torch.rand(5)
     torch.manual_seed(3)
-    strong_view(PICTURE, 1)
+    distort(PICTURE, 1)
     assert torch.equal(torch.rand(5), expected)
 
 
@@ -58,14 +58,14 @@ def test_state_of_the_generator_does_not_matter():
 
 def test_pixels_given_are_not_changed():
     before = PICTURE.copy()
-    strong_view(PICTURE, 2)
+    distort(PICTURE, 2)
     assert np.array_equal(PICTURE, before)
 
 
 @pytest.mark.parametrize("shape", [(48, 64), (33, 17), (1, 1)])
 def test_shape_and_type_are_kept(shape):
     for seed in range(10):
-        pixels = strong_view(noise(*shape), seed)
+        pixels = distort(noise(*shape), seed)
         assert (pixels.shape, pixels.dtype) == ((*shape, 3), np.uint8)
 
 
@@ -90,13 +90,13 @@ def test_hole_covers_a_fifth_of_the_view_on_average():
 def test_look_draws_a_strong_view_from_its_address(tmp_path):
     write(tmp_path, "a.png", encode(photo(40, 60)))
     address = {"seed": 7, "epoch": 2, "index": 5, "number": 1}
-    pixels, geometry = look(tmp_path, "a.png", STRONG, (32, 32), **address)
-    assert np.array_equal(look(tmp_path, "a.png", STRONG, (32, 32), **address)[0], pixels)
-    weak, exact = look(tmp_path, "a.png", CROP, (32, 32), **address)
+    pixels, geometry = load_view(tmp_path, "a.png", STRONG, (32, 32), **address)
+    assert np.array_equal(load_view(tmp_path, "a.png", STRONG, (32, 32), **address)[0], pixels)
+    weak, exact = load_view(tmp_path, "a.png", CROP, (32, 32), **address)
     assert np.array_equal(geometry.box, exact.box)
     assert not np.array_equal(pixels, weak)
     for changed in address:
-        other, _ = look(tmp_path, "a.png", STRONG, (32, 32), **{**address, changed: 9})
+        other, _ = load_view(tmp_path, "a.png", STRONG, (32, 32), **{**address, changed: 9})
         assert not np.array_equal(other, pixels)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tagfill.errors import TagfillError
-from tagfill.inference.pipeline import chosen_thresholds, decide
+from tagfill.inference.pipeline import decide, resolve_thresholds
 from tagfill.metrics import Gathered
 from tagfill.probabilities import probabilities
 from tagfill.training.evaluation import choose_thresholds
@@ -43,14 +43,14 @@ def test_top_k_above_the_number_of_classes_keeps_all() -> None:
 def test_thresholds_are_the_models_unless_others_are_given() -> None:
     classes = ["cat", "dog"]
 
-    assert chosen_thresholds(classes, None) == (0.5, 0.5)
-    assert chosen_thresholds(classes, [0.2, 0.7]) == (0.2, 0.7)
-    assert chosen_thresholds(classes, [0.2, 0.7], 0.4) == (0.4, 0.4)
-    assert chosen_thresholds(classes, [0.2, 0.7], {"dog": 0.1}) == (0.2, 0.1)
+    assert resolve_thresholds(classes, None) == (0.5, 0.5)
+    assert resolve_thresholds(classes, [0.2, 0.7]) == (0.2, 0.7)
+    assert resolve_thresholds(classes, [0.2, 0.7], 0.4) == (0.4, 0.4)
+    assert resolve_thresholds(classes, [0.2, 0.7], {"dog": 0.1}) == (0.2, 0.1)
 
 
 def test_thresholds_of_unknown_classes_and_beyond_probability_are_refused() -> None:
     with pytest.raises(TagfillError, match="did you mean 'dog'"):
-        chosen_thresholds(["cat", "dog"], None, {"dig": 0.1})
+        resolve_thresholds(["cat", "dog"], None, {"dig": 0.1})
     with pytest.raises(TagfillError, match=r"1\.5 is not a probability"):
-        chosen_thresholds(["cat", "dog"], None, 1.5)
+        resolve_thresholds(["cat", "dog"], None, 1.5)

@@ -223,7 +223,7 @@ def test_processes_make_parts_of_their_own_and_the_last_one_joins(
 def test_processes_that_work_at_the_same_time_end_with_one_file(model: Path, photos: Path, tmp_path: Path) -> None:
     alone = predict_to_file(model, photos, tmp_path / "alone.parquet")
     code = (
-        "import sys; from tagfill.inference import plan, predict_to_file; plan._PART_IMAGES = 10; "
+        "import sys; from tagfill.inference import files, predict_to_file; files._PART_IMAGES = 10; "
         "predict_to_file(*sys.argv[1:4])"
     )
     command = [sys.executable, "-c", code, str(model), str(photos), str(tmp_path / "out.parquet")]

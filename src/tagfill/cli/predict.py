@@ -23,7 +23,7 @@ from tagfill.cli import options, terminal
 from tagfill.errors import ImageError, TagfillError
 
 if TYPE_CHECKING:
-    from tagfill.inference import Filled, ImagePrediction
+    from tagfill.inference import ImagePrediction, PredictionFile
 
 
 def predict(
@@ -131,7 +131,7 @@ def _words(found: ImagePrediction) -> str:
     return f"{found.image}  {said or '–'}"
 
 
-def _tell(filled: Filled, as_json: bool) -> None:
+def _tell(filled: PredictionFile, as_json: bool) -> None:
     if as_json:
         terminal.show_json(filled.to_json())
     elif filled.finished:

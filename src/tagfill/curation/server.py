@@ -31,7 +31,7 @@ from tagfill.curation.review import PairStatus, ReviewSession, Suggestion, Verdi
 from tagfill.curation.suggestions import Suggestions
 from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
-from tagfill.images import EVAL, as_jpeg, fitted, look, open_root, overlay
+from tagfill.images import EVAL, encode_jpeg, load_view, open_root, overlay_class_map, thumbnail
 from tagfill.inference import Predictor, http, open_predictor
 from tagfill.inference.http import add_page
 from tagfill.io import exclusive_lock
@@ -61,7 +61,7 @@ class ImageViews:
 
     def _picture(self, image: str, side: int) -> bytes:
         """An image, no larger than a square of `side` pixels."""
-        return as_jpeg(self._fitted(image, side))
+        return encode_jpeg(self._fitted(image, side))
 
     def _heatmap(self, image: str, label: str, side: int) -> bytes:
         """The class map of a label over the image."""
@@ -69,15 +69,15 @@ class ImageViews:
             raise TagfillError("There is no model to show class maps of; start the review with --run.")
         with self._model_lock:  # one at a time: the model is shared, and a second would only take its core
             values = self._map(image, label)
-        return as_jpeg(overlay(self._fitted(image, side), values))
+        return encode_jpeg(overlay_class_map(self._fitted(image, side), values))
 
     def _fitted(self, image: str, side: int) -> Image.Image:
         if side not in SIDES:
             raise TagfillError(f"Pictures come in the sizes {', '.join(map(str, SIDES))}, not {side}.")
-        return fitted(self._root, image, side)
+        return thumbnail(self._root, image, side)
 
     def _map(self, image: str, label: str) -> NDArray[np.floating]:
-        pixels, _ = look(self._root, image, EVAL, self._predictor.size, seed=0)
+        pixels, _ = load_view(self._root, image, EVAL, self._predictor.size, seed=0)
         maps = self._predictor(pixels[None], maps=True).maps
         assert maps is not None
         chosen: NDArray[np.floating] = maps[0, self._dataset.classes.index(label)]

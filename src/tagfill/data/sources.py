@@ -27,7 +27,7 @@ from tagfill.data.feature_cache import FeatureCache
 from tagfill.data.locations import Locations
 from tagfill.dataset import Dataset
 from tagfill.errors import ImageError, TagfillError
-from tagfill.images import EVAL, Geometry, Root, View, look, look_twice, open_root
+from tagfill.images import EVAL, Geometry, Root, View, load_view, load_weak_and_strong, open_root
 from tagfill.models.allocator import release_freed_memory
 from tagfill.rng import words
 
@@ -91,7 +91,7 @@ class _Views(TorchDataset[Sample]):
 
     def __getitem__(self, item: Item) -> Sample:
         address = {"seed": self._seed, "epoch": item.epoch, "index": item.index, "number": item.view}
-        glance = look_twice if self._pairs else look
+        glance = load_weak_and_strong if self._pairs else load_view
         try:
             return glance(self._root, self._names[item.row], self._view, self._size, **address)
         except ImageError as error:

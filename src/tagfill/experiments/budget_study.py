@@ -32,7 +32,7 @@ from tagfill.experiments import comparison, figures, pictures
 from tagfill.experiments.budget_results import BudgetPlan, BudgetStudy, Finding
 from tagfill.experiments.pictures import class_maps
 from tagfill.experiments.runs import Job, check_jobs, run_all
-from tagfill.images import fitted, open_root
+from tagfill.images import open_root, thumbnail
 from tagfill.io import atomic_write, write_json
 from tagfill.progress import SILENT, Progress
 from tagfill.training import Recipe, make_recipe
@@ -122,10 +122,10 @@ def draw_maps(data: Dataset, jobs: Mapping[str, Job], *, split: str = "val") -> 
     root, names = open_root(data.root), data.names(data.split(split))
     rows = []
     for position, (image, label) in enumerate(chosen):
-        shown = fitted(root, names[image], pictures.SIDE)
+        shown = thumbnail(root, names[image], pictures.SIDE)
         marks = places.of(np.array([image]))
         truth = pictures.outlined(shown, marks.box[marks.label == label])
-        maps = [pictures.overlay(shown, values[position, label]) for values, _ in found.values()]
+        maps = [pictures.overlay_class_map(shown, values[position, label]) for values, _ in found.values()]
         notes = ["", "", *(f"{share[position, label]:.0%}" for _, share in found.values())]
         rows.append(pictures.Row(data.classes[label], [shown, truth, *maps], notes))
     return pictures.picture_png(

@@ -19,8 +19,8 @@ from PIL import Image, ImageDraw, ImageFont
 from tagfill.data import Locations
 from tagfill.dataset import Dataset
 from tagfill.errors import ImageError, TagfillError, one_of
-from tagfill.images import fitted, open_root
-from tagfill.images.display import overlay as overlay
+from tagfill.images import open_root, thumbnail
+from tagfill.images.display import overlay_class_map as overlay_class_map
 from tagfill.labels import POSITIVE
 from tagfill.probabilities import probabilities
 from tagfill.scenes.glyphs import font_path
@@ -88,7 +88,7 @@ def example_photos(dataset: Dataset, split: str, index: NDArray[np.integer]) -> 
     names = dataset.names(dataset.split(split)[index])
     try:
         root = open_root(dataset.root)
-        return [fitted(root, name, SIDE) for name in names]
+        return [thumbnail(root, name, SIDE) for name in names]
     except (TagfillError, OSError):
         return None
 

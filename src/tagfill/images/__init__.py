@@ -1,10 +1,21 @@
 """Decoding images and looking at them through recorded views."""
 
 from tagfill.images.decode import decode
-from tagfill.images.display import as_jpeg, fitted, overlay
+from tagfill.images.display import encode_jpeg, overlay_class_map, thumbnail
 from tagfill.images.geometry import Geometry
 from tagfill.images.roots import Root, open_root
-from tagfill.images.views import CROP, EVAL, FLIP, STRONG, View, check_images, input_size, look, look_twice, render
+from tagfill.images.views import (
+    CROP,
+    EVAL,
+    FLIP,
+    STRONG,
+    View,
+    check_images,
+    input_size,
+    load_view,
+    load_weak_and_strong,
+    render,
+)
 
 __all__ = [
     "CROP",
@@ -14,14 +25,14 @@ __all__ = [
     "Geometry",
     "Root",
     "View",
-    "as_jpeg",
     "check_images",
     "decode",
-    "fitted",
+    "encode_jpeg",
     "input_size",
-    "look",
-    "look_twice",
+    "load_view",
+    "load_weak_and_strong",
     "open_root",
-    "overlay",
+    "overlay_class_map",
     "render",
+    "thumbnail",
 ]

@@ -46,7 +46,7 @@ def open_header(name: str, content: bytes) -> ImageFile:
     """
     if not content:
         raise ImageError(name, "the file is empty")
-    with blaming(name):
+    with _decoder_errors(name):
         image: ImageFile
         if content.startswith(b"\xff\xd8\xff"):
             image = JpegImageFile(io.BytesIO(content))
@@ -62,7 +62,7 @@ def open_header(name: str, content: bytes) -> ImageFile:
 
 
 @contextmanager
-def blaming(name: str) -> Iterator[None]:
+def _decoder_errors(name: str) -> Iterator[None]:
     """Turn whatever a decoder raises on damaged bytes into an error about this image."""
     try:
         yield
@@ -122,7 +122,7 @@ _PILLOW = {
 _EXIF = dict(enumerate(_PILLOW, start=2))  # in this order; 1 is upright
 
 
-def orientation_of(image: Image.Image) -> Orientation:
+def read_orientation(image: Image.Image) -> Orientation:
     """The orientation that a file names; upright where it names none, or its EXIF data are damaged."""
     try:
         value = image.getexif().get(Base.Orientation)
@@ -172,10 +172,10 @@ class EncodedImage:
     def __init__(self, name: str, content: bytes) -> None:
         self.name = name
         self._image = open_header(name, content)
-        with blaming(name):
+        with _decoder_errors(name):
             if isinstance(self._image, PngImageFile):
                 self._image.load()  # the orientation may come after the pixels, and damage must not pass for none
-            self._orientation = orientation_of(self._image)
+            self._orientation = read_orientation(self._image)
             self.width, self.height = self._orientation.size(*self._image.size)
 
     def decode(self, shrink_to: tuple[float, float] | None = None) -> Image.Image:
@@ -189,7 +189,7 @@ class EncodedImage:
         Raises:
             ImageError: if the file is damaged.
         """
-        with blaming(self.name):
+        with _decoder_errors(self.name):
             image = self._image
             if shrink_to is not None and isinstance(image, JpegImageFile):
                 width, height = image.size

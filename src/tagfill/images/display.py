@@ -21,7 +21,7 @@ from tagfill.images.roots import Root
 from tagfill.probabilities import sigmoid
 
 
-def fitted(root: Root | Path, name: str, side: int) -> Image.Image:
+def thumbnail(root: Root | Path, name: str, side: int) -> Image.Image:
     """An image that fits into a square.
 
     Args:
@@ -33,14 +33,14 @@ def fitted(root: Root | Path, name: str, side: int) -> Image.Image:
         ImageError: if the image cannot be read or decoded.
 
     Example:
-        `fitted(open_root("photos"), "0001.jpg", 320)` of a photo of 4032×3024 pixels has 320×240.
+        `thumbnail(open_root("photos"), "0001.jpg", 320)` of a photo of 4032×3024 pixels has 320×240.
     """
     picture = decode(root, name, shrink_to=(side, side))
     picture.thumbnail((side, side))
     return picture
 
 
-def as_jpeg(picture: Image.Image) -> bytes:
+def encode_jpeg(picture: Image.Image) -> bytes:
     """A picture as a small JPEG file."""
     file = io.BytesIO()
     picture.convert("RGB").save(file, "JPEG", quality=85)
@@ -51,7 +51,7 @@ SCALINGS = ("minmax", "sigmoid", "unit")
 _OPACITY = (0.25, 0.8)  # of the colour where the map says nothing, and where it says most
 
 
-def overlay(image: Image.Image, values: NDArray[np.floating], *, scaling: str = "minmax") -> Image.Image:
+def overlay_class_map(image: Image.Image, values: NDArray[np.floating], *, scaling: str = "minmax") -> Image.Image:
     """A class map over its image.
 
     Args:
@@ -64,7 +64,7 @@ def overlay(image: Image.Image, values: NDArray[np.floating], *, scaling: str = 
         RGB, as large as the image.
 
     Example:
-        >>> overlay(Image.new("RGB", (64, 48)), np.eye(7)).size
+        >>> overlay_class_map(Image.new("RGB", (64, 48)), np.eye(7)).size
         (64, 48)
     """
     import matplotlib

@@ -82,7 +82,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_lock)  # a thread that the child does not have may have held it
 
 
-def strong_view(pixels: NDArray[np.uint8], seed: int) -> NDArray[np.uint8]:
+def distort(pixels: NDArray[np.uint8], seed: int) -> NDArray[np.uint8]:
     """A strong version of a view.
 
     Args:
@@ -228,7 +228,7 @@ def random_crop(
 def center_crop(width: int, height: int, aspect: float, share: float = 1.0) -> Box:
     """The central box of an aspect, in pixels, whose sides are `share` of those of the largest one.
 
-    >>> centre_crop(200, 100, aspect=1.0)
+    >>> center_crop(200, 100, aspect=1.0)
     (0.25, 0.0, 0.75, 1.0)
     """
     relative = aspect * height / width
@@ -251,7 +251,7 @@ def render(image: Image.Image, geometry: Geometry, size: tuple[int, int]) -> NDA
     return np.ascontiguousarray(pixels)
 
 
-def look(
+def load_view(
     root: Root | Path,
     name: str,
     view: View,
@@ -284,18 +284,18 @@ def look(
         ImageError: if the image cannot be read or decoded.
 
     Example:
-        `pixels, geometry = look(open_root("photos"), "0001.jpg", CROP, (224, 224), seed=7, epoch=3)`
+        `pixels, geometry = load_view(open_root("photos"), "0001.jpg", CROP, (224, 224), seed=7, epoch=3)`
     """
     encoded = open_image(root, name)
     rng = generator(seed, "view", epoch, index, number)
     geometry = view.draw(rng, encoded.width, encoded.height, aspect=size[1] / size[0])
-    pixels = render(encoded.decode(shrink_to=needed(geometry, size)), geometry, size)
+    pixels = render(encoded.decode(shrink_to=_required_size(geometry, size)), geometry, size)
     if view.strong:
-        pixels = strong_view(pixels, seed_of(seed, "strong", epoch, index, number))
+        pixels = distort(pixels, seed_of(seed, "strong", epoch, index, number))
     return pixels, geometry
 
 
-def look_twice(
+def load_weak_and_strong(
     root: Root | Path,
     name: str,
     view: View,
@@ -308,22 +308,22 @@ def look_twice(
 ) -> tuple[NDArray[np.uint8], Geometry]:
     """A weak and a strong view of an image, decoded once: the view, and the same crop and flips distorted.
 
-    Each is what `look` gives at the same address, for the view and for the view with `strong`.
+    Each is what `load_view` returns at the same address, for the view and for the view with `strong`.
 
     Returns:
         2×height×width×3 pixels, and the geometry of both.
     """
-    weak, geometry = look(root, name, view, size, seed=seed, epoch=epoch, index=index, number=number)
-    strong = strong_view(weak, seed_of(seed, "strong", epoch, index, number))
+    weak, geometry = load_view(root, name, view, size, seed=seed, epoch=epoch, index=index, number=number)
+    strong = distort(weak, seed_of(seed, "strong", epoch, index, number))
     both = geometry.take(np.array([0, 0]))
     both.exact[1] = False
     return np.stack([weak, strong]), both
 
 
-def needed(geometry: Geometry, size: tuple[int, int]) -> tuple[float, float]:
+def _required_size(geometry: Geometry, size: tuple[int, int]) -> tuple[float, float]:
     """Width and height that the whole image needs, for the crop of one view to have as many pixels as the view.
 
-    >>> needed(Geometry.whole(1), (224, 448))
+    >>> _required_size(Geometry.whole(1), (224, 448))
     (448.0, 224.0)
     """
     left, top, right, bottom = geometry.box[0].tolist()
@@ -353,7 +353,7 @@ def check_images(
         TagfillError: if a worker process was killed, as happens when memory runs out.
 
     Example:
-        `root = open_root("photos"); bad = check(root, root.names(), workers=2)`
+        `root = open_root("photos"); bad = check_images(root, root.names(), workers=2)`
     """
     bad = []
     with progress.bar("decoding", len(names), "img") as bar:

@@ -1,17 +1,18 @@
 """A trained model at work: predictions for new images, and export. Importing this package imports no torch."""
 
-from tagfill.inference.files import Filled, predict_to_file
+from tagfill.deprecation import renamed
+from tagfill.inference.files import PredictionFile, predict_to_file
 from tagfill.inference.images import ImageList, find_images
-from tagfill.inference.onnx_export import Exported, export
+from tagfill.inference.onnx_export import OnnxExport, export
 from tagfill.inference.pipeline import ImagePrediction, predict
 from tagfill.inference.predictors import Outputs, Predictor, open_predictor
 
 __all__ = [
-    "Exported",
-    "Filled",
     "ImageList",
     "ImagePrediction",
+    "OnnxExport",
     "Outputs",
+    "PredictionFile",
     "Predictor",
     "export",
     "find_images",
@@ -19,3 +20,5 @@ __all__ = [
     "predict",
     "predict_to_file",
 ]
+
+__getattr__ = renamed(__name__, {"Exported": "OnnxExport", "Filled": "PredictionFile"})

@@ -71,9 +71,9 @@ from tagfill.inference.pipeline import (
     Heatmaps,
     Threshold,
     check_top_k,
-    chosen_thresholds,
     decide,
     look_at,
+    resolve_thresholds,
 )
 from tagfill.inference.predictors import ModelPath, Predictor, model_path, open_predictor
 from tagfill.io import atomic_write, exclusive_lock, write_json
@@ -377,7 +377,7 @@ def _open_heatmaps(plan: Plan) -> Heatmaps | None:
 
 
 @dataclass(frozen=True)
-class Filled:
+class PredictionFile:
     """How a file of predictions stands.
 
     Attributes:
@@ -429,7 +429,7 @@ class Target:
     def _sidecar(self) -> Path:
         return _beside(self.out, ".json")
 
-    def begin(self, force: bool, world: int) -> Filled | None:
+    def begin(self, force: bool, world: int) -> PredictionFile | None:
         """Make ready, or tell that all is done already."""
         if force and world > 1:
             raise TagfillError(f"Of several processes none can begin anew; remove {self.out} and {self.parts.folder}.")
@@ -449,7 +449,7 @@ class Target:
             self.plan.check(begun, self.out)
         return None
 
-    def end(self, made: int) -> Filled:
+    def end(self, made: int) -> PredictionFile:
         """Join the parts if all are there and nobody else is at it."""
         with ExitStack() as stack:
             try:
@@ -468,7 +468,7 @@ class Target:
         assert finished is not None
         return finished
 
-    def _standing(self, made: int) -> Filled:
+    def _standing(self, made: int) -> PredictionFile:
         """How far all processes together are."""
         every = range(len(self.plan.parts))
         there = set(every) - set(self.parts.missing(every))
@@ -480,15 +480,15 @@ class Target:
                 raise
             return finished
         predicted = sum(len(self.plan.parts[number]) for number in there) - bad
-        return Filled(self.out, self.plan.count, predicted, bad, made, finished=False)
+        return PredictionFile(self.out, self.plan.count, predicted, bad, made, finished=False)
 
-    def _finished(self, made: int = 0) -> Filled | None:
+    def _finished(self, made: int = 0) -> PredictionFile | None:
         """How the file stands if it is complete."""
         told = read_plan(self._sidecar)
         if told is None or not self.out.exists():
             return None
         self.plan.check(told, self.out)
-        return Filled(self.out, self.plan.count, told["predicted"], told["bad"], made, finished=True)
+        return PredictionFile(self.out, self.plan.count, told["predicted"], told["bad"], made, finished=True)
 
     def _list_bad(self) -> int:
         count, path = 0, _beside(self.out, ".bad.tsv")
@@ -525,7 +525,7 @@ def predict_to_file(
     ray_address: str | None = None,
     force: bool = False,
     progress: Progress = SILENT,
-) -> Filled:
+) -> PredictionFile:
     """Write what a model says about images into a file; of a file that was begun, only what is missing.
 
     Args:
@@ -566,7 +566,7 @@ def predict_to_file(
         images=found.identity(),
         count=len(found),
         classes=predictor.classes,
-        thresholds=chosen_thresholds(predictor.classes, predictor.thresholds, threshold),
+        thresholds=resolve_thresholds(predictor.classes, predictor.thresholds, threshold),
         top_k=top_k,
         heatmaps=None if heatmaps is None else _heatmaps(Path(heatmaps), classes, predictor.classes),
         batch_size=batch_size,

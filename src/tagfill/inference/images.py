@@ -25,7 +25,7 @@ _ENDINGS = " or ".join(SUFFIXES)
 
 
 @dataclass(frozen=True)
-class Group:
+class ImageGroup:
     """Images of one root.
 
     Attributes:
@@ -42,12 +42,12 @@ class Group:
 class ImageList:
     """Images by number.
 
-    >>> images = ImageList([Group(FolderRoot(Path("a")), "a/", ["1.jpg", "2.jpg"])])
+    >>> images = ImageList([ImageGroup(FolderRoot(Path("a")), "a/", ["1.jpg", "2.jpg"])])
     >>> len(images), images.name(1), images.place(1)
     (2, 'a/2.jpg', (FolderRoot(folder=PosixPath('a')), '2.jpg'))
     """
 
-    def __init__(self, groups: Iterable[Group]) -> None:
+    def __init__(self, groups: Iterable[ImageGroup]) -> None:
         self._groups = list(groups)
         self._starts = list(itertools.accumulate((len(group.names) for group in self._groups), initial=0))
 
@@ -73,10 +73,10 @@ class ImageList:
         groups = []
         for group, start in zip(self._groups, self._starts, strict=False):
             names = group.names[max(numbers.start - start, 0) : max(numbers.stop - start, 0)]
-            groups.extend([Group(group.root, group.prefix, names)] if names else [])
+            groups.extend([ImageGroup(group.root, group.prefix, names)] if names else [])
         return ImageList(groups)
 
-    def _find(self, number: int) -> tuple[Group, int]:
+    def _find(self, number: int) -> tuple[ImageGroup, int]:
         at = bisect_right(self._starts, number) - 1
         return self._groups[at], number - self._starts[at]
 
@@ -104,11 +104,11 @@ def find_images(
     opened = [_dataset(one) for one in several]
     if split is not None and all(dataset is None for dataset in opened):
         raise TagfillError(f"Only a dataset has a split '{split}'; give the folder of one, or no split.")
-    groups: list[Group] = []
+    groups: list[ImageGroup] = []
     for one, dataset in zip(several, opened, strict=True):
         if dataset is not None:
             rows = None if split is None else dataset.split(split)
-            groups.append(Group(open_root(dataset.root, progress=progress), "", dataset.names(rows)))
+            groups.append(ImageGroup(open_root(dataset.root, progress=progress), "", dataset.names(rows)))
         elif not isinstance(one, Dataset):
             groups.extend(_places(os.fspath(one), progress))
     return ImageList(groups if len(groups) == 1 else _once(groups))
@@ -121,14 +121,14 @@ def _dataset(given: Images) -> Dataset | None:
     return Dataset.open(folder) if (Path(folder) / "dataset.yaml").is_file() else None
 
 
-def _places(text: str, progress: Progress) -> Iterator[Group]:
+def _places(text: str, progress: Progress) -> Iterator[ImageGroup]:
     path = Path(text)
     if path.is_dir() or "://" in text or path.suffix in (".tar", ".zip"):
         root = open_root(text, progress=progress)
         names = root.names()
         if not names:
             raise TagfillError(f"There is no image in {text}; its name would end in {_ENDINGS}.")
-        yield Group(root, f"{text.rstrip('/')}/", names)
+        yield ImageGroup(root, f"{text.rstrip('/')}/", names)
     elif path.exists():
         yield from _files([text])
     elif glob.has_magic(text):
@@ -141,18 +141,18 @@ def _places(text: str, progress: Progress) -> Iterator[Group]:
         raise TagfillError(f"There is no {text}; give image files, folders, patterns or a dataset.")
 
 
-def _files(paths: Iterable[str]) -> Iterator[Group]:
+def _files(paths: Iterable[str]) -> Iterator[ImageGroup]:
     """Files, those that lie together as one group."""
     for folder, members in itertools.groupby(paths, key=os.path.dirname):
         prefix = folder if not folder or folder.endswith("/") else f"{folder}/"
         names = [member[len(prefix) :].lstrip("/") for member in members]
-        yield Group(FolderRoot(Path(folder or ".").absolute()), prefix, names)
+        yield ImageGroup(FolderRoot(Path(folder or ".").absolute()), prefix, names)
 
 
-def _once(groups: Iterable[Group]) -> Iterator[Group]:
+def _once(groups: Iterable[ImageGroup]) -> Iterator[ImageGroup]:
     """The groups without images that came before."""
     seen: set[str] = set()
     for group in groups:
         names = [name for name in group.names if group.prefix + name not in seen]
         seen.update(group.prefix + name for name in names)
-        yield Group(group.root, group.prefix, names)
+        yield ImageGroup(group.root, group.prefix, names)

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from tagfill.errors import TagfillError
 from tagfill.inference.images import Images, find_images
-from tagfill.inference.onnx_predictor import Sidecar, session_of, sidecar_path
+from tagfill.inference.onnx_predictor import Sidecar, open_session, sidecar_path
 from tagfill.inference.pipeline import decoded
 from tagfill.inference.predictors import ModelPath, model_path
 from tagfill.io import atomic_write, sha256
@@ -54,7 +54,7 @@ _SIZES = (1, 2, 5)  # batches of random images, to see that any number will do
 
 
 @dataclass(frozen=True)
-class Exported:
+class OnnxExport:
     """An exported model.
 
     Attributes:
@@ -79,7 +79,7 @@ def export(
     maps: bool = False,
     images: Images | Iterable[Images] | None = None,
     split: str | None = None,
-) -> Exported:
+) -> OnnxExport:
     """Write a model as an ONNX file, with a JSON sidecar beside it.
 
     Args:
@@ -132,7 +132,7 @@ def export(
         },
     )
     sidecar.write(path)
-    return Exported(path, sidecar_path(path), outputs, differences, 0 if real is None else len(real))
+    return OnnxExport(path, sidecar_path(path), outputs, differences, 0 if real is None else len(real))
 
 
 def _graph(predictor: TorchPredictor, outputs: tuple[str, ...]) -> bytes:
@@ -193,7 +193,7 @@ def _differences(
     predictor: TorchPredictor, content: bytes, outputs: tuple[str, ...], real: NDArray[np.uint8] | None
 ) -> dict[str, float]:
     """How far onnxruntime is from torch, on random and on real images."""
-    session = session_of(content)
+    session = open_session(content)
     random = np.random.default_rng(0)
     batches = {"random": [random.integers(0, 256, (n, *predictor.size, 3), dtype=np.uint8) for n in _SIZES]}
     if real is not None:

@@ -155,7 +155,7 @@ class OnnxPredictor:
     def open(cls, path: Path, *, device: str = "cpu", threads: int | None = None) -> OnnxPredictor:
         """Open an ONNX file and its sidecar."""
         sidecar = Sidecar.read(path)
-        return cls(session_of(path, device=device, threads=threads), sidecar, path)
+        return cls(open_session(path, device=device, threads=threads), sidecar, path)
 
     def check_maps(self) -> None:
         """Refuse class maps where the file gives none."""
@@ -169,7 +169,7 @@ class OnnxPredictor:
         return Outputs(found[0], found[1] if maps else None)
 
 
-def session_of(model: Path | bytes, *, device: str = "cpu", threads: int | None = None) -> Any:
+def open_session(model: Path | bytes, *, device: str = "cpu", threads: int | None = None) -> Any:
     """A session of onnxruntime for a file or its bytes."""
     try:
         import onnxruntime

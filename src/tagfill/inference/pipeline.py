@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagfill.errors import ImageError, TagfillError, unknown_name
-from tagfill.images import EVAL, fitted, look, overlay
+from tagfill.images import EVAL, load_view, overlay_class_map, thumbnail
 from tagfill.inference.images import ImageList, Images, find_images
 from tagfill.inference.predictors import ModelPath, Predictor, open_predictor
 from tagfill.io import atomic_write
@@ -101,7 +101,7 @@ _Look = NDArray[np.uint8] | ImageError
 def _look(images: ImageList, number: int, size: tuple[int, int]) -> _Look:
     root, name = images.place(number)
     try:
-        return look(root, name, EVAL, size, seed=0)[0]
+        return load_view(root, name, EVAL, size, seed=0)[0]
     except ImageError as error:
         return error
 
@@ -132,7 +132,7 @@ class Decided:
     present: NDArray[np.bool_]
 
 
-def chosen_thresholds(
+def resolve_thresholds(
     classes: Sequence[str], of_model: Sequence[float] | None, given: Threshold = None
 ) -> tuple[float, ...]:
     """The threshold of each class.
@@ -142,7 +142,7 @@ def chosen_thresholds(
         of_model: those that were chosen for the model, if they were; otherwise 0.5.
         given: one for all classes, or of some classes by name, in place of the model's.
 
-    >>> chosen_thresholds(["cat", "dog"], None, {"dog": 0.3})
+    >>> resolve_thresholds(["cat", "dog"], None, {"dog": 0.3})
     (0.5, 0.3)
     """
     chosen = dict(zip(classes, of_model or [DEFAULT_THRESHOLD] * len(classes), strict=True))
@@ -270,7 +270,7 @@ def predict(
     """
     check_top_k(top_k)
     predictor = open_predictor(run, device=device, threads=threads)
-    thresholds = chosen_thresholds(predictor.classes, predictor.thresholds, threshold)
+    thresholds = resolve_thresholds(predictor.classes, predictor.thresholds, threshold)
     found = find_images(images, split=split, progress=progress)
     with progress.bar("predicting", len(found), "img") as bar:
         for batch in look_at(predictor, found, range(len(found)), batch_size=batch_size, workers=workers):
@@ -331,10 +331,10 @@ class Heatmaps:
         wanted = np.flatnonzero(present).tolist() if self.classes is None else self.classes
         if not wanted:
             return
-        image = fitted(*images.place(number), _SIDE)
+        image = thumbnail(*images.place(number), _SIDE)
         for label in wanted:
             with atomic_write(self.folder / picture_path(images.name(number), names[label]), sync=False) as file:
-                overlay(image, maps[label]).save(file, format="JPEG", quality=90)
+                overlay_class_map(image, maps[label]).save(file, format="JPEG", quality=90)
 
 
 def picture_path(image: str, label: str) -> PurePosixPath:

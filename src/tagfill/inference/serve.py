@@ -50,10 +50,10 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
 from tagfill.errors import ImageError, TagfillError
-from tagfill.images import EVAL, as_jpeg, fitted, look, overlay
+from tagfill.images import EVAL, encode_jpeg, load_view, overlay_class_map, thumbnail
 from tagfill.images.decode import open_header
 from tagfill.inference.http import add_page
-from tagfill.inference.pipeline import Threshold, chosen_thresholds, decide
+from tagfill.inference.pipeline import Threshold, decide, resolve_thresholds
 from tagfill.inference.predictors import Outputs, Predictor
 
 
@@ -360,7 +360,7 @@ class Answering:
         if not images:
             raise RefusedError(400, "there is no image; send files named 'images'")
         self._batcher.reserve(len(images))
-        thresholds = chosen_thresholds(self._predictor.classes, self._predictor.thresholds, asked.threshold)
+        thresholds = resolve_thresholds(self._predictor.classes, self._predictor.thresholds, asked.threshold)
         loop = asyncio.get_running_loop()
         pixels = await asyncio.gather(
             *(loop.run_in_executor(self._decoders, _pixels, one, self._predictor.size, self._limits) for one in images)
@@ -409,14 +409,14 @@ def _pixels(image: Upload, size: tuple[int, int], limits: Limits) -> NDArray[np.
     """The view of evaluation, H×W×3; what the header says is checked first."""
     check_uploads(image, limits)
     try:
-        return look(_Sent(image), image.name, EVAL, size, seed=0)[0]
+        return load_view(_Sent(image), image.name, EVAL, size, seed=0)[0]
     except ImageError as error:
         raise RefusedError(415, str(error).rstrip(".")) from None
 
 
 def _picture(image: Upload, values: NDArray[np.float32]) -> str:
     """The class map over the image, as a data URI."""
-    content = as_jpeg(overlay(fitted(_Sent(image), image.name, _SIDE), values))
+    content = encode_jpeg(overlay_class_map(thumbnail(_Sent(image), image.name, _SIDE), values))
     return "data:image/jpeg;base64," + base64.b64encode(content).decode()
 
 
@@ -503,7 +503,7 @@ def application(
     @app.get("/classes")
     def classes() -> dict[str, Any]:
         """Names of the classes, and the probability from which each is called present."""
-        thresholds = chosen_thresholds(predictor.classes, predictor.thresholds)
+        thresholds = resolve_thresholds(predictor.classes, predictor.thresholds)
         return {"classes": [{"name": n, "threshold": t} for n, t in zip(predictor.classes, thresholds, strict=True)]}
 
     @app.get("/health")

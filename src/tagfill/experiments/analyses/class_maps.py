@@ -76,7 +76,10 @@ def picture_rows(subjects: Sequence[Subject], split: str, rows: int, boost: floa
     lines, numbers = [], []
     names = data.names(data.split(split)[index])
     for position, (_, label) in enumerate(chosen):
-        maps = [pictures.overlay(photos[position], m[position, label], scaling="sigmoid") for m, _ in columns.values()]
+        maps = [
+            pictures.overlay_class_map(photos[position], m[position, label], scaling="sigmoid")
+            for m, _ in columns.values()
+        ]
         scores = [float(score[position, label]) for _, score in columns.values()]
         lines.append(pictures.Row(data.classes[label], [photos[position], *maps], ["", *(f"{s:.3f}" for s in scores)]))
         numbers.append((names[position], data.classes[label], *(round(s, 6) for s in scores)))
@@ -329,7 +332,7 @@ def _drawn(subject: Subject, split: str, count: int) -> Figure:
     rows, numbers = [], []
     for at, photo in enumerate(photos):
         name = subject.dataset.classes[label[at]]
-        shown = [pictures.overlay(photo, values[at]) for values in maps.values()]
+        shown = [pictures.overlay_class_map(photo, values[at]) for values in maps.values()]
         rows.append(pictures.Row(name, [photo, *shown], [f"{scores[at]:.3f}"]))
         numbers += [(names[at], name, round(float(scores[at]), 6), column, *peak(v[at])) for column, v in maps.items()]
     title = f"attention-{file_name(subject.label)}"

@@ -173,7 +173,7 @@ def _row(
 ) -> pictures.Row:
     """An image and its heatmaps; where the image is not at hand, heatmaps on black."""
     photo = shown.get(example[0], Image.new("RGB", (pictures.SIDE, pictures.SIDE)))
-    overlays = [pictures.overlay(photo, values, scaling="unit") for values in maps]
+    overlays = [pictures.overlay_class_map(photo, values, scaling="unit") for values in maps]
     return pictures.Row(f"{subject.dataset.classes[example[1]]}\n{example[2]}", [photo, *overlays])
 
 

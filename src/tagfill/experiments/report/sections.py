@@ -22,7 +22,7 @@ from tagfill.experiments.pictures import class_maps
 from tagfill.experiments.report.material import Entrant, Material
 from tagfill.experiments.report.model_scores import EDGES, Look, Part, Suspect, opened
 from tagfill.experiments.report.section import Gallery, Picture, Section, Table
-from tagfill.images import as_jpeg, fitted, open_root
+from tagfill.images import encode_jpeg, open_root, thumbnail
 from tagfill.io import nan_to_none
 from tagfill.labels import POSITIVE, UNKNOWN
 
@@ -313,11 +313,11 @@ def heatmaps(material: Material) -> Section | None:
         picture, name = photograph(data, split, image), data.classes[label]
         marks = places.of(np.array([image]))
         truth = pictures.outlined(picture, marks.box[marks.label == label])
-        cells = [Picture(as_jpeg(truth), f"An image with {name} marked.")]
+        cells = [Picture(encode_jpeg(truth), f"An image with {name} marked.")]
         for entrant_name, (values, shares) in found.items():
-            over = pictures.overlay(picture, values[position, label])
+            over = pictures.overlay_class_map(picture, values[position, label])
             alt = f"The class map of {name} by {entrant_name}."
-            cells.append(Picture(as_jpeg(over), alt, f"{shares[position, label]:.0%}"))
+            cells.append(Picture(encode_jpeg(over), alt, f"{shares[position, label]:.0%}"))
         rows.append((name, cells))
     words = (
         f"The first images of `{split}` that show a class, not chosen by how good the maps are. Bright is where a "
@@ -359,13 +359,13 @@ def _tiles(material: Material, split: str, name: str, caption: str, chosen: Sequ
         right = None if one.truth == UNKNOWN else one.truth == POSITIVE
         told = "" if right is None else ", in truth present" if right else ", in truth absent"
         alt = f"The image {data.names(data.split(split)[[one.index]])[0]}, in which {label} is suspected."
-        tiles.append(Picture(as_jpeg(picture), alt, f"{label}, {one.probability:.1%}{told}", right))
+        tiles.append(Picture(encode_jpeg(picture), alt, f"{label}, {one.probability:.1%}{told}", right))
     return Gallery(name, caption, [("", tiles)])
 
 
 def photograph(data: Dataset, split: str, position: int) -> Image.Image:
     """An image of a split, no larger than it is shown."""
-    return fitted(open_root(data.root), data.names(data.split(split)[[position]])[0], _SIDE)
+    return thumbnail(open_root(data.root), data.names(data.split(split)[[position]])[0], _SIDE)
 
 
 def _maps(entrant: Entrant, data: Dataset, split: str, index: NDArray[np.int64]) -> Maps | None:
