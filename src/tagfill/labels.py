@@ -115,7 +115,7 @@ class LabelMatrix:
 
     def entries(self, index: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Positions of these images' entries in `classes` and `values`, and the row of `index` of each."""
-        return stretches(self.starts[index], self.starts[index + 1] - self.starts[index])
+        return expand_ranges(self.starts[index], self.starts[index + 1] - self.starts[index])
 
     def take(self, index: NDArray[np.integer]) -> LabelMatrix:
         """The labels of these images as a matrix of their own, in this order."""
@@ -223,7 +223,7 @@ class Overlay:
             value: 1, 0 or -1, for each or one for all.
         """
         keys, values = self._checked(image, label, value)
-        kept = ~contains(keys, self.keys)
+        kept = ~in_sorted(keys, self.keys)
         self.keys, self.values = np.concatenate([self.keys[kept], keys]), np.concatenate([self.values[kept], values])
         order = np.argsort(self.keys, kind="stable")  # two sorted stretches: a merge
         self.keys, self.values = self.keys[order], self.values[order]
@@ -231,7 +231,7 @@ class Overlay:
     def drop(self, image: ArrayLike, label: ArrayLike) -> None:
         """Show again what lies below, for these pairs."""
         keys, _ = self._checked(image, label, UNKNOWN)
-        kept = ~contains(keys, self.keys)
+        kept = ~in_sorted(keys, self.keys)
         self.keys, self.values = self.keys[kept], self.values[kept]
 
     def clear(self) -> None:
@@ -251,7 +251,7 @@ class Overlay:
         index = np.asarray(index, dtype=np.int64)
         first = np.searchsorted(self.keys, index * self.labels.width)
         counts = np.searchsorted(self.keys, (index + 1) * self.labels.width) - first
-        entry, row = stretches(first, counts)
+        entry, row = expand_ranges(first, counts)
         return row, self.keys[entry] % self.labels.width, self.values[entry]
 
     def changes(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]]:
@@ -261,7 +261,7 @@ class Overlay:
     def matrix(self) -> LabelMatrix:
         """Labels and changes as one label matrix; a change to -1 stays an entry that was looked at."""
         below = self.labels.images() * self.labels.width + self.labels.classes
-        kept = ~contains(self.keys, below)
+        kept = ~in_sorted(self.keys, below)
         keys = np.concatenate([below[kept], self.keys])
         values = np.concatenate([self.labels.values[kept], self.values])
         order = np.argsort(keys, kind="stable")
@@ -290,7 +290,7 @@ class Overlay:
         return keys, values[order].astype(np.int8)
 
 
-def contains(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.bool_]:
+def in_sorted(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which of `wanted` are among the ascending `keys`.
 
     >>> contains(np.array([2, 5]), np.array([5, 4, 2, 9])).tolist()
@@ -302,7 +302,7 @@ def contains(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.b
     return found
 
 
-def stretches(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def expand_ranges(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Positions of several stretches of one array, end to end, and which stretch each belongs to.
 
     >>> [part.tolist() for part in stretches(np.array([7, 2]), np.array([1, 3]))]

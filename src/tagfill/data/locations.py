@@ -21,7 +21,7 @@ from tagfill.dataset import KINDS, Dataset
 from tagfill.dataset.resolve import NO_TIME, Selection, stream
 from tagfill.dataset.tables import Lookup
 from tagfill.errors import DatasetError
-from tagfill.labels import POSITIVE, LabelMatrix, contains, stretches
+from tagfill.labels import POSITIVE, LabelMatrix, expand_ranges, in_sorted
 
 _COLUMNS = ["image", "label", "present", "kind", "x", "y", "w", "h", "rle", "rle_height", "rle_width", "time"]
 _MASK = pa.struct([("rle", pa.large_binary()), ("height", pa.int32()), ("width", pa.int32())])
@@ -71,7 +71,7 @@ class Locations:
     def of(self, index: NDArray[np.integer]) -> Marks:
         """The locations of these images of the split; `image` of the result counts within `index`."""
         index = np.asarray(index, dtype=np.int64)
-        entry, row = stretches(self.starts[index], self.starts[index + 1] - self.starts[index])
+        entry, row = expand_ranges(self.starts[index], self.starts[index + 1] - self.starts[index])
         chosen = self.masks.take(pa.array(entry))
         masks = tuple(
             None if mask is None else (mask["rle"], mask["height"], mask["width"]) for mask in chosen.to_pylist()
@@ -105,7 +105,7 @@ class _Found:
             use = np.flatnonzero(located & (kind > KINDS.index("image")))
             image = selection.position[images.codes(batch["image"].take(pa.array(use)))]
             key = image * width + classes.codes(batch["label"].take(pa.array(use)))
-            chosen = (image >= 0) & contains(present, key)
+            chosen = (image >= 0) & in_sorted(present, key)
             use, key = use[chosen], key[chosen]
             rows = batch.take(pa.array(use))
             keys.append(key)
@@ -123,7 +123,7 @@ class _Found:
         np.maximum.at(newest, np.searchsorted(pairs, self.keys), self.times)
         for said in stream(dataset, selection.position):
             if said.times is not None:
-                about = np.flatnonzero((said.says != POSITIVE) & contains(pairs, said.keys))
+                about = np.flatnonzero((said.says != POSITIVE) & in_sorted(pairs, said.keys))
                 np.maximum.at(newest, np.searchsorted(pairs, said.keys[about]), said.times[about])
         live = np.flatnonzero(self.times == newest[np.searchsorted(pairs, self.keys)])
         return _Found(self.keys[live], self.box[live], self.masks.take(pa.array(live)), self.times[live], self.timed)

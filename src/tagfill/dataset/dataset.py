@@ -349,14 +349,16 @@ class Dataset:
             yield from tables.stream_table(self.annotations, SCHEMA, columns)
             return
         tables.check_columns(self.annotations.schema.names, SCHEMA, self.where())
-        wanted = tables.part_of(SCHEMA, columns)
+        wanted = tables.select_fields(SCHEMA, columns)
         here = [name for name in wanted.names if name in self.annotations.schema.names]
         for batch in self.annotations.select(here).to_batches(max_chunksize=tables.BATCH_ROWS):
-            yield tables.conform(batch, wanted, self.where())
+            yield tables.to_schema(batch, wanted, self.where())
 
     def rows(self) -> pa.Table:
         """All annotation rows as one table."""
-        return pa.Table.from_batches([tables.plain(batch, SCHEMA) for batch in self.scan()], schema=SCHEMA)
+        return pa.Table.from_batches(
+            [tables.decode_dictionaries(batch, SCHEMA) for batch in self.scan()], schema=SCHEMA
+        )
 
     def labels(self, split: str | None = None, *, conflict: str | None = None) -> LabelMatrix:
         """What is known about the images of a split (or all of them), decided from the rows once and kept.

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagfill.errors import DatasetError
-from tagfill.labels import NEGATIVE, POSITIVE, stretches
+from tagfill.labels import NEGATIVE, POSITIVE, expand_ranges
 
 _BLOCK = 1 << 20  # implied entries worked on at a time
 
@@ -141,5 +141,5 @@ class _Table:
 
     def expand(self, labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """For each code in the lists of these labels: the position of its label, and the code."""
-        place, entry = stretches(self._starts[labels], self.counts[labels])
+        place, entry = expand_ranges(self._starts[labels], self.counts[labels])
         return entry, self._codes[place]

@@ -36,7 +36,7 @@ _FIRST_BYTES = np.array([(1 << 8 * count) - 1 for count in range(9)], dtype=np.u
 def hash_text(words: pa.Array) -> NDArray[np.uint64]:
     """A number for each string or bytes of an array; null counts as empty.
 
-    >>> cat, dog, again = of_text(pa.array(["cat", "dog", "cat"]))
+    >>> cat, dog, again = hash_text(pa.array(["cat", "dog", "cat"]))
     >>> bool(cat == again), bool(cat == dog)
     (True, False)
     """

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from tagfill.dataset.hierarchy import Hierarchy
 from tagfill.dataset.tables import KINDS, Lookup
 from tagfill.errors import DatasetError, unknown_name
-from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix, contains
+from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix, in_sorted
 
 if TYPE_CHECKING:
     from tagfill.dataset.dataset import Dataset
@@ -144,7 +144,7 @@ def evidence(
     """Read the rows again, and keep the newest about each of these keys (ascending)."""
     rows, found, says, times, sources = [], [], [], [], []
     for said in stream(dataset, position, sources=True, strict=strict):
-        use = np.flatnonzero(contains(keys, said.keys))
+        use = np.flatnonzero(in_sorted(keys, said.keys))
         rows.append(said.rows[use])
         found.append(said.keys[use])
         says.append(said.says[use])
@@ -296,7 +296,7 @@ def _without_superseded(
     del ascending
     if not len(repeated):
         return keys, says
-    rows = np.flatnonzero(contains(repeated, keys))
+    rows = np.flatnonzero(in_sorted(repeated, keys))
     pair = np.searchsorted(repeated, keys[rows])
     newest = np.full(len(repeated), NO_TIME)
     np.maximum.at(newest, pair, times[rows])

@@ -57,7 +57,7 @@ CROWD = "crowd"  # a location of many things at once
 OBSERVED = "observed"  # a validation row that the draw of a protocol would have kept
 
 
-def carried(flags: pa.ListArray, flag: str) -> NDArray[np.bool_]:
+def has_flag(flags: pa.ListArray, flag: str) -> NDArray[np.bool_]:
     """Which rows carry a flag.
 
     >>> carried(pa.array([None, ["group", "crowd"], []], pa.list_(pa.string())), CROWD).tolist()
@@ -327,14 +327,14 @@ def check_table(path: Path, schema: pa.Schema) -> None:
         raise _unreadable(path, error) from None
     check_columns(found.names, schema, str(path))
     nothing = [pa.array([], field.type) for field in found]
-    conform(pa.RecordBatch.from_arrays(nothing, schema=found), schema, str(path))
+    to_schema(pa.RecordBatch.from_arrays(nothing, schema=found), schema, str(path))
 
 
 def stream_table(
     path: Path, schema: pa.Schema, columns: Collection[str] | None = None, *, coded: Collection[str] = CODED
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file in batches, in the types of `schema`; `coded` columns of Parquet files are dictionaries."""
-    wanted = part_of(schema, columns)
+    wanted = select_fields(schema, columns)
     csv = path.suffix == ".csv"
     batches = _from_csv(path, schema, wanted.names) if csv else _from_parquet(path, schema, wanted.names, coded)
     while True:
@@ -344,13 +344,13 @@ def stream_table(
             raise _unreadable(path, error) from None
         if batch is None:
             return
-        yield conform(batch, wanted, str(path))
+        yield to_schema(batch, wanted, str(path))
 
 
 def read_table(path: Path, schema: pa.Schema) -> pa.Table:
     """A whole file as a table in `schema`."""
     check_table(path, schema)
-    batches = [plain(batch, schema) for batch in stream_table(path, schema, coded=())]
+    batches = [decode_dictionaries(batch, schema) for batch in stream_table(path, schema, coded=())]
     table = pa.Table.from_batches(batches, schema=schema).combine_chunks()
     del batches
     pa.default_memory_pool().release_unused()
@@ -364,12 +364,12 @@ def writer(kind: str) -> Callable[[IO[bytes], Iterable[pa.RecordBatch], pa.Schem
     return write_csv if kind == "csv" else _write_parquet
 
 
-def part_of(schema: pa.Schema, columns: Collection[str] | None) -> pa.Schema:
+def select_fields(schema: pa.Schema, columns: Collection[str] | None) -> pa.Schema:
     """Some columns of a schema, in its order."""
     return schema if columns is None else pa.schema([field for field in schema if field.name in columns])
 
 
-def plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def decode_dictionaries(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The batch in exactly this schema, dictionaries decoded."""
     return batch if batch.schema.equals(schema) else batch.cast(schema)
 
@@ -388,7 +388,7 @@ def check_columns(found: Collection[str], schema: pa.Schema, where: str) -> None
         raise DatasetError(f"{where} has two columns '{repeated[0]}'; drop one of them.")
 
 
-def conform(batch: pa.RecordBatch, schema: pa.Schema, where: str) -> pa.RecordBatch:
+def to_schema(batch: pa.RecordBatch, schema: pa.Schema, where: str) -> pa.RecordBatch:
     """The batch with the columns of `schema` in its order and types; missing ones are empty, and `kind` is `image`."""
     if batch.schema.equals(schema):
         return batch
@@ -438,7 +438,7 @@ def _from_csv(path: Path, schema: pa.Schema, columns: list[str]) -> Iterator[pa.
 def _write_parquet(file: IO[bytes], batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
     with pq.ParquetWriter(file, schema, compression="zstd") as parquet:
         for batch in batches:
-            parquet.write_batch(plain(batch, schema))
+            parquet.write_batch(decode_dictionaries(batch, schema))
 
 
 def _unreadable(path: Path, error: Exception) -> DatasetError:

@@ -100,15 +100,15 @@ def _from_runs(segmentation: dict[str, Any]) -> RunLengths:
     require_raster(height, width)
     if isinstance(counts, str):
         try:
-            lengths, compressed = masks.runs(counts.encode()), counts.encode()
+            lengths = masks.runs(counts.encode())
         except ValueError as problem:
             raise ValueError(f"the counts of its segmentation {problem}") from None
     elif isinstance(counts, list) and all(isinstance(run, int) for run in counts):
         most = height * width + 1  # enough to see that a run is too long
         lengths = np.array([min(max(run, -1), most) for run in counts], dtype=np.int64)
-        compressed = masks.compress(lengths)
     else:
         raise ValueError("the counts of its segmentation are neither a list of numbers nor compressed")
-    if not masks.fill(lengths, height, width):
+    if not masks.fills(lengths, height, width):
         raise ValueError(f"the run lengths of its segmentation do not fill its {height} × {width} pixels")
+    compressed = counts.encode() if isinstance(counts, str) else masks.compress(lengths)
     return RunLengths(compressed, height, width)

@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tagfill.dataset import Dataset, masks
-from tagfill.dataset.tables import CROWD, Lookup, carried
+from tagfill.dataset.tables import CROWD, Lookup, has_flag
 from tagfill.errors import DatasetError
-from tagfill.labels import contains
+from tagfill.labels import in_sorted
 
 _WITH_EXTENT = ("box", "mask")
 _WITH_PLACE = ("point", "box", "mask")
@@ -78,12 +78,12 @@ def find(
         at = np.flatnonzero(located)
         image = position[names.codes(batch["image"].take(pa.array(at)))]
         key = image * width + classes.codes(batch["label"].take(pa.array(at)))
-        use = (image >= 0) & contains(wanted, key)
+        use = (image >= 0) & in_sorted(wanted, key)
         at, key = at[use], key[use]
         if len(at):
             rows = batch.take(pa.array(at))
             keys.append(key)
-            crowds.append(carried(rows["flags"], CROWD))
+            crowds.append(has_flag(rows["flags"], CROWD))
             found.append(_plain(rows))
     return _ordered(np.concatenate(keys), np.concatenate(crowds), pa.Table.from_batches(found, _schema(masks)))
 

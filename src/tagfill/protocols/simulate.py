@@ -26,7 +26,7 @@ from tagfill.dataset import SCHEMA, Dataset
 from tagfill.dataset.identity import RowsHash
 from tagfill.dataset.tables import OBSERVED, Lookup, RowSpool
 from tagfill.errors import DatasetError, TagfillError
-from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix, contains
+from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix, in_sorted
 from tagfill.protocols.pairs import PairNumbers, Pairs, known
 
 
@@ -116,7 +116,7 @@ def rows_of_others(data: Dataset, kept: LabelMatrix, splits: NDArray[np.object_]
         rows, image = batch.take(pa.array(others)), image[others]
         key = image * width + classes.codes(rows["label"])
         present = pc.fill_null(rows["present"].cast(pa.int8()), UNKNOWN).to_numpy(zero_copy_only=False)
-        chosen = validation[image] & (present != UNKNOWN) & contains(wanted, _statement(key, present))
+        chosen = validation[image] & (present != UNKNOWN) & in_sorted(wanted, _statement(key, present))
         if chosen.any():
             rows = rows.set_column(column, rows.schema.field(column), flagged(rows["flags"], chosen))
         yield rows
