@@ -11,7 +11,7 @@ author = "the Tagfill contributors"
 copyright = author
 version = release = installed_version("tagfill")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "docstrings", "self_contained"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "docstrings", "mathml", "self_contained"]
 exclude_patterns = ["_build", "_extensions"]
 source_suffix = {".md": "markdown"}
 nitpicky = True
@@ -29,9 +29,13 @@ napoleon_use_rtype = False
 maximum_signature_line_length = 88
 python_use_unqualified_type_names = True
 
-myst_enable_extensions = ["deflist"]
+myst_enable_extensions = ["amsmath", "deflist", "dollarmath"]
+myst_dmath_double_inline = False
 myst_heading_anchors = 3
 
+html_math_renderer = "mathml"
+html_static_path = ["_static"]
+html_css_files = ["equations.css"]
 html_theme = "furo"
 html_title = f"Tagfill {release}"
 html_copy_source = False

@@ -22,7 +22,6 @@ import pytest
 hypothesis.settings.register_profile("tagfill", deadline=None)  # a busy machine is no fault of the code
 hypothesis.settings.load_profile("tagfill")
 
-pytest_plugins = ["pytester"]
 
 SKIPS = Path(__file__).with_name("skips.txt")
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")

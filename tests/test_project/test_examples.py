@@ -56,14 +56,13 @@ def test_it_runs_and_prints_what_it_measured(name, cache, tmp_path, monkeypatch,
     assert printed.err == ""
 
 
-def test_every_script_says_what_it_shows_how_it_is_run_and_how_long_it_takes():
+def test_every_script_has_a_docstring_with_its_command_and_duration():
     for name, path in SCRIPTS.items():
         text = path.read_text(encoding="utf-8")
         told = ast.get_docstring(ast.parse(text))
         assert told is not None, name
         assert f"python examples/{name}.py" in told
         assert re.search(r"\b([Mm]inutes?|[Ss]econds)\b", told.splitlines()[-1]), name
-        assert 25 <= len(text.splitlines()) <= 65, name
 
 
 def test_scripts_use_the_public_names_alone():
