@@ -1,4 +1,7 @@
-"""Files that are either whole or not there: written under a temporary name, synced, then renamed."""
+"""Atomic writes, folder replacement, locks and hashes.
+
+A file is written under a temporary name, synced and renamed, so that a reader sees either the old file or the new one.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,12 @@ from tagfill.errors import TagfillError
 
 @contextmanager
 def atomic_write(path: Path, *, sync: bool = True) -> Iterator[IO[bytes]]:
-    """Open a temporary file beside `path` that takes its place when the block ends without an error."""
+    """Open a temporary file that replaces `path` when the block ends without an error.
+
+    Args:
+        path: the file to write; its folder is created if it is missing.
+        sync: make the new file survive a power cut.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
@@ -37,7 +45,7 @@ def atomic_write(path: Path, *, sync: bool = True) -> Iterator[IO[bytes]]:
 
 
 def write_json(path: Path, content: Any, *, sync: bool = True) -> None:
-    """Write `content` as indented JSON, whole or not at all."""
+    """Write `content` as indented JSON, atomically."""
     with atomic_write(path, sync=sync) as file:
         file.write(json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n")
 
@@ -59,7 +67,7 @@ def nan_to_none(value: float, digits: int | None = None) -> float | None:
 
 def sync_folder(folder: Path) -> None:
     """Make renames inside `folder` survive a power cut."""
-    sync_file(folder)  # a folder is a file that lists names
+    sync_file(folder)  # fsync of a folder writes its list of names
 
 
 def sync_file(path: Path) -> None:
@@ -72,9 +80,9 @@ def sync_file(path: Path) -> None:
 
 
 def replace_folder(new: Path, folder: Path) -> None:
-    """Put the folder `new` in the place of `folder`; `recover_folder` mends an interruption in between."""
+    """Move the folder `new` to `folder`, which it replaces; `recover_folder` repairs an interrupted call."""
     old = folder.with_name(f".{folder.name}.old")
-    recover_folder(folder)  # or what an earlier interruption set aside would be dropped while it is all there is
+    recover_folder(folder)  # after an interrupted call `old` is the only copy, which rmtree would delete
     shutil.rmtree(old, ignore_errors=True)
     if folder.exists():
         folder.rename(old)
@@ -83,20 +91,20 @@ def replace_folder(new: Path, folder: Path) -> None:
 
 
 def recover_folder(folder: Path) -> None:
-    """Undo a `replace_folder` that was killed between its two renames."""
+    """Undo a `replace_folder` that was interrupted between its two renames."""
     old = folder.with_name(f".{folder.name}.old")
     if old.exists() and not folder.exists():
         old.rename(folder)
 
 
 def sha256(path: Path) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal."""
+    """SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sha256_of_strings(strings: Iterable[str]) -> str:
-    """The hash of an ordered list of strings, in hexadecimal."""
+    """SHA-256 of a sequence of strings, in hexadecimal; depends on their order and on where each ends."""
     digest = hashlib.sha256()
     for text in strings:
         encoded = text.encode()
@@ -106,7 +114,7 @@ def sha256_of_strings(strings: Iterable[str]) -> str:
 
 
 def cache_folder() -> Path:
-    """Where Tagfill keeps what it can make again: `$TAGFILL_CACHE`, else the XDG cache."""
+    """Folder for files that can be recreated: `$TAGFILL_CACHE`, else `tagfill` in the XDG cache."""
     if chosen := os.environ.get("TAGFILL_CACHE"):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tagfill"
@@ -114,14 +122,14 @@ def cache_folder() -> Path:
 
 @contextmanager
 def exclusive_lock(folder: Path, doing: str) -> Iterator[None]:
-    """Keep a second process from working in `folder` at the same time; the system lets go when the holder dies.
+    """Lock a folder against other processes; the system releases the lock if this process dies.
 
     Args:
-        folder: made if it is not there.
-        doing: what the other process would be doing there, such as "is making features".
+        folder: created if it is missing.
+        doing: what the process that holds the lock does, for the error, such as "is extracting features".
 
     Raises:
-        TagfillError: if there is another one.
+        TagfillError: if another process holds the lock.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("wb") as file:

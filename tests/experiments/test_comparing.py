@@ -201,5 +201,5 @@ def test_grid_drops_options_of_other_methods() -> None:
 
 
 def test_grid_without_values_is_refused() -> None:
-    with pytest.raises(TagfillError, match="has no values"):
+    with pytest.raises(TagfillError, match="has no value"):
         comparison.parse_grid(["optimizer.lr"])

@@ -126,9 +126,12 @@ def test_distance_and_reduction_are_those_asked_for(term, distance, reduction):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"distance": "cosine"}, "option distance of the method 'scl' is 'cosine'; give one of l1, l2, jsd"),
-        ({"reduction": "none"}, "option reduction of the method 'scl' is 'none'; give one of mean, sum"),
-        ({"rounding": "up"}, "option rounding of the method 'scl' is 'up'; give one of nearest, stochastic"),
+        ({"distance": "cosine"}, "Option distance='cosine' of method 'scl': Input should be 'l1', 'l2' or 'jsd'"),
+        (
+            {"reduction": "none"},
+            "Option reduction='none' of method 'scl': Input should be 'mean', 'sum'",
+        ),
+        ({"rounding": "up"}, "Option rounding='up' of method 'scl': Input should be 'nearest' or 'stochastic'"),
     ],
 )
 def test_words_that_an_option_does_not_know_are_refused(options, message):

@@ -58,7 +58,7 @@ def test_an_option_of_a_method_without_options_is_refused():
 )
 def test_a_value_that_an_option_cannot_have_is_refused(name, options, problem):
     (option,) = options
-    with pytest.raises(TagfillError, match=f"The option {option} of method '{name}' is .*{problem}"):
+    with pytest.raises(TagfillError, match=f"Option {option}=.* of method '{name}': .*{problem}"):
         create(name, {name: options})
 
 

@@ -13,7 +13,18 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "tagfill"
 
-LEAVES = {"deprecation", "errors", "io", "rng", "labels", "probabilities", "progress", "engines", "torchvision_remedy"}
+LEAVES = {
+    "deprecation",
+    "errors",
+    "io",
+    "rng",
+    "labels",
+    "options",
+    "probabilities",
+    "progress",
+    "engines",
+    "torchvision_remedy",
+}
 
 _TRAINING = {"dataset", "images", "contract", "models", "data", "losses", "memory", "methods", "metrics"}
 _EXPERIMENTS = {*_TRAINING, "training", "scenes", "protocols"}

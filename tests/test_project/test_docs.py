@@ -109,13 +109,13 @@ def test_command_lines_parse(page):
 def test_named_methods_protocols_and_formats_of_command_lines_exist(page):
     protocols = importlib.import_module("tagfill.protocols").PROTOCOLS
     formats = importlib.import_module("tagfill.formats")
-    keywords = importlib.import_module("tagfill.cli.keywords")
+    parse_options = importlib.import_module("tagfill.options").parse_options
     for words in command_lines(page):
         options = [value for flag, value in pairwise(words) if flag in ("--option", "-o")]
         if words[0] == "simulate" and words[1:]:
-            keywords.parse(protocols[words[1]], options, words[1])
+            parse_options(protocols[words[1]], options, words[1])
         elif words[0] == "import" and words[1:] and words[1] not in ("FORMAT", "scenes"):
-            keywords.parse(formats.get(words[1]).read, options, words[1])
+            parse_options(formats.get(words[1]).read, options, words[1])
         elif words[0] == "train" and "--method" in words:
             importlib.import_module("tagfill.methods").create(words[words.index("--method") + 1])
 
@@ -166,7 +166,7 @@ def settings_of(model: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
 
 def test_every_format_is_described_with_its_options():
     formats = importlib.import_module("tagfill.formats")
-    keywords = importlib.import_module("tagfill.cli.keywords")
+    option_parameters = importlib.import_module("tagfill.options").option_parameters
     read, written = (rows_of(DOCS / "formats.md", columns) for columns in (4, 3))
     readers = {name: formats.get(name).read for name in formats.FORMATS}
     assert set(written) == set(readers)
@@ -174,7 +174,7 @@ def test_every_format_is_described_with_its_options():
     assert set(read) == set(readers)
     for name, reader in readers.items():
         shown = dict(option.partition("=")[::2] for option in re.findall(r"`([^`]+)`", read[name][1]))
-        assert shown == {option: shown_default(p) for option, p in keywords.keywords(reader).items()}, name
+        assert shown == {option: shown_default(p) for option, p in option_parameters(reader).items()}, name
 
 
 def test_every_protocol_is_described_with_its_options():
@@ -193,12 +193,12 @@ def test_every_protocol_is_described_with_its_options():
 
 def test_every_analysis_is_described_with_its_options():
     analyses = importlib.import_module("tagfill.experiments.analyses").ANALYSES
-    keywords = importlib.import_module("tagfill.cli.keywords")
+    option_parameters = importlib.import_module("tagfill.options").option_parameters
     described = rows_of(DOCS / "analyses.md", columns=3)
     assert list(described) == list(analyses)
     for name, function in analyses.items():
         shown = dict(option.partition("=")[::2] for option in re.findall(r"`([^`]+)`", described[name][0]))
-        assert shown == {option: shown_default(p) for option, p in keywords.keywords(function).items()}, name
+        assert shown == {option: shown_default(p) for option, p in option_parameters(function).items()}, name
 
 
 def shown_default(parameter: inspect.Parameter) -> str:
@@ -264,11 +264,11 @@ def test_readme_names_every_method():
 
 def test_every_head_is_described_with_its_options():
     heads = importlib.import_module("tagfill.models").HEADS
-    keywords = importlib.import_module("tagfill.cli.keywords")
+    option_parameters = importlib.import_module("tagfill.options").option_parameters
     page = DOCS / "models.md"
     described, options = rows_of(page, columns=5), rows_of(page, columns=3)
     assert set(described) == set(heads)
     for name, make in heads.items():
         shown = dict(option.partition("=")[::2] for option in re.findall(r"`([^`]+)`", described[name][1]))
-        assert shown == {option: shown_default(p) for option, p in keywords.keywords(make).items()}, name
+        assert shown == {option: shown_default(p) for option, p in option_parameters(make).items()}, name
         assert shown.keys() <= options.keys(), name

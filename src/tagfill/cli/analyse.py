@@ -12,8 +12,9 @@ from typing import Annotated
 
 import typer
 
-from tagfill.cli import keywords, options, terminal
+from tagfill.cli import flags, terminal
 from tagfill.errors import TagfillError, unknown_name
+from tagfill.options import parse_options
 
 
 def analyse(
@@ -22,13 +23,13 @@ def analyse(
         list[str], typer.Argument(metavar="RUN...", help="Run folders; NAME=RUN names one, equal names are seeds.")
     ],
     out: Annotated[Path | None, typer.Option(help="Folder for the results; analyses/NAME by default.")] = None,
-    option: keywords.Options = None,
+    option: flags.Options = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=A,B", help="Of `sweep`: values of a setting to try.")
     ] = None,
-    force: options.Force = False,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
+    force: flags.Force = False,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Analyse."""
     from tagfill.experiments.analyses import ANALYSES
@@ -39,9 +40,9 @@ def analyse(
         raise unknown_name("analysis", name, ANALYSES)
     if setting and name != "sweep":
         raise TagfillError(f"--set gives values to the analysis sweep, and {name} trains nothing; leave it out.")
-    given = keywords.parse(ANALYSES[name], option or [], f"analysis '{name}'")
+    given = parse_options(ANALYSES[name], option or [], f"analysis '{name}'")
     folder = Path("analyses") / name if out is None else out
-    options.require_empty(folder, force or (folder / FILE).exists() or name == "sweep")
+    flags.require_empty(folder, force or (folder / FILE).exists() or name == "sweep")
     section = look(name, runs, out=folder, settings=setting or [], progress=terminal.progress(quiet), **given)
     if as_json:
         terminal.show_json({"analysis": name, "folder": str(folder.absolute()), **section.facts})

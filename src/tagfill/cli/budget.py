@@ -12,7 +12,8 @@ from typing import Annotated
 
 import typer
 
-from tagfill.cli import options, terminal
+from tagfill.cli import flags, terminal
+from tagfill.options import parse_settings
 
 
 def budget(
@@ -41,16 +42,15 @@ def budget(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting of a recipe, for all runs.")
     ] = None,
     split: Annotated[str, typer.Option(help="The split that gives the scores.")] = "test",
-    jobs: options.Jobs = None,
-    engine: options.Engine = "joblib",
-    ray_address: options.RayAddress = None,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
+    jobs: flags.Jobs = None,
+    engine: flags.Engine = "joblib",
+    ray_address: flags.RayAddress = None,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Study budgets."""
     from tagfill import experiments
     from tagfill.experiments.budget_results import COLUMNS, costs_of, kinds_of, percents_of
-    from tagfill.experiments.comparison import single_choice
 
     plan = experiments.BudgetPlan(kinds_of(kinds), percents_of(budgets), seeds, costs_of(seconds), equal)
     study = experiments.budget(
@@ -61,7 +61,7 @@ def budget(
         epochs=epochs,
         features=features,
         localise=maps,
-        fixed=single_choice(setting or []),
+        fixed=parse_settings(setting or []),
         split=split,
         jobs=jobs,
         engine=engine,

@@ -14,7 +14,8 @@ from typing import Annotated
 
 import typer
 
-from tagfill.cli import options, terminal
+from tagfill.cli import flags, terminal
+from tagfill.options import parse_settings
 
 
 def compare(
@@ -34,16 +35,15 @@ def compare(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting of a recipe, for all runs.")
     ] = None,
     split: Annotated[str, typer.Option(help="The split that gives the scores.")] = "test",
-    jobs: options.Jobs = None,
-    engine: options.Engine = "joblib",
-    ray_address: options.RayAddress = None,
+    jobs: flags.Jobs = None,
+    engine: flags.Engine = "joblib",
+    ray_address: flags.RayAddress = None,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Also write report.html and report.md.")] = True,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Compare."""
     from tagfill import experiments
-    from tagfill.experiments.comparison import single_choice
 
     board = experiments.compare(
         dataset,
@@ -53,7 +53,7 @@ def compare(
         epochs=epochs,
         features=features,
         choices=grid or [],
-        fixed=single_choice(setting or []),
+        fixed=parse_settings(setting or []),
         split=split,
         jobs=jobs,
         engine=engine,

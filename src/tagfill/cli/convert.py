@@ -10,8 +10,9 @@ from typing import Annotated
 
 import typer
 
-from tagfill.cli import keywords, options, terminal
+from tagfill.cli import flags, terminal
 from tagfill.errors import TagfillError, unknown_name
+from tagfill.options import parse_options
 
 _BACKBONE = "backbone"
 
@@ -23,10 +24,11 @@ def convert(
     classes: Annotated[
         Path | None, typer.Option(help="A text file with a class a line, or a dataset folder; not for `backbone`.")
     ] = None,
-    given: keywords.Options = None,
-    force: options.Force = False,
+    given: flags.Options = None,
+    force: flags.Force = False,
 ) -> None:
     """Convert."""
+    from tagfill.images import input_size
     from tagfill.models.convert import SOURCES
     from tagfill.models.published_weights import read_checkpoint
 
@@ -36,11 +38,11 @@ def convert(
     if source not in SOURCES:
         raise unknown_name("source of models", source, [*SOURCES, _BACKBONE])
     function, what = SOURCES[source], f"source '{source}'"
-    values = keywords.parse(function, given or [], what)
+    values = parse_options(function, given or [], what, readers={"image_size": input_size})
     if classes is None:
         raise TagfillError("The file does not name its classes; give --classes, a text file or a dataset folder.")
     names = _class_names(classes)
-    options.require_empty(out, force)
+    flags.require_empty(out, force)
     model = function(read_checkpoint(file), names, **values)
     model.save(out)
     assert model.backbone is not None

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tagfill.cli import options, terminal
+from tagfill.cli import flags, terminal
 
 
 def demo(
@@ -18,8 +18,8 @@ def demo(
     epochs: Annotated[int, typer.Option(min=1, help="Epochs of each method.")] = 25,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each method.")] = 1,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes at once; one a core by default.")] = None,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Run it; a second time it only shows the result."""
     from tagfill import experiments

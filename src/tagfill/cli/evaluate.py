@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tagfill.cli import options, terminal
+from tagfill.cli import flags, terminal
 from tagfill.errors import TagfillError
 
 if TYPE_CHECKING:
@@ -56,12 +56,12 @@ def evaluate(
     maps: Annotated[
         str, typer.Option(help="For --localise: class maps scaled by `minmax`, by `sigmoid`, or `coupled`.")
     ] = "minmax",
-    boost: options.Boost = None,
+    boost: flags.Boost = None,
     no_boost: Annotated[bool, typer.Option("--no-boost", help="Evaluate without the boost of the model.")] = False,
-    seed: options.Seed = 0,
-    workers: options.Workers = 0,
+    seed: flags.Seed = 0,
+    workers: flags.Workers = 0,
     csv: Annotated[Path | None, typer.Option(help="Write the table of classes into this CSV file.")] = None,
-    as_json: options.Json = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Evaluate."""
     from tagfill import training
@@ -70,7 +70,7 @@ def evaluate(
 
     if boost and no_boost:
         raise TagfillError("--boost and --no-boost exclude each other; give one of them.")
-    boosting = {"boost": 1.0} if no_boost else options.boost(boost) if boost else {}
+    boosting = {"boost": 1.0} if no_boost else flags.boost(boost) if boost else {}
     data = Dataset.open(dataset)
     if bootstrap is None:
         affordable = len(data.split(split)) * len(data.classes) <= AFFORDABLE

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tagfill.cli import options, terminal
+from tagfill.cli import flags, terminal
 
 
 def export(
@@ -21,7 +21,7 @@ def export(
         str | None,
         typer.Option(help="Real images to compare with torch on; by default those of the dataset of the run."),
     ] = None,
-    as_json: options.Json = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Export; a file whose outputs differ from torch's by more than 1e-4 is not written."""
     from tagfill import inference

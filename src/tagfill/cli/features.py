@@ -12,13 +12,13 @@ from typing import Annotated
 
 import typer
 
-from tagfill.cli import options, terminal
+from tagfill.cli import flags, terminal
 
 
 def features(
     dataset: Annotated[Path, typer.Argument(help="A dataset folder.")],
-    backbone: options.Backbone = "tf_efficientnet_lite0",
-    pretrained: options.Pretrained = "bundled",
+    backbone: flags.Backbone = "tf_efficientnet_lite0",
+    pretrained: flags.Pretrained = "bundled",
     views: Annotated[
         str, typer.Option(help="`eval`, `flip`, `crops:N`, `pairs:N`; all but eval for training images only.")
     ] = "eval,flip,crops:2",
@@ -27,18 +27,18 @@ def features(
     ] = None,
     dtype: Annotated[str, typer.Option(help="`auto`, `uint8`, `float16` or `float32`.")] = "auto",
     out: Annotated[Path | None, typer.Option(help="The cache folder; by default below Tagfill's cache.")] = None,
-    seed: options.Seed = 0,
-    workers: options.Workers = 0,
+    seed: flags.Seed = 0,
+    workers: flags.Workers = 0,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Of the network; by default one a core. Fewer where others work.")
     ] = None,
     max_bad_images: Annotated[float, typer.Option(min=0, max=1, help="Share of images that may not decode.")] = 0.01,
-    engine: options.Spread = None,
-    jobs: options.Jobs = None,
-    ray_address: options.RayAddress = None,
+    engine: flags.Spread = None,
+    jobs: flags.Jobs = None,
+    ray_address: flags.RayAddress = None,
     verify: Annotated[bool, typer.Option("--verify", help="Read every file again and compare its hash.")] = False,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
+    as_json: flags.Json = False,
+    quiet: flags.Quiet = False,
 ) -> None:
     """Extract; an interrupted extraction goes on where it stopped, and views that are there are kept."""
     import torch
@@ -52,7 +52,7 @@ def features(
     cache = experiments.features(
         dataset,
         backbone=backbone,
-        pretrained=options.weights(pretrained),
+        pretrained=flags.weights(pretrained),
         image_size=image_size,
         views=views,
         out=out,

@@ -12,8 +12,9 @@ from typing import Annotated
 
 import typer
 
-from tagfill.cli import inspect, keywords, options, terminal
+from tagfill.cli import flags, inspect, terminal
 from tagfill.errors import TagfillError
+from tagfill.options import parse_options, require_options
 
 
 def import_(
@@ -23,11 +24,11 @@ def import_(
     absent_means: Annotated[
         str | None, typer.Option(help="What a label means that is not marked present: `unknown` or `absent`.")
     ] = None,
-    given: keywords.Options = None,
-    seed: options.Seed = 0,
-    force: options.Force = False,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
+    given: flags.Options = None,
+    seed: flags.Seed = 0,
+    force: flags.Force = False,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Import."""
     from tagfill import formats, scenes
@@ -35,17 +36,17 @@ def import_(
 
     texts = [*(given or []), *([f"absent_means={absent_means}"] if absent_means else [])]
     progress = terminal.progress(quiet)
-    options.require_empty(out, force)
+    flags.require_empty(out, force)
     if format_ == "scenes":
         if sources:
             raise TagfillError("`tagfill import scenes` renders its own images and takes no source.")
-        scenes.make(out, seed=seed, progress=progress, **keywords.parse(scenes.make, texts, "format 'scenes'"))
+        scenes.make(out, seed=seed, progress=progress, **parse_options(scenes.make, texts, "format 'scenes'"))
     else:
         what = f"format '{format_}'"
         read = formats.get(format_).read
-        values = keywords.parse(read, texts, what)
+        values = parse_options(read, texts, what)
         if not sources:
             raise TagfillError(f"What is to be read? Give the file or folder: tagfill import {format_} SRC --out DIR.")
-        keywords.require(read, values, what)
+        require_options(read, values, what)
         read(*sources, progress=progress, **values).save(out)
     inspect.show(Dataset.open(out), [], as_json=as_json)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tagfill.cli import options, terminal
+from tagfill.cli import flags, terminal
 
 if TYPE_CHECKING:
     from tagfill.dataset import Dataset
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def inspect(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A dataset folder.")],
     decode: Annotated[bool, typer.Option("--decode", help="Decode every image and list the bad ones.")] = False,
-    workers: options.Workers = 0,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
+    workers: flags.Workers = 0,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Inspect; exit code 2 if something stands in the way of training."""
     from tagfill.dataset import Dataset

@@ -12,14 +12,15 @@ from typing import Annotated, Any
 
 import typer
 
-from tagfill.cli import keywords, options, terminal
+from tagfill.cli import flags, terminal
 from tagfill.errors import TagfillError, unknown_name
+from tagfill.options import option_parameters
 
 
 def list_(
     what: Annotated[str, typer.Argument(help="`methods`, `recipes`, `heads`, `protocols`, `formats` or `analyses`.")],
     name: Annotated[str | None, typer.Argument(help="Of a recipe, to list its rows and its commands.")] = None,
-    as_json: options.Json = False,
+    as_json: flags.Json = False,
 ) -> None:
     """List."""
     tables = {
@@ -138,7 +139,7 @@ def _describe(name: str, make: Any) -> dict[str, Any]:
     """Name, first line of the documentation, and options with their defaults."""
     defaults = {
         option: None if parameter.default is parameter.empty else parameter.default
-        for option, parameter in keywords.keywords(make).items()
+        for option, parameter in option_parameters(make).items()
     }
     return {"name": name, "about": (inspect.getdoc(make) or "").partition("\n")[0], "options": defaults}
 

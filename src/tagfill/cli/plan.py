@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from tagfill.cli import options, terminal
+from tagfill.cli import flags, terminal
 
 
 def plan(
@@ -30,16 +30,16 @@ def plan(
     folds: Annotated[int, typer.Option(min=0, help="Models to train; 0 asks the run itself.")] = 5,
     features: Annotated[Path | None, typer.Option(help="Use this feature cache instead of images.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes that train at once; one a core.")] = None,
-    workers: options.Workers = 0,
-    force: options.Force = False,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
+    workers: flags.Workers = 0,
+    force: flags.Force = False,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Plan."""
     from tagfill.curation.plan import plan as make
     from tagfill.experiments.budget_results import costs_of
 
-    options.require_empty(out, force)
+    flags.require_empty(out, force)
     made = make(
         dataset,
         hours,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tagfill.cli import options, terminal
+from tagfill.cli import flags, terminal
 from tagfill.errors import ImageError, TagfillError
 
 if TYPE_CHECKING:
@@ -50,12 +50,12 @@ def predict(
     workers: Annotated[int, typer.Option(min=0, help="Threads that decode images; the result is the same.")] = 2,
     threads: Annotated[int | None, typer.Option(min=1, help="Of the network; by default one a core.")] = None,
     device: Annotated[str, typer.Option(help="`cpu`, `cuda`, `mps` or `auto`.")] = "cpu",
-    engine: options.Spread = None,
-    jobs: options.Jobs = None,
-    ray_address: options.RayAddress = None,
+    engine: flags.Spread = None,
+    jobs: flags.Jobs = None,
+    ray_address: flags.RayAddress = None,
     force: Annotated[bool, typer.Option("--force", help="Make a file that is there anew.")] = False,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Predict; of a file that was begun, only what is missing."""
     from tagfill import inference

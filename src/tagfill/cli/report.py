@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from tagfill.cli import options, terminal
+from tagfill.cli import flags, terminal
 from tagfill.errors import TagfillError
 
 
@@ -28,8 +28,8 @@ def report(
         list[Path] | None, typer.Option(help="A folder that `tagfill analyse` wrote, as another section; repeatable.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a page that is there.")] = False,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
+    as_json: flags.Json = False,
+    quiet: flags.Quiet = False,
 ) -> None:
     """Report."""
     from tagfill import experiments

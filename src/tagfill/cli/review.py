@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from tagfill.cli import options, terminal
+from tagfill.cli import flags, terminal
 from tagfill.errors import TagfillError
 
 
@@ -34,7 +34,7 @@ def review(
     apply: Annotated[
         bool, typer.Option("--apply", help="Only make rows of the decisions that an interrupted review left.")
     ] = False,
-    as_json: options.Json = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Review."""
     from tagfill.curation import Suggestions, server
@@ -48,7 +48,7 @@ def review(
     if suggestions is None:
         raise TagfillError("What should be reviewed? Name a file with --suggestions; 'tagfill suggest' makes one.")
     http.check_token(host, token)
-    signal.signal(signal.SIGTERM, options.interrupt)
+    signal.signal(signal.SIGTERM, flags.interrupt)
     with server.open_session(data, Suggestions.read(suggestions)) as desk:
         listening = http.listen(host, port)
         secret = "" if token is None else f"?token={token}"

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from tagfill.cli import options, terminal
+from tagfill.cli import flags, terminal
 from tagfill.errors import TagfillError
 
 
@@ -34,7 +34,7 @@ def serve(
     body_seconds: Annotated[float, typer.Option(min=0.1, help="Until a request must have come.")] = 20.0,
     device: Annotated[str, typer.Option(help="`cpu`, `cuda`, `mps` or `auto`.")] = "cpu",
     threads: Annotated[int | None, typer.Option(min=1, help="Of the network; one a core by default.")] = None,
-    quiet: options.Quiet = False,
+    quiet: flags.Quiet = False,
 ) -> None:
     """Serve."""
     try:
@@ -54,7 +54,7 @@ def serve(
         queue=queue,
     )
     app = application(predictor, limits=limits, batch_size=batch_size, wait=wait_ms / 1000)
-    signal.signal(signal.SIGTERM, options.interrupt)
+    signal.signal(signal.SIGTERM, flags.interrupt)
     with http.listen(host, port) as listening:
         address = f"http://{host}:{listening.getsockname()[1]}/"
         terminal.progress(quiet).say(f"{len(predictor.classes)} classes at {address} (Ctrl-C ends)")

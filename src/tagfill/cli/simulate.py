@@ -10,18 +10,19 @@ from typing import Annotated
 
 import typer
 
-from tagfill.cli import keywords, options, terminal
+from tagfill.cli import flags, terminal
 from tagfill.errors import unknown_name
+from tagfill.options import parse_options, require_options
 
 
 def simulate(
     protocol: Annotated[str, typer.Argument(help="See `tagfill list protocols`.")],
     dataset: Annotated[Path, typer.Argument(help="A fully labelled dataset folder.")],
     out: Annotated[Path, typer.Option(help="The dataset folder to make.")],
-    given: keywords.Options = None,
+    given: flags.Options = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of the draw; by default the protocol's own.")] = None,
-    force: options.Force = False,
-    as_json: options.Json = False,
+    force: flags.Force = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Simulate."""
     from tagfill.dataset import Dataset
@@ -30,10 +31,10 @@ def simulate(
     if protocol not in PROTOCOLS:
         raise unknown_name("protocol", protocol, PROTOCOLS)
     function, what = PROTOCOLS[protocol], f"protocol '{protocol}'"
-    values = keywords.parse(function, given or [], what)
-    keywords.require(function, values, what)
+    values = parse_options(function, given or [], what)
+    require_options(function, values, what)
     data = Dataset.open(dataset)
-    options.require_empty(out, force)
+    flags.require_empty(out, force)
     if seed is not None:
         values["seed"] = seed
     part = function(data, **values).save(out)

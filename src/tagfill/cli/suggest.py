@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from tagfill.cli import options, terminal
+from tagfill.cli import flags, terminal
 
 
 def suggest(
@@ -35,9 +35,9 @@ def suggest(
         float, typer.Option(min=0.01, help="A reviewer's time for one, to report labels an hour.")
     ] = 2.0,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes that train at once; one a core.")] = None,
-    workers: options.Workers = 0,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
+    workers: flags.Workers = 0,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Suggest."""
     from tagfill.curation.suggest import suggest as make

@@ -14,8 +14,9 @@ from typing import Annotated
 
 import typer
 
-from tagfill.cli import options, terminal
+from tagfill.cli import flags, terminal
 from tagfill.errors import TagfillError
+from tagfill.options import parse_settings
 
 
 def train(
@@ -32,7 +33,7 @@ def train(
         str | None, typer.Option(help="Weights: `bundled`, `timm` (from its hub), `none`, or a safetensors file.")
     ] = None,
     head: Annotated[str | None, typer.Option(help="See `tagfill list heads`.")] = None,
-    boost: options.Boost = None,
+    boost: flags.Boost = None,
     boost_train: Annotated[bool | None, typer.Option(help="Boost in training.")] = None,
     boost_eval: Annotated[bool | None, typer.Option(help="Boost in validation and evaluation.")] = None,
     features: Annotated[Path | None, typer.Option(help="Train on this feature cache instead of images.")] = None,
@@ -53,20 +54,19 @@ def train(
     out: Annotated[Path | None, typer.Option(help="The run folder; by default a telling name below runs/.")] = None,
     device: Annotated[str, typer.Option(help="`cpu`, `cuda`, `mps` or `auto`.")] = "cpu",
     processes: Annotated[int, typer.Option(min=1, help="Processes that train together on this machine.")] = 1,
-    workers: options.Workers = 0,
+    workers: flags.Workers = 0,
     reshard: Annotated[
         bool, typer.Option("--reshard", help="Resume with another number of processes, from the end of an epoch.")
     ] = False,
     save_minutes: Annotated[float, typer.Option(min=0.01, help="Minutes between checkpoints.")] = 5.0,
     save_steps: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints, besides the clock.")] = None,
-    force: options.Force = False,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
+    force: flags.Force = False,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Train."""
     from tagfill import experiments, training
     from tagfill.dataset import Dataset
-    from tagfill.experiments.comparison import single_choice
 
     saving = training.Saving(every_steps=save_steps, every_minutes=save_minutes)
     progress = terminal.progress(quiet)
@@ -90,7 +90,7 @@ def train(
             "dataset": None if dataset is None else str(dataset.absolute()),
             "method": method,
             "backbone": backbone,
-            "pretrained": None if pretrained is None else options.weights(pretrained),
+            "pretrained": None if pretrained is None else flags.weights(pretrained),
             "head": head,
             "features": None if features is None else str(features.absolute()),
             "batch_size": batch_size,
@@ -98,7 +98,7 @@ def train(
             "val_labels": val_labels,
         }
         content |= {name: value for name, value in given.items() if value is not None}
-        boosting = {"boost_train": boost_train, "boost_eval": boost_eval, **(options.boost(boost) if boost else {})}
+        boosting = {"boost_train": boost_train, "boost_eval": boost_eval, **(flags.boost(boost) if boost else {})}
         of_head = {name: value for name, value in boosting.items() if value is not None}
         content["head_options"] = content.get("head_options", {}) | of_head
         if "dataset" not in content:
@@ -110,7 +110,7 @@ def train(
             stage.setdefault("optimizer", {})
             stage["optimizer"] |= {"lr": lr} if lr is not None else {}
         budget = [] if memory_budget is None else [f"memory.budget_gb={memory_budget}"]
-        for path, value in single_choice([*budget, *(setting or [])]):
+        for path, value in parse_settings([*budget, *(setting or [])]):
             training.override(content, path, value)
         made = training.make_recipe(content, "the settings")
         run = training.start(

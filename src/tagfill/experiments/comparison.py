@@ -20,8 +20,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tagfill.dataset import Dataset
 from tagfill.engines import create_engine
 from tagfill.errors import TagfillError
@@ -31,6 +29,7 @@ from tagfill.experiments.report.contents import write_report
 from tagfill.experiments.report.material import Entrant, Material
 from tagfill.experiments.runs import FLOOR, FULL, Entry, Job, Outcome, check_jobs, complete_labels, run_all
 from tagfill.io import atomic_write, write_json
+from tagfill.options import parse_assignment, parse_values
 from tagfill.progress import SILENT, Progress
 from tagfill.training import Run, make_recipe
 
@@ -43,28 +42,9 @@ def parse_grid(texts: Sequence[str]) -> list[Choice]:
     >>> parse(["optimizer.lr=1e-3,1e-4", "batch_size=16"])
     [(('optimizer.lr', 0.001), ('batch_size', 16)), (('optimizer.lr', 0.0001), ('batch_size', 16))]
     """
-    axes = []
-    for text in texts:
-        path, equals, values = text.partition("=")
-        if not equals or not values:
-            raise TagfillError(f"--grid {text} has no values; write it as in --grid optimizer.lr=1e-3,1e-4.")
-        axes.append([(path, value_of(value)) for value in values.split(",")])
-    return list(product(*axes))
-
-
-def single_choice(texts: Sequence[str]) -> Choice:
-    """Settings with one value each, as `--set` gives them.
-
-    >>> single(["memory.storage=disk"])
-    (('memory.storage', 'disk'),)
-    """
-    pairs = []
-    for text in texts:
-        path, equals, value = text.partition("=")
-        if not equals:
-            raise TagfillError(f"--set {text} has no value; write it as in --set memory.storage=disk.")
-        pairs.append((path, value_of(value)))
-    return tuple(pairs)
+    example = "--grid optimizer.lr=1e-3,1e-4"
+    pairs = (parse_assignment(text, example) for text in texts)
+    return list(product(*([(path, value) for value in parse_values(values, example)] for path, values in pairs)))
 
 
 def fitting_choices(choices: Sequence[Choice], method: str) -> list[Choice]:
@@ -98,21 +78,6 @@ def apply_choice(
 def _concerns(path: str, names: Sequence[str]) -> bool:
     parts = path.split(".")
     return parts[0] != "options" or parts[1] in names
-
-
-def value_of(text: str) -> Any:
-    """YAML's reading, but for 1e-3, which it takes for a word.
-
-    >>> value_of("1e-3"), value_of("true"), value_of("disk")
-    (0.001, True, 'disk')
-    """
-    value = yaml.safe_load(text)
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
 
 
 BOARD, TABLE, REPORT = "leaderboard.json", "leaderboard.md", "report.html"

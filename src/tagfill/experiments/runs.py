@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import yaml
 
 from tagfill import methods
 from tagfill.dataset import Dataset
@@ -35,6 +34,7 @@ from tagfill.engines import Engine
 from tagfill.errors import TagfillError
 from tagfill.io import write_json
 from tagfill.metrics import Recovered, recovered
+from tagfill.options import parse_assignment, parse_value
 from tagfill.probabilities import probabilities
 from tagfill.progress import Progress
 from tagfill.training import Recipe, Run, evaluate, resume, start
@@ -115,19 +115,14 @@ def parse_entries(text: str) -> list[Entry]:
 def _entry(name: str) -> Entry:
     method, *rest = name.split(":")
     if method == FULL:
-        return Entry(name, "bce", _options(name, rest), complete=True)
+        return Entry(name, "bce", _options(rest), complete=True)
     methods.create(method)  # says what is wrong with a name
-    return Entry(name, method, _options(name, rest))
+    return Entry(name, method, _options(rest))
 
 
-def _options(name: str, texts: list[str]) -> dict[str, Any]:
-    options = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise TagfillError(f"'{name}': the head's option '{text}' has no value; write it as in ll-r:boost=5.")
-        options[key] = yaml.safe_load(value)
-    return options
+def _options(texts: list[str]) -> dict[str, Any]:
+    pairs = (parse_assignment(text, example="ll-r:boost=5") for text in texts)
+    return {name: parse_value(value) for name, value in pairs}
 
 
 FILE = "outcome.json"

@@ -6,11 +6,9 @@ True
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, get_type_hints
+from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from tagfill.contract import Batch, Decisions, Method, Prediction, Task
@@ -28,6 +26,7 @@ from tagfill.methods.role import Role
 from tagfill.methods.scl import Consistency, ExpectedNegative, ExpectedPositive, SpatialConsistency
 from tagfill.methods.soft_exposure import ls, se, se_i, se_l
 from tagfill.methods.splc import Splc
+from tagfill.options import check_options
 
 METHODS: dict[str, Callable[..., Method]] = {
     **PLAIN,
@@ -69,7 +68,7 @@ def create(name: str, options: Mapping[str, Mapping[str, Any]] | None = None) ->
     ['expected_positives', 'maps', 'memory']
     >>> create("fe", {"fe": {"unknown_as": "maybe"}})
     Traceback (most recent call last):
-    tagfill.errors.TagfillError: The option unknown_as of method 'fe' is 'maybe': input should be 'absent' or 'present'.
+    tagfill.errors.TagfillError: Option unknown_as='maybe' of method 'fe': Input should be 'absent' or 'present'.
     """
     for part in name.split("+"):
         if part not in METHODS and part not in ALIASES:
@@ -104,28 +103,7 @@ def _learners(names: list[str]) -> list[str]:
 
 
 def _make(name: str, options: Mapping[str, Any]) -> Method:
-    make = METHODS[name]
-    known = inspect.signature(make).parameters
-    hints = get_type_hints(make.__init__ if inspect.isclass(make) else make)
-    values, wrong = dict(options), None
-    for option, value in options.items():
-        if option not in known:
-            raise unknown_name("option", option, known or ["none"], of=f"method '{name}'")
-        try:
-            converted = TypeAdapter(hints[option]).validate_python(value)
-        except ValidationError as error:
-            problem = error.errors()[0]["msg"]
-            wrong = TagfillError(f"The option {option} of method '{name}' is {value!r}: {problem.lower()}.")
-        else:
-            values[option] = value if converted == value else converted  # 1e-5 without a dot is text in YAML
-    try:
-        method = make(**values)  # which may say better what is wrong with a value
-    except (TypeError, ValueError):
-        if wrong is None:
-            raise
-    if wrong is not None:
-        raise wrong
-    return method
+    return METHODS[name](**check_options(METHODS[name], options, f"method '{name}'"))
 
 
 def _shown(part: Method, batch: Batch, prediction: Prediction) -> tuple[Batch, Prediction]:

@@ -20,8 +20,9 @@ from tagfill.contract import Prediction
 from tagfill.errors import TagfillError, unknown_name
 from tagfill.models import model_folder as model_folder
 from tagfill.models.backbone import Backbone, Preprocessing, Seen, create_backbone
-from tagfill.models.heads import CamHead, Head, LinearHead, TsCamHead, checked_options, summed_attention
+from tagfill.models.heads import CamHead, Head, LinearHead, TsCamHead, summed_attention
 from tagfill.models.query import QueryHead
+from tagfill.options import check_options
 from tagfill.rng import seed_of
 
 HEADS: dict[str, type[Head]] = {"linear": LinearHead, "cam": CamHead, "tscam": TsCamHead, "query": QueryHead}
@@ -42,7 +43,7 @@ def create_head(name: str, channels: int, classes: int, *, seed: int, **options:
     """
     if name not in HEADS:
         raise unknown_name("head", name, HEADS)
-    checked = checked_options(name, HEADS[name], options)
+    checked = check_options(HEADS[name], options, f"head '{name}'")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed, "head"))
         return HEADS[name](channels, classes, **checked)

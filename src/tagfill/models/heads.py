@@ -62,18 +62,17 @@ Localization*, ICCV 2021.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, Literal, get_type_hints
+from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tagfill.contract import Prediction
-from tagfill.errors import TagfillError, unknown_name
+from tagfill.errors import TagfillError
+from tagfill.options import option_parameters
 
 
 def boost(scores: Tensor, alpha: float | Tensor, beta: float = 0.0) -> Tensor:
@@ -156,7 +155,7 @@ class Head(nn.Module):
     @property
     def options(self) -> dict[str, Any]:
         """All options with their values."""
-        return {name: getattr(self, name) for name in _option_names(type(self))}
+        return {name: getattr(self, name) for name in option_parameters(type(self))}
 
     def mask_boost(self, mask: Tensor) -> None:
         """Boost only these classes (L bool) in training; nothing where the head does not boost."""
@@ -167,32 +166,6 @@ class Head(nn.Module):
         A `Classifier` asks only for what `has_maps` and `attention_of` promise.
         """
         raise NotImplementedError
-
-
-def checked_options(name: str, head: type[Head], options: dict[str, Any]) -> dict[str, Any]:
-    """Options of a head, converted to the types that it declares.
-
-    Args:
-        name: of the head, for errors.
-        head: whose constructor names the options.
-        options: by name.
-    """
-    known, hints = _option_names(head), get_type_hints(head.__init__)
-    values = {}
-    for option, value in options.items():
-        if option not in known:
-            raise unknown_name("option", option, known or ["none"], of=f"head '{name}'")
-        try:
-            values[option] = TypeAdapter(hints[option]).validate_python(value)
-        except ValidationError as error:
-            problem = error.errors()[0]["msg"]
-            raise TagfillError(f"Option {option}={value!r} of head '{name}': {problem}.") from None
-    return values
-
-
-def _option_names(head: type[Head]) -> list[str]:
-    parameters = inspect.signature(head).parameters.values()
-    return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
 
 
 class LinearHead(Head):

@@ -9,7 +9,6 @@ Resuming a run from its newest checkpoint, unless something that it depends on h
 
 from __future__ import annotations
 
-import inspect
 import os
 import shutil
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ from tagfill.errors import RunError, TagfillError, unknown_name
 from tagfill.io import recover_folder
 from tagfill.models import HEADS
 from tagfill.models.allocator import keep_freed_memory
+from tagfill.options import option_parameters
 from tagfill.progress import SILENT, Progress
 from tagfill.training import checkpoints
 from tagfill.training.checkpoints import Checkpoint
@@ -193,8 +193,7 @@ def _options_of(head: str) -> set[str]:
     """Names of a head's options that are no settings of a recipe."""
     if head not in HEADS:
         raise unknown_name("head", head, HEADS)
-    parameters = inspect.signature(HEADS[head]).parameters.values()
-    return {p.name for p in parameters if p.kind is p.KEYWORD_ONLY} - Recipe.model_fields.keys()
+    return option_parameters(HEADS[head]).keys() - Recipe.model_fields.keys()
 
 
 def start(

@@ -158,9 +158,9 @@ def test_values_reach_every_place_that_has_them():
     [
         ("momentun=1", "did you mean 'momentum'"),
         ("rate=1,2", "There is no setting 'rate' of en.scl"),
-        ("K", "has no values"),
-        ("K=", "has no values"),
-        ("K=[1", "its values are no list"),
+        ("K", "has no value"),
+        ("K=", "There is no value"),
+        ("K=[1", "is not a list of values"),
     ],
 )
 def test_sweeps_that_make_no_sense_are_refused(text, message):

@@ -18,12 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from inspect import signature
 from itertools import product
 from typing import Any
 
 import numpy as np
-import yaml
 
 from tagfill import methods
 from tagfill.engines import create_engine
@@ -32,12 +30,12 @@ from tagfill.experiments import figures
 from tagfill.experiments.analyses import subjects
 from tagfill.experiments.analyses.groups import by_labels
 from tagfill.experiments.analyses.subjects import Question, Subject, mean_and_deviation
-from tagfill.experiments.comparison import value_of
 from tagfill.experiments.report import Figure, Section, Table
 from tagfill.experiments.runs import Job, check_jobs, run_all
 from tagfill.io import nan_to_none
 from tagfill.methods import METHODS
 from tagfill.models import HEADS
+from tagfill.options import option_parameters, parse_assignment, parse_values
 from tagfill.training import Recipe, Run, make_recipe, override
 from tagfill.training.recipe import Stage
 
@@ -69,16 +67,17 @@ class Axis:
     values: tuple[Any, ...]
 
 
+_EXAMPLE = "--set mu=0.5,0.8"
+
+
 def parse_axis(texts: Sequence[str], recipe: Recipe) -> list[Axis]:
     """Settings and their values for the methods and the head of a recipe."""
     if not texts:
         raise TagfillError("A sweep needs something to vary; write --set K=1.5,2.5 or --set optimizer.lr=1e-3,1e-4.")
     axes = []
     for text in texts:
-        name, equals, values = text.partition("=")
-        if not equals or not values:
-            raise TagfillError(f"--set {text} has no values; write it as in --set mu=0.5,0.8.")
-        axes.append(Axis(name, _paths(name, recipe), tuple(_values(text, values))))
+        name, values = parse_assignment(text, _EXAMPLE)
+        axes.append(Axis(name, _paths(name, recipe), tuple(parse_values(values, _EXAMPLE))))
     return axes
 
 
@@ -96,19 +95,6 @@ def varied(recipe: Recipe, axes: Sequence[Axis], choice: Sequence[Any], seed: in
     return make_recipe(content, "the settings of the sweep")
 
 
-def _values(text: str, values: str) -> list[Any]:
-    """The values of a list without its brackets.
-
-    >>> _values("", "1e-3,[0.25,1.0]")
-    [0.001, [0.25, 1.0]]
-    """
-    try:
-        read = yaml.safe_load(f"[{values}]")
-    except yaml.YAMLError:
-        raise TagfillError(f"--set {text}: its values are no list; write it as in --set mu=0.5,0.8.") from None
-    return [value_of(value) if isinstance(value, str) else value for value in read]
-
-
 def _paths(name: str, recipe: Recipe) -> tuple[str, ...]:
     first, _, rest = name.partition(".")
     if first in Recipe.model_fields or first in Stage.model_fields:
@@ -116,19 +102,19 @@ def _paths(name: str, recipe: Recipe) -> tuple[str, ...]:
     options = {
         f"options.{method}.{option}": option for method in recipe.method.split("+") for option in _options_of(method)
     }
-    options |= {f"head_options.{option}": option for option in signature(HEADS[recipe.head]).parameters}
+    options |= {f"head_options.{option}": option for option in option_parameters(HEADS[recipe.head])}
     if rest and f"options.{name}" in options:
         return (f"options.{name}",)
     for wanted in LETTERS.get(name, (name,)):
         found = tuple(path for path, option in options.items() if option == wanted)
         if found:
             return found
-    known = {*options.values(), *Recipe.model_fields, *Stage.model_fields} - {"channels", "classes"}
+    known = {*options.values(), *Recipe.model_fields, *Stage.model_fields}
     raise unknown_name("setting", name, known, of=recipe.method)
 
 
 def _options_of(method: str) -> list[str]:
-    return list(signature(METHODS[methods.ALIASES.get(method, method)]).parameters)
+    return list(option_parameters(METHODS[methods.ALIASES.get(method, method)]))
 
 
 def _put(content: dict[str, Any], path: str, value: Any) -> None:

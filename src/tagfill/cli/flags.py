@@ -25,6 +25,10 @@ Spread = Annotated[
     str | None,
     typer.Option("--engine", help="Share the work among processes: `joblib` here, or `ray`, also over a cluster."),
 ]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of what was chosen; see `tagfill list`."),
+]
 Backbone = Annotated[str, typer.Option("--backbone", help="timm's name of the backbone.")]
 Pretrained = Annotated[
     str,

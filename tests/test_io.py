@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tagfill import io
+from tagfill.errors import TagfillError
 
 
 def write(path: Path, content: bytes, *, fail: bool = False) -> None:
@@ -28,14 +31,14 @@ def test_an_interrupted_block_leaves_the_old_file_and_nothing_else(tmp_path):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.bin": b"old"}
 
 
-def test_nobody_sees_a_half_written_file(tmp_path):
+def test_a_half_written_file_is_not_visible(tmp_path):
     with io.atomic_write(tmp_path / "a.bin") as file:
         file.write(b"half")
         file.flush()
         assert not (tmp_path / "a.bin").exists()
 
 
-def test_json_is_written_as_it_is(tmp_path):
+def test_json_keeps_unicode(tmp_path):
     io.write_json(tmp_path / "a.json", {"name": "Straße", "sizes": [1, 2.5, None]})
     text = (tmp_path / "a.json").read_text(encoding="utf-8")
     assert json.loads(text) == {"name": "Straße", "sizes": [1, 2.5, None]}
@@ -69,7 +72,7 @@ def test_a_replacement_killed_at_any_rename_leaves_a_whole_folder(tmp_path, monk
 
 
 def test_a_replacement_killed_twice_leaves_a_whole_folder(tmp_path, monkeypatch):
-    """The second attempt must not drop the old folder, which is the only one, before the new one is in its place."""
+    """The second attempt must not delete the old folder, the only copy, before the new one has replaced it."""
     folder_with(tmp_path / "best", "old")
     new = folder_with(tmp_path / ".new", "new")
     for survived in (1, 0):
@@ -79,7 +82,7 @@ def test_a_replacement_killed_twice_leaves_a_whole_folder(tmp_path, monkeypatch)
 
 
 def kill_at_rename(monkeypatch, survived: int, new: Path, folder: Path) -> None:
-    """Replace a folder and die at the rename after so many; renames that only mend an earlier death do not count."""
+    """Replace a folder and die after `survived` renames; renames that repair an earlier death do not count."""
     done: list[str] = []
 
     def rename(path: Path, target: Path) -> Path:
@@ -119,13 +122,37 @@ def test_hash_of_a_list_depends_on_order_and_on_where_strings_end(other):
     [
         ({"TAGFILL_CACHE": "/chosen", "XDG_CACHE_HOME": "/xdg"}, "/chosen"),
         ({"XDG_CACHE_HOME": "/xdg"}, "/xdg/tagfill"),
-        ({"HOME": "/someone"}, "/someone/.cache/tagfill"),
+        ({"HOME": "/user"}, "/user/.cache/tagfill"),
     ],
     ids=["chosen", "XDG", "home"],
 )
-def test_the_cache_lies_where_the_user_says(monkeypatch, variables, expected):
+def test_the_cache_folder_follows_the_environment(monkeypatch, variables, expected):
     for name in ("TAGFILL_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert io.cache_folder() == Path(expected)
+
+
+def test_a_second_lock_is_refused_until_the_first_is_released(tmp_path):
+    with (
+        io.exclusive_lock(tmp_path / "new", "is training"),
+        pytest.raises(TagfillError, match=r"Another process is training in .*new; wait"),
+        io.exclusive_lock(tmp_path / "new", "is training"),
+    ):
+        pass
+    with io.exclusive_lock(tmp_path / "new", "is training"):
+        pass
+
+
+def test_a_lock_is_released_when_its_process_is_killed(tmp_path):
+    code = "import sys, time; from pathlib import Path; from tagfill.io import exclusive_lock\n"
+    code += f"with exclusive_lock(Path({str(tmp_path)!r}), 'sleeps'): print('locked', flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        with pytest.raises(TagfillError), io.exclusive_lock(tmp_path, "sleeps"):
+            pass
+        process.kill()
+    with io.exclusive_lock(tmp_path, "sleeps"):
+        pass
