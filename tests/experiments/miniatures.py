@@ -8,8 +8,15 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tagfill import formats
+from formats.layouts import cifar100, coco_panoptic, nus_wide
+from formats.layouts import cub as cub_layout
+from formats.layouts import imagenet as imagenet_layout
+from formats.layouts import lvis as lvis_layout
+from formats.layouts import objects365 as objects365_layout
+from formats.layouts import openimages as openimages_layout
 from tagfill.dataset import IMAGES_SCHEMA, Dataset, from_records
+from tagfill.formats import coco as coco_format
+from tagfill.formats import voc as voc_format
 
 CLASSES = ("bird", "cat", "dog", "tree")
 WIDTH, HEIGHT = 40, 32
@@ -56,7 +63,7 @@ def labelled(data: Dataset, *, boxes: bool = True, known: float = 1.0, single: b
 
 def voc(root: Path) -> None:
     folder = root / "VOCdevkit" / "VOC2012"
-    formats.get("voc").write(labelled(pictures(folder, "JPEGImages/2008_{number:06d}.jpg")), folder)
+    voc_format.write(labelled(pictures(folder, "JPEGImages/2008_{number:06d}.jpg")), folder)
 
 
 def coco(root: Path) -> None:
@@ -64,52 +71,53 @@ def coco(root: Path) -> None:
     folder = root / "coco"
     for year, name in ((2014, "COCO_{split}2014_{number:012d}.jpg"), (2017, "{number:012d}.jpg")):
         data = labelled(pictures(folder, f"{{split}}{year}/{name}"))
-        formats.get("coco").write(data, folder, year=year)
+        coco_format.write(data, folder, year=year)
     things = pictures(folder, "{split}2017/{number:012d}.jpg")
     edges = (("bird", "animal"), ("cat", "animal"), ("dog", "animal"), ("tree", "plant"))
     graph = Dataset("miniature", folder, (*CLASSES, "animal", "plant"), things.images, things.annotations, edges)
-    formats.get("coco-panoptic").write(labelled(graph), folder)
+    coco_panoptic.write_dataset(folder, labelled(graph))
 
 
 def nus(root: Path) -> None:
     data = labelled(pictures(root / "nuswide" / "Flickr", "beach/{number:04d}.jpg"), boxes=False)
-    formats.get("nus-wide").write(data, root / "nuswide", layout="arrays")
+    parts = nus_wide.parts_of(data, {"train": "train", "val": "val"})
+    nus_wide.write_arrays(root / "nuswide", parts, CLASSES)
 
 
 def cub(root: Path) -> None:
     data = pictures(root / "CUB_200_2011" / "images", "001.Albatross/{number:04d}.jpg")
-    formats.get("cub").write(labelled(data, boxes=False), root)
+    cub_layout.write_dataset(root / "CUB_200_2011", labelled(data, boxes=False))
 
 
 def imagenet(root: Path) -> None:
     data = labelled(pictures(root / "pictures", "{split}/{number:04d}.jpg"), boxes=False, single=True)
-    formats.get("imagenet").write(data, root / "imagenet", absent_means="unknown")
+    imagenet_layout.write_dataset(root / "imagenet", data)
 
 
 def cifar(root: Path) -> None:
     data = pictures(root / "pictures", "{split}/{number:05d}.png", side=32)
     edges = (("bird", "animal"), ("cat", "animal"), ("dog", "animal"), ("tree", "plant"))
     graph = Dataset("miniature", data.root, (*CLASSES, "animal", "plant"), data.images, data.annotations, edges)
-    formats.get("cifar100").write(labelled(graph, boxes=False, single=True), root / "cifar-100-binary")
+    cifar100.write_dataset(root / "cifar-100-binary", labelled(graph, boxes=False, single=True))
 
 
 def lvis(root: Path) -> None:
     data = labelled(pictures(root / "lvis", "{split}2017/{number:012d}.jpg"), known=0.5)
-    formats.get("lvis").write(data, root / "lvis")
+    lvis_layout.write_dataset(root / "lvis", data)
 
 
 def objects365(root: Path) -> None:
     data = labelled(pictures(root / "objects365", "{split}/patch0/objects365_v2_{number:08d}.jpg"))
-    formats.get("objects365").write(data, root / "objects365")
+    objects365_layout.write_dataset(root / "objects365", data)
 
 
 def openimages(root: Path) -> None:
-    """Three editions over the same pictures: V5 by the writer, V3 and V6 from its rows."""
+    """Three editions over the same pictures."""
     folder = root / "openimages"
     data = labelled(
         pictures(folder, "{folder}/{number:016x}.jpg", splits=("train", "val", "test")), boxes=False, known=0.5
     )
-    formats.get("openimages").write(data, folder)
+    openimages_layout.write_dataset(folder, data)
     rows = data.annotations.to_pylist()  # type: ignore[union-attr]
     for split in ("train", "validation", "test"):
         lines = [

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
+from formats.layouts import cub as layout
 from formats.layouts.cub import ATTRIBUTES, IMAGES, write_cub
-from formats.states import dataset, label_states, quick, said, splits
+from formats.states import label_states, quick, said, splits
 from tagfill.errors import DatasetError
 from tagfill.formats import cub
 
@@ -64,22 +65,11 @@ def test_missing_files_are_named(tmp_path):
         cub.read(tmp_path)
 
 
-def test_refusals_of_writing(tmp_path):
-    partial = dataset({"a.jpg": {"x": True}}, ("x", "y"))
-    with pytest.raises(DatasetError, match="cannot say unknown, but 1 of 2 labels are"):
-        cub.write(partial, tmp_path)
-    cub.write(partial, tmp_path, unknown="absent")
-    assert said(cub.read(tmp_path)) == {"a.jpg": {"x": True, "y": False}}
-    three = dataset({name: {"x": True} for name in "abc"}, ("x",), splits={"b": "val", "c": "test"})
-    with pytest.raises(DatasetError, match="merge some"):
-        cub.write(three, tmp_path)
-
-
 @given(data=label_states(states=(True, False), splits=("train", "val")))
 @quick
-def test_round_trip(tmp_path, data):
-    cub.write(data, tmp_path)
-    back = cub.read(tmp_path)
+def test_every_label_is_read(tmp_path_factory, data):
+    folder = layout.write_dataset(tmp_path_factory.mktemp("cub") / "CUB_200_2011", data)
+    back = cub.read(folder)
     assert back.classes == data.classes
     assert said(back) == said(data)
     assert splits(back) == splits(data)

@@ -6,7 +6,7 @@ import pytest
 
 from tagfill.dataset import IMAGES_SCHEMA, Dataset, from_records
 from tagfill.errors import DatasetError
-from tagfill.formats import cifar100, coco, csv, cvat, folder, imagenet, wide_csv, yolo
+from tagfill.formats import coco, csv, cvat, folder, wide_csv, yolo
 from tagfill.io import write_json
 
 URL = "https://host/photos/"
@@ -42,8 +42,6 @@ def test_coco_keeps_the_url_of_its_images(tmp_path):
         (folder, {"several": "repeat"}, "images='copy'"),
         (folder, {"several": "repeat", "images": "link"}, "images='link'"),
         (yolo, {"without_box": "whole"}, "images='copy'"),
-        (imagenet, {}, "images='copy'"),
-        (cifar100, {}, "CIFAR-100"),
         (cvat, {}, r"The size of a\.jpg"),
     ],
 )

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import json
 import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -101,43 +101,8 @@ def test_a_folder_without_files_is_refused(tmp_path):
 
 @settings(max_examples=25, deadline=None)
 @given(arbitrary.datasets(kinds=("box", "mask"), states=(1, 0, -1), unlocated={"flags": ["not_exhaustive"]}))
-def test_what_is_written_is_read(dataset):
+def test_everything_in_the_files_is_read(dataset):
     with tempfile.TemporaryDirectory() as folder:
-        lvis.write(dataset, folder)
+        layout.write_dataset(Path(folder), dataset)
 
         assert same(lvis.read(folder), dataset)
-
-
-def test_images_of_coco_have_their_address(folder, tmp_path):
-    lvis.write(lvis.read(folder), tmp_path / "out")
-
-    images = json.loads((tmp_path / "out" / "lvis_v1_val.json").read_text(encoding="utf-8"))["images"]
-
-    assert [image["coco_url"] for image in images] == [
-        f"http://images.cocodataset.org/{FIRST}",
-        f"http://images.cocodataset.org/{SECOND}",
-    ]
-
-
-def test_cannot_tell_is_refused_or_dropped(folder, tmp_path):
-    dataset = lvis.read(folder, locations="none")
-    records = [{**row, "present": row["present"] or None} for row in dataset.rows().to_pylist()]
-    doubtful = dataset.replace(annotations=dataset.rows().from_pylist(records, schema=dataset.rows().schema))
-
-    with pytest.raises(DatasetError, match="LVIS cannot say 'cannot tell', but 3 labels of split val say it"):
-        lvis.write(doubtful, tmp_path / "out")
-    lvis.write(doubtful, tmp_path / "out", undecided="drop")
-
-    assert states(lvis.read(tmp_path / "out"))[FIRST] == dict.fromkeys(dataset.classes, -1)
-
-
-def test_an_overruled_label_is_absent_and_not_partly_marked(folder, tmp_path):
-    dataset = lvis.read(folder, locations="none")
-    rows = dataset.rows().to_pylist()
-    partly = next(row for row in rows if "not_exhaustive" in (row["flags"] or ()))
-    overruling = {**partly, "flags": None, "present": False, "time": 2_000_000}
-    changed = dataset.rows().from_pylist([*rows, overruling], schema=dataset.rows().schema)
-
-    lvis.write(dataset.replace(annotations=changed), tmp_path / "out")
-
-    assert states(lvis.read(tmp_path / "out"))[partly["image"]][partly["label"]] == 0

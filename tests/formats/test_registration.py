@@ -14,8 +14,13 @@ from tagfill.progress import SILENT
 
 HEAVY = ("torch", "PIL", "ijson", "pycocotools")
 
+READ_ONLY = {"cifar100", "coco-panoptic", "cub", "imagenet", "lvis", "nus-wide", "objects365", "openimages"}
+
 each_format = pytest.mark.parametrize("name", formats.FORMATS)
-each_function = pytest.mark.parametrize("function", ["read", "write"])
+each_function = pytest.mark.parametrize(
+    ("name", "function"),
+    [*((name, "read") for name in formats.FORMATS), *((name, "write") for name in formats.WRITABLE)],
+)
 
 
 def parameters(name: str, function: str) -> list[inspect.Parameter]:
@@ -55,15 +60,14 @@ def test_a_format_has_a_title_of_one_line(name):
     assert module.TITLE.splitlines() == [module.TITLE]
 
 
-@each_format
-@pytest.mark.parametrize(("function", "expected"), [("read", ["source"]), ("write", ["dataset", "target"])])
-def test_what_is_read_and_written_comes_first_and_options_by_keyword(name, function, expected):
+@each_function
+def test_what_is_read_and_written_comes_first_and_options_by_keyword(name, function):
     found = parameters(name, function)
+    expected = {"read": ["source"], "write": ["dataset", "target"]}[function]
 
     assert [parameter.name for parameter in found if parameter.kind is not parameter.KEYWORD_ONLY] == expected
 
 
-@each_format
 @each_function
 def test_progress_is_an_option_that_is_silent_unless_given(name, function):
     (progress,) = [parameter for parameter in parameters(name, function) if parameter.name == "progress"]
@@ -71,7 +75,6 @@ def test_progress_is_an_option_that_is_silent_unless_given(name, function):
     assert (progress.default, progress.annotation) == (SILENT, "Progress")
 
 
-@each_format
 @each_function
 def test_every_option_is_typed_and_explained(name, function):
     text = inspect.getdoc(getattr(formats.get(name), function))
@@ -82,9 +85,20 @@ def test_every_option_is_typed_and_explained(name, function):
         assert f"    {parameter.name}: " in arguments, parameter.name
 
 
-@each_format
-def test_reading_gives_a_dataset_and_writing_gives_nothing(name):
-    module = formats.get(name)
+@each_function
+def test_reading_returns_a_dataset_and_writing_returns_nothing(name, function):
+    returned = inspect.signature(getattr(formats.get(name), function)).return_annotation
 
-    assert inspect.signature(module.read).return_annotation == "Dataset"
-    assert inspect.signature(module.write).return_annotation == "None"
+    assert returned == {"read": "Dataset", "write": "None"}[function]
+
+
+def test_what_is_not_written_says_what_is():
+    assert set(formats.FORMATS) - set(formats.WRITABLE) == READ_ONLY
+    for name in READ_ONLY:
+        assert not hasattr(formats.get(name), "write")
+    with pytest.raises(TagfillError) as error:
+        formats.cub.write()
+    assert str(error.value) == (
+        "The format 'cub' can only be read; formats that can be written are coco, csv, cvat, folder, label-studio, "
+        "voc, wide-csv, yolo."
+    )

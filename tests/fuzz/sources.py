@@ -75,10 +75,6 @@ def _cifar100_binary(folder: Path) -> None:
     cifar100.write_binary(folder)
 
 
-def _cifar100_pickles(folder: Path) -> None:
-    cifar100.write_pickles(folder)
-
-
 def _coco(folder: Path) -> None:
     annotations = [
         coco.polygons(7, 9, 13, coco.TRIANGLE),
@@ -222,7 +218,6 @@ _ALL = (
         (File("train.bin", "records"), File("fine_label_names.txt", "lines"), File("coarse_label_names.txt", "lines")),
         output="images_to",
     ),
-    Source("cifar100", _cifar100_pickles, (File("train", "binary"), File("meta", "binary")), output="images_to"),
     Source("coco", _coco, (File("annotations/instances_train2014.json", "json"),), options={"images": "all"}),
     Source(
         "coco-panoptic",

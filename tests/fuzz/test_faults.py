@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import tarfile
 
-import numpy as np
 import pytest
 
-from formats.layouts.cifar100 import python_2_pickle
 from fuzz.promises import meaning
 from fuzz.sources import SOURCES, Source
 from fuzz.test_readers import assert_clear, outcome
@@ -155,15 +153,6 @@ def test_damaged_arrays_are_refused():
     name = outcome(source, with_change(source, path, "actor".encode("utf-32-le"), b"\xff" * 20))
     assert "cannot be read as an array" in str(header)
     assert "is not text" in str(name)
-
-
-def test_a_damaged_pickle_takes_no_memory():
-    source = SOURCES["cifar100"][1]
-    kept = b"\x80\x02}r\xff\xff\xff\xf0."  # remember the dictionary under a very large number
-    assert "has no list 'fine_label_names'" in str(outcome(source, {**source.tree, "meta": kept}))
-    huge = {"fine_labels": [0, 2, 0], "coarse_labels": [1, 2, 1], "data": np.zeros((3, 3072), np.uint8)}
-    content = python_2_pickle(huge).replace(b"J\x02\0\0\0", b"\x8a\x09" + b"\x01" * 9, 1)  # of 72 bits
-    assert "that is no class" in str(outcome(source, {**source.tree, "train": content}))
 
 
 def test_a_damaged_parquet_file_is_refused():

@@ -29,10 +29,6 @@ LEAVES = {
 _TRAINING = {"dataset", "images", "contract", "models", "data", "losses", "memory", "methods", "metrics"}
 _EXPERIMENTS = {*_TRAINING, "training", "scenes", "protocols"}
 
-# The published files of CIFAR-100 are pickles. This one reads them with stand-ins for the three names of a NumPy array
-# and refuses every other name; tests/formats/test_plain_pickle.py shows that nothing of a pickle is run.
-READS_PLAIN_PICKLES = {"formats/cifar100.py"}
-
 MAY_IMPORT: dict[str, set[str]] = {
     "annotations": set(),  # old names only
     "dataset": set(),

@@ -1,10 +1,10 @@
-"""Formats by name: one module each, with `read(…) -> Dataset` and `write(dataset, …)`.
+"""Formats by name: one module per format, with `read(…) -> Dataset` and, where users export it, `write(dataset, …)`.
 
 A format module has
 
 - `TITLE`, a line that says what it reads,
 - `read(source, *, …, progress=SILENT) -> Dataset`,
-- `write(dataset, target, *, …) -> None`, which refuses what the format cannot say.
+- `write(dataset, target, *, …) -> None` if the format is in `WRITABLE`; it refuses what the format cannot express.
 
 Modules are imported when they are used: `tagfill.formats.coco.read(…)`, or `get("coco").read(…)`.
 """
@@ -12,9 +12,11 @@ Modules are imported when they are used: `tagfill.formats.coco.read(…)`, or `g
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from types import ModuleType
+from typing import NoReturn
 
-from tagfill.errors import unknown_name
+from tagfill.errors import TagfillError, unknown_name
 
 FORMATS: dict[str, str] = {
     "cifar100": "tagfill.formats.cifar100",
@@ -34,14 +36,19 @@ FORMATS: dict[str, str] = {
     "wide-csv": "tagfill.formats.wide_csv",
     "yolo": "tagfill.formats.yolo",
 }
+WRITABLE = ("coco", "csv", "cvat", "folder", "label-studio", "voc", "wide-csv", "yolo")
 
 _MODULES = {path.rpartition(".")[2]: path for path in FORMATS.values()}
 
-__all__ = ["FORMATS", "get"]
+__all__ = ["FORMATS", "WRITABLE", "get"]
+
+
+class NotWritableError(TagfillError, AttributeError):
+    """A format that is only read was asked for its writer; also an AttributeError, so `hasattr` is False."""
 
 
 def get(name: str) -> ModuleType:
-    """The module of a format.
+    """Return the module of a format.
 
     Args:
         name: as in `FORMATS`, such as `coco-panoptic`.
@@ -52,6 +59,19 @@ def get(name: str) -> ModuleType:
     if name not in FORMATS:
         raise unknown_name("format", name, FORMATS)
     return importlib.import_module(FORMATS[name])
+
+
+def read_only(name: str) -> Callable[[str], NoReturn]:
+    """Return the `__getattr__` of a format module without a writer, which says what can be written instead."""
+
+    def missing(attribute: str) -> NoReturn:
+        if attribute == "write":
+            raise NotWritableError(
+                f"The format '{name}' can only be read; formats that can be written are {', '.join(WRITABLE)}."
+            )
+        raise AttributeError(f"module '{FORMATS[name]}' has no attribute '{attribute}'")
+
+    return missing
 
 
 def __getattr__(name: str) -> ModuleType:

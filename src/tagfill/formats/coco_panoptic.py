@@ -13,23 +13,19 @@ Kirillov et al., Panoptic Segmentation, CVPR 2019.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from tagfill.dataset import Dataset, Hierarchy
 from tagfill.errors import DatasetError, one_of
-from tagfill.formats import coco, coco_json, export, json_stream, reader
+from tagfill.formats import coco_json, json_stream, read_only
 from tagfill.formats.coco_json import Categories, Pictures, Shown
 from tagfill.formats.json_stream import JsonFile
 from tagfill.formats.reader import Collector
-from tagfill.labels import POSITIVE, LabelMatrix
 from tagfill.progress import SILENT, Progress
 
 TITLE = "COCO panoptic 2017"
+
+__getattr__ = read_only("coco-panoptic")
 _SPLITS = ("train", "val")
 
 
@@ -80,60 +76,6 @@ def read(
     return collector.dataset(hierarchy=edges)
 
 
-def write(
-    dataset: Dataset,
-    target: str | os.PathLike[str],
-    *,
-    unknown: str = "refuse",
-    masks: str = "refuse",
-    progress: Progress = SILENT,
-) -> None:
-    """Write `annotations/panoptic_<split>2017.json` for each split: labels and boxes, without segment pixels.
-
-    A class that is a parent becomes the supercategory of its children. Images must be below `train2017/` and
-    `val2017/`. Sources, times and costs are not carried, and of the flags only `crowd`.
-
-    Args:
-        dataset: whose present labels all have a box; splits are train and val.
-        target: the folder to write into.
-        unknown: `refuse`, or `absent` to write unknown labels as absent.
-        masks: `refuse`, or `box` to write masks as their boxes.
-        progress: told about the splits.
-
-    Raises:
-        DatasetError: the format cannot say what the dataset says.
-    """
-    parents, kinds = _parents(dataset), export.box_kinds(masks)
-    codes = {name: code for code, name in enumerate(dataset.classes)}
-    leaves = [name for name in dataset.classes if name not in parents.values()]
-    export.require_splits(dataset, _SPLITS, "COCO panoptic")
-    prepared = {}
-    for split in dataset.splits:
-        labels = dataset.labels(split)
-        reader.complete(labels, unknown, "COCO panoptic", split)
-        found = coco.located(dataset, split, labels, kinds, "COCO panoptic")
-        export.require_located(dataset, split, labels, found, "COCO panoptic", [codes[name] for name in leaves])
-        _require_children(dataset, split, labels, found, parents)
-        prepared[split] = len(found), coco.pictures(dataset, split, f"{split}2017/")
-    for split, (count, pictures) in prepared.items():
-        path = Path(target) / "annotations" / f"panoptic_{split}2017.json"
-        with progress.bar(f"Writing {path.name}", count, "segments") as bar:
-            places = export.locations(dataset, split, dataset.labels(split), kinds, "COCO panoptic")
-            segments = coco.objects(places, pictures, coco_json.CROWD, bar)
-            json_stream.write(
-                path,
-                {
-                    "info": {"description": dataset.name},
-                    "images": pictures,
-                    "annotations": _by_image(segments, pictures),
-                    "categories": [
-                        {"id": codes[name] + 1, "name": name, "supercategory": parents.get(name, name)}
-                        for name in leaves
-                    ],
-                },
-            )
-
-
 def _collect(
     file: JsonFile,
     collector: Collector,
@@ -165,46 +107,3 @@ def _edges(categories: Categories) -> tuple[tuple[str, str], ...]:
         for name, parent in zip(categories.names, categories.parents, strict=True)
         if parent is not None and parent != name
     )
-
-
-def _parents(dataset: Dataset) -> dict[str, str]:
-    """The parent of each class, for a hierarchy of two levels."""
-    parents = dict(dataset.hierarchy)
-    if len(parents) < len(dataset.hierarchy) or set(parents) & set(parents.values()):
-        raise DatasetError(
-            f"COCO panoptic has one supercategory for each class, but the hierarchy of {dataset.name} has classes with "
-            "several parents, or more than two levels."
-        )
-    return parents
-
-
-def _require_children(
-    dataset: Dataset, split: str, labels: LabelMatrix, located: NDArray[np.int64], parents: dict[str, str]
-) -> None:
-    """Refuse a supercategory that is present, or has a box, without one of its classes."""
-    codes = {name: code for code, name in enumerate(dataset.classes)}
-    above = np.full(labels.width, -1)
-    for child, parent in parents.items():
-        above[codes[child]] = codes[parent]
-    inner = [codes[parent] for parent in set(parents.values())]
-    present = export.pairs(labels, POSITIVE)
-    children = present[above[present % labels.width] >= 0]
-    implied = children - children % labels.width + above[children % labels.width]
-    stated = present[np.isin(present % labels.width, inner)]
-    wrong = np.concatenate([np.setdiff1d(stated, implied), located[np.isin(located % labels.width, inner)]])
-    if len(wrong):
-        image, label = divmod(int(wrong[0]), labels.width)
-        raise DatasetError(
-            f"COCO panoptic knows supercategories by their classes only, but '{dataset.classes[label]}' of "
-            f"{dataset.names(dataset.split(split))[image]} is present on its own."
-        )
-
-
-def _by_image(segments: Iterator[dict[str, Any]], pictures: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Segments gathered in one annotation for each image."""
-    gathered: dict[int, list[dict[str, Any]]] = {picture["id"]: [] for picture in pictures}
-    for segment in segments:
-        segment.pop("segmentation")
-        gathered[segment.pop("image_id")].append(segment)
-    for image, infos in gathered.items():
-        yield {"image_id": image, "segments_info": infos}

@@ -20,17 +20,17 @@ import numpy as np
 
 from tagfill.dataset import Dataset
 from tagfill.errors import DatasetError
-from tagfill.formats import image_files, reader, text_files
+from tagfill.formats import image_files, read_only, text_files
 from tagfill.formats.reader import Collector
-from tagfill.io import atomic_write
 from tagfill.progress import SILENT, Progress
 
 TITLE = "CUB-200-2011: attributes of birds"
 
+__getattr__ = read_only("cub")
+
 _FOLDER = "CUB_200_2011"
 _LABELS = Path("attributes", "image_attribute_labels.txt")
 _ROWS_AT_ONCE = 1 << 18
-_PROBABLY = 3  # of the four certainties; what a written file says
 
 
 def read(source: str | os.PathLike[str], *, held_out: str = "val", progress: Progress = SILENT) -> Dataset:
@@ -53,38 +53,6 @@ def read(source: str | os.PathLike[str], *, held_out: str = "val", progress: Pro
         collector.add_image(name, "train" if training[number] == "1" else held_out)
     _add_labels(collector, folder / _LABELS, images, attributes, progress)
     return collector.dataset()
-
-
-def write(
-    dataset: Dataset, target: str | os.PathLike[str], *, unknown: str = "refuse", progress: Progress = SILENT
-) -> None:
-    """Write the text files of CUB-200-2011 into the folder `CUB_200_2011` below the target; images stay where they are.
-
-    Args:
-        dataset: what to write, with a train split and one other.
-        target: the folder above it; gets `attributes.txt`.
-        unknown: unknown labels are refused, or written as `absent`.
-        progress: told about each image.
-    """
-    folder = Path(target) / _FOLDER
-    reader.complete(dataset.labels(), unknown, "CUB-200-2011")
-    held_out = [part for part in dataset.splits if part != "train"]
-    if len(held_out) > 1:
-        raise DatasetError(
-            f"CUB-200-2011 has two parts, but this dataset has train, {', '.join(held_out)}; merge some."
-        )
-    names, parts = dataset.names(), dataset.images["split"].to_pylist()
-    _write_table(Path(target) / "attributes.txt", dataset.classes)
-    _write_table(folder / "images.txt", names)
-    _write_table(folder / "train_test_split.txt", [str(int(part == "train")) for part in parts])
-    with atomic_write(folder / _LABELS) as file, progress.bar("Writing labels", len(dataset), "images") as bar:
-        for block, states in dataset.labels().blocks():
-            for image, row in enumerate(states == 1, start=block.start + 1):
-                lines = [
-                    f"{image} {number} {state} {_PROBABLY} 0.0\n" for number, state in enumerate(row.astype(int), 1)
-                ]
-                file.write("".join(lines).encode())
-            bar.advance(len(states))
 
 
 def _add_labels(
@@ -157,8 +125,3 @@ def _table(path: Path, what: str) -> dict[int, str]:
             raise text_files.bad_line(path, number, found, f"a new number and {what} are expected")
         texts[identity] = text
     return texts
-
-
-def _write_table(path: Path, texts: list[str] | tuple[str, ...]) -> None:
-    with atomic_write(path) as file:
-        file.write("".join(f"{number} {text}\n" for number, text in enumerate(texts, start=1)).encode())

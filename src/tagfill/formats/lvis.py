@@ -14,28 +14,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tagfill.dataset import Dataset
 from tagfill.errors import DatasetError, one_of
-from tagfill.formats import coco, coco_json, export, reader
+from tagfill.formats import coco_json, read_only
 from tagfill.formats.coco_json import Categories, Pictures
 from tagfill.formats.json_stream import JsonFile, shown
 from tagfill.formats.reader import Collector
-from tagfill.labels import NEGATIVE, POSITIVE, LabelMatrix
 from tagfill.progress import SILENT, Progress
 
 TITLE = "LVIS v0.5 and v1"
+
+__getattr__ = read_only("lvis")
 NOT_EXHAUSTIVE = "not_exhaustive"
-_KINDS = ("mask", "box")
 _ABSENT_KEY, _NOT_EXHAUSTIVE_KEY = "neg_category_ids", "not_exhaustive_category_ids"
-_SERVER = "http://images.cocodataset.org/"
-_COCO_2017 = re.compile(r"(train|val|test)2017/\d{12}\.jpg")
 _COCO_NAME = re.compile(r"(?:COCO_(?:train|val|test)2014_)?(\d{12}\.jpg)")
 
 
@@ -70,44 +65,6 @@ def read(
         verified.add_rows(collector, pictures, shows)
         coco_json.add_images(collector, pictures, shows, split, images="all", exhaustive=False)
     return collector.dataset()
-
-
-def write(
-    dataset: Dataset,
-    target: str | os.PathLike[str],
-    *,
-    undecided: str = "refuse",
-    progress: Progress = SILENT,
-) -> None:
-    """Write `lvis_v1_<split>.json` for each split; images stay where they are.
-
-    A present label without a location is written as not exhaustively marked. Sources, times, costs and other flags are
-    not carried.
-
-    Args:
-        dataset: to be written.
-        target: the folder to write into.
-        undecided: `refuse`, or `drop` to write "cannot tell" as not looked at.
-        progress: told about the splits.
-
-    Raises:
-        DatasetError: the format cannot say what the dataset says.
-    """
-    prepared = {}
-    for split in dataset.splits:
-        labels = dataset.labels(split)
-        reader.decided(labels, undecided, "LVIS", split)
-        located = coco.located(dataset, split, labels, _KINDS, "LVIS")
-        present = export.pairs(labels, POSITIVE)
-        partly = np.union1d(np.intersect1d(_flagged(dataset, split), present), np.setdiff1d(present, located))
-        pictures = coco.pictures(dataset, split)
-        _add_verified(pictures, labels, partly)
-        prepared[split] = len(located), pictures
-    for split, (count, pictures) in prepared.items():
-        places = export.locations(dataset, split, dataset.labels(split), _KINDS, "LVIS")
-        path = Path(target) / f"lvis_v1_{split}.json"
-        with progress.bar(f"Writing {path.name}", count, "annotations") as bar:
-            coco.write_file(path, dataset, pictures, coco.objects(places, pictures, {}, bar))
 
 
 class _Verified:
@@ -177,30 +134,3 @@ def _below(split: str) -> Callable[[dict[str, Any], str], str]:
         return f"{split}2017/{official[1]}" if official else name
 
     return name_of
-
-
-def _flagged(dataset: Dataset, split: str) -> NDArray[np.int64]:
-    """Pairs that carry the flag `not_exhaustive`."""
-    return np.fromiter(_flagged_pairs(dataset, split), dtype=np.int64)
-
-
-def _flagged_pairs(dataset: Dataset, split: str) -> Iterator[int]:
-    position = {name: place for place, name in enumerate(dataset.names(dataset.split(split)))}
-    codes = {label: code for code, label in enumerate(dataset.classes)}
-    for batch in dataset.scan(["image", "label", "flags"]):
-        for number, flags in enumerate(batch["flags"].to_pylist()):
-            if flags and NOT_EXHAUSTIVE in flags:
-                image, label = batch["image"][number].as_py(), batch["label"][number].as_py()
-                if image in position:
-                    yield position[image] * len(dataset.classes) + codes[label]
-
-
-def _add_verified(pictures: list[dict[str, Any]], labels: LabelMatrix, not_exhaustive: NDArray[np.int64]) -> None:
-    """Write into each image what was verified about it, and its address in COCO if it has one."""
-    for picture in pictures:
-        picture.update({_ABSENT_KEY: [], _NOT_EXHAUSTIVE_KEY: []})
-        if _COCO_2017.fullmatch(picture["file_name"]):
-            picture["coco_url"] = _SERVER + picture["file_name"]
-    for key, chosen in ((_ABSENT_KEY, export.pairs(labels, NEGATIVE)), (_NOT_EXHAUSTIVE_KEY, not_exhaustive)):
-        for image, label in zip(*(part.tolist() for part in np.divmod(chosen, labels.width)), strict=True):
-            pictures[image][key].append(label + 1)

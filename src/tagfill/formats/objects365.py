@@ -19,16 +19,17 @@ from typing import Any
 
 from tagfill.dataset import Dataset
 from tagfill.errors import DatasetError, one_of
-from tagfill.formats import coco, coco_json, export
+from tagfill.formats import coco_json, read_only
 from tagfill.formats.json_stream import JsonFile
 from tagfill.formats.reader import Collector
 from tagfill.progress import SILENT, Progress
 
 TITLE = "Objects365 version 2"
+
+__getattr__ = read_only("objects365")
 FLAGS = {"iscrowd": "crowd", "isfake": "fake", "isreflected": "reflected"}
 _SPLITS = ("train", "val")
 _STORED = re.compile(r"images/v\d/(patch\d+/.+)")
-_VERSION = re.compile(r"objects365_(v\d)_")
 
 
 def read(
@@ -69,39 +70,6 @@ def read(
     return collector.dataset()
 
 
-def write(
-    dataset: Dataset,
-    target: str | os.PathLike[str],
-    *,
-    unknown: str = "refuse",
-    masks: str = "refuse",
-    progress: Progress = SILENT,
-) -> None:
-    """Write `zhiyuan_objv2_<split>.json` for each split; images stay where they are.
-
-    Sources, times and costs are not carried, and of the flags only `crowd`, `fake` and `reflected`.
-
-    Args:
-        dataset: whose present labels all have a box; splits are train and val.
-        target: the folder to write into.
-        unknown: `refuse`, or `absent` to write unknown labels as absent.
-        masks: `refuse`, or `box` to write masks as their boxes.
-        progress: told about the splits.
-
-    Raises:
-        DatasetError: the format cannot say what the dataset says.
-    """
-    export.require_splits(dataset, _SPLITS, "Objects365")
-    parts = []
-    for split in dataset.splits:
-        pictures = coco.pictures(dataset, split)
-        for picture in pictures:
-            picture["file_name"] = _stored(picture["file_name"], split)
-        path, kinds = Path(target) / f"zhiyuan_objv2_{split}.json", export.box_kinds(masks)
-        parts.append(coco.Instances(dataset, split, path, pictures, kinds, FLAGS, "Objects365"))
-    coco.write_instances(parts, unknown, progress)
-
-
 def _file(folder: Path, split: str) -> Path | None:
     name = f"zhiyuan_objv2_{split}.json"
     return next((path for path in (folder / name, folder / "annotations" / name) if path.is_file()), None)
@@ -117,10 +85,3 @@ def _below(folder: Path, split: str) -> Callable[[dict[str, Any], str], str]:
         return f"{prefix}/{stored[1]}" if stored else name
 
     return name_of
-
-
-def _stored(name: str, split: str) -> str:
-    """The reverse of reading, for names as in Objects365; others stay as they are."""
-    inside = re.fullmatch(rf"(?:images/)?{re.escape(split)}/(patch\d+/.+)", name)
-    version = _VERSION.search(name)
-    return f"images/{version[1]}/{inside[1]}" if inside and version else name

@@ -31,15 +31,12 @@ from numpy.typing import NDArray
 
 from tagfill.dataset import Dataset
 from tagfill.errors import DatasetError, one_of
-from tagfill.formats import coco_json, export, reader, text_files
+from tagfill.formats import coco_json, read_only, text_files
 from tagfill.formats.reader import Collector
-from tagfill.io import atomic_write, write_json
-from tagfill.labels import NEGATIVE, POSITIVE, LabelMatrix
 from tagfill.progress import SILENT, Progress
 
 SPLITS = {"train": "train", "val": "validation", "test": "test"}
 HIERARCHY = "bbox_labels_600_hierarchy.json"
-_ROOT = "/m/0bl9f"  # Entity, which no image is labelled with
 _VERSIONS = ("", "oidv6-", "oidv7-")
 _HEADERS = {("LabelName", "DisplayName"), ("id", "name")}
 
@@ -117,21 +114,6 @@ def read_hierarchy(path: Path) -> list[tuple[str, str]]:
         return list(dict.fromkeys(edges(tree)))
     except (AttributeError, KeyError, TypeError, RecursionError):
         raise DatasetError(f"{path} has a node that is not a LabelName with Subcategory.") from None
-
-
-def write_hierarchy(path: Path, ids: Sequence[str], edges: Sequence[tuple[str, str]]) -> None:
-    """The reverse; what has no parent is below the root."""
-    below: dict[str, list[str]] = {}
-    for child, parent in edges:
-        below.setdefault(parent, []).append(child)
-    children = {child for child, _ in edges}
-
-    def node(label: str) -> dict[str, Any]:
-        its = [node(child) for child in below.get(label, [])]
-        return {"LabelName": label, "Subcategory": its} if its else {"LabelName": label}
-
-    top = [node(label) for label in ids if label not in children]
-    write_json(path, {"LabelName": _ROOT, "Subcategory": top})
 
 
 def _find_v3(source: Path) -> dict[str, Part]:
@@ -284,6 +266,8 @@ def _flags(batch: pa.RecordBatch) -> pa.Array:
 
 
 TITLE = "Open Images V3, V5 and V6"
+
+__getattr__ = read_only("openimages")
 _LABEL_COLUMNS = ("ImageID", "Source", "LabelName", "Confidence")
 _BOX_COLUMNS = ("ImageID", "Source", "LabelName", *CORNERS, *FLAGS)
 _EDITIONS = ("v3", "v5", "v6")
@@ -333,52 +317,6 @@ def read(
     return collector.dataset(hierarchy=edges)
 
 
-def write(
-    dataset: Dataset,
-    target: str | os.PathLike[str],
-    *,
-    undecided: str = "refuse",
-    masks: str = "refuse",
-    progress: Progress = SILENT,
-) -> None:
-    """Write the files of V5: labels, boxes, image lists, classes and hierarchy; images stay where they are.
-
-    Class names serve as ids. Times and costs are not carried, nor other flags than `occluded`, `truncated`, `group`,
-    `depiction` and `inside`.
-
-    Args:
-        dataset: with images named `train/<id>.jpg`, `validation/<id>.jpg` and `test/<id>.jpg`.
-        target: the folder to write into.
-        undecided: `refuse`, or `drop` to write "cannot tell" as not looked at.
-        masks: `refuse`, or `box` to write masks as their boxes.
-        progress: told about the splits.
-
-    Raises:
-        DatasetError: the format cannot say what the dataset says.
-    """
-    folder, kinds = Path(target), export.box_kinds(masks)
-    export.require_splits(dataset, tuple(SPLITS), "Open Images")
-    prepared = {}
-    for split in dataset.splits:
-        labels = dataset.labels(split)
-        reader.decided(labels, undecided, "Open Images", split)
-        places = export.locations(dataset, split, labels, kinds, "Open Images")
-        boxes = [_box(dataset, split, place) for place in places]
-        prepared[split] = [_identity(name, split) for name in dataset.names(dataset.split(split))], boxes
-    for split, (ids, boxes) in prepared.items():
-        with progress.bar(f"Writing {split}", None, "files") as bar:
-            start = f"{SPLITS[split]}-"
-            verified = list(_verified(dataset, split, dataset.labels(split)))
-            _write_csv(folder / f"{start}annotations-human-imagelabels-boxable.csv", _LABEL_COLUMNS, verified)
-            _write_csv(folder / f"{start}annotations-bbox.csv", _BOX_COLUMNS, boxes)
-            _write_csv(folder / f"{start}images-with-rotation.csv", ("ImageID",), [{"ImageID": name} for name in ids])
-            bar.advance(3)
-    classes = [{"id": name, "name": name} for name in dataset.classes]
-    _write_csv(folder / "class-descriptions-boxable.csv", ("id", "name"), classes)
-    if dataset.hierarchy:
-        write_hierarchy(folder / HIERARCHY, dataset.classes, dataset.hierarchy)
-
-
 def _collect(
     collector: Collector, part: Part, folder: str, name_of: dict[str, str], locations: str, progress: Progress
 ) -> list[pa.Array]:
@@ -424,55 +362,3 @@ def _edges(folder: Path, name_of: dict[str, str]) -> tuple[tuple[str, str], ...]
         return ()
     edges = read_hierarchy(path)
     return tuple((name_of[child], name_of[parent]) for child, parent in edges if {child, parent} <= name_of.keys())
-
-
-def _verified(dataset: Dataset, split: str, labels: LabelMatrix) -> Iterator[dict[str, Any]]:
-    """Rows about whole images that agree with what was decided, one for each image and label."""
-    position = {name: place for place, name in enumerate(dataset.names(dataset.split(split)))}
-    codes = {label: code for code, label in enumerate(dataset.classes)}
-    done = set()
-    for batch in dataset.scan(["image", "label", "present", "kind", "source"]):
-        whole = batch.filter(pc.equal(batch["kind"].cast(pa.string()), "image"))
-        for row in whole.to_pylist():
-            pair = (row["image"], row["label"])
-            if row["image"] not in position or row["present"] is None or pair in done:
-                continue
-            state = export.state(labels, position[row["image"]], codes[row["label"]])
-            if state == (POSITIVE if row["present"] else NEGATIVE):
-                done.add(pair)
-                yield {
-                    "ImageID": _identity(row["image"], split),
-                    "Source": row["source"],
-                    "LabelName": row["label"],
-                    "Confidence": int(row["present"]),
-                }
-
-
-def _box(dataset: Dataset, split: str, place: export.Location) -> dict[str, Any]:
-    row = place.row
-    return {
-        "ImageID": _identity(row["image"], split),
-        "Source": row["source"],
-        "LabelName": dataset.classes[place.label],
-        "XMin": row["x"] - row["w"] / 2,
-        "XMax": row["x"] + row["w"] / 2,
-        "YMin": row["y"] - row["h"] / 2,
-        "YMax": row["y"] + row["h"] / 2,
-        **{column: int(flag in (row["flags"] or ())) for column, flag in FLAGS.items()},
-    }
-
-
-def _identity(name: str, split: str) -> str:
-    start, end = f"{SPLITS[split]}/", ".jpg"
-    identity = name.removeprefix(start).removesuffix(end)
-    if f"{start}{identity}{end}" != name or "/" in identity:
-        raise DatasetError(f"Images of Open Images are named {start}<id>{end} in split {split}, but one is {name}.")
-    return identity
-
-
-def _write_csv(path: Path, columns: tuple[str, ...], records: list[dict[str, Any]]) -> None:
-    table = pa.table({name: [record[name] for record in records] for name in columns})
-    options = pa_csv.WriteOptions(include_header=columns != ("id", "name"))
-    with atomic_write(path) as file:
-        if records or options.include_header:
-            pa_csv.write_csv(table, file, options)

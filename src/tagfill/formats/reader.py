@@ -301,11 +301,3 @@ def add_matrix(
             }
         )
         bar.advance(len(block))
-
-
-def part(dataset: Dataset, split: str) -> tuple[list[str], NDArray[np.int8]]:
-    """Images of a split and their N×L matrix, 1 where a label is present; both are empty if there is no such split."""
-    if split not in dataset.splits:
-        return [], np.zeros((0, len(dataset.classes)), dtype=np.int8)
-    matrix: NDArray[np.int8] = (dataset.labels(split).dense() == POSITIVE).astype(np.int8)
-    return dataset.names(dataset.split(split)), matrix

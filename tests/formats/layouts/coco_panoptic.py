@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from formats.layouts import coco_style
+from tagfill.dataset import Dataset
+
 CATEGORIES = [
     {"supercategory": "person", "isthing": 1, "id": 1, "name": "person"},
     {"supercategory": "animal", "isthing": 1, "id": 17, "name": "cat"},
@@ -35,9 +38,33 @@ def annotation(image_id: int, *segments: dict[str, Any]) -> dict[str, Any]:
     return {"segments_info": list(segments), "file_name": f"{image_id:012d}.png", "image_id": image_id}
 
 
-def write(folder: Path, split: str, images: list[dict[str, Any]], annotations: list[dict[str, Any]]) -> Path:
+def write(
+    folder: Path,
+    split: str,
+    images: list[dict[str, Any]],
+    annotations: list[dict[str, Any]],
+    categories: list[dict[str, Any]] | None = None,
+) -> Path:
     path = folder / "annotations" / f"panoptic_{split}2017.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    content = {"info": {}, "licenses": [], "images": images, "annotations": annotations, "categories": CATEGORIES}
+    content = {"info": {}, "licenses": [], "images": images, "annotations": annotations}
+    content["categories"] = CATEGORIES if categories is None else categories
     path.write_text(json.dumps(content), encoding="utf-8")
     return path
+
+
+def write_dataset(folder: Path, dataset: Dataset) -> None:
+    """Images in `train2017/` and `val2017/` with boxes; a parent becomes the supercategory of its children."""
+    parents = dict(dataset.hierarchy)
+    categories = [
+        {**category, "supercategory": parents.get(category["name"], category["name"])}
+        for category in coco_style.categories(dataset)
+        if category["name"] not in parents.values()
+    ]
+    for split in dataset.splits:
+        images = [{**item, "file_name": name.split("/")[1]} for name, item in coco_style.images(dataset, split).items()]
+        segments: dict[int, list[dict[str, Any]]] = {item["id"]: [] for item in images}
+        for row, item in coco_style.annotations(dataset, split):
+            crowd = int("crowd" in (row["flags"] or ()))
+            segments[item["image_id"]].append({**segment(item["id"], item["category_id"], item["bbox"], crowd)})
+        write(folder, split, images, [annotation(key, *found) for key, found in segments.items()], categories)

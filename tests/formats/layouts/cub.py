@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+
+from tagfill.dataset import Dataset
 
 ATTRIBUTES = ("has_bill_shape::curved_(up_or_down)", "has_wing_color::blue")
 IMAGES = (
@@ -17,12 +20,34 @@ ROWS = (
 )
 
 
-def write_cub(folder: Path, rows: tuple[str, ...] = ROWS, *, attributes: Path | None = None) -> Path:
-    """`folder` is that of images.txt; `attributes` is where attributes.txt goes, beside the folder by default."""
-    (folder / "attributes").mkdir(parents=True)
-    (folder / "images.txt").write_text("".join(f"{number} {name}\n" for number, name in enumerate(IMAGES, 1)))
-    (folder / "train_test_split.txt").write_text("1 0\n2 1\n")
-    (folder / "attributes" / "image_attribute_labels.txt").write_text("".join(f"{row}\n" for row in rows))
-    lines = "".join(f"{number} {name}\n" for number, name in enumerate(ATTRIBUTES, 1))
-    (attributes or folder.parent / "attributes.txt").write_text(lines)
+def write_cub(
+    folder: Path,
+    rows: Sequence[str] = ROWS,
+    *,
+    images: Sequence[str] = IMAGES,
+    training: Sequence[int] = (0, 1),
+    attributes: Sequence[str] = ATTRIBUTES,
+) -> Path:
+    """`folder` holds images.txt; attributes.txt lies beside it."""
+    (folder / "attributes").mkdir(parents=True, exist_ok=True)
+    _write(folder / "images.txt", [f"{number} {name}" for number, name in enumerate(images, 1)])
+    _write(folder / "train_test_split.txt", [f"{number} {flag}" for number, flag in enumerate(training, 1)])
+    _write(folder / "attributes" / "image_attribute_labels.txt", rows)
+    _write(folder.parent / "attributes.txt", [f"{number} {name}" for number, name in enumerate(attributes, 1)])
     return folder
+
+
+def write_dataset(folder: Path, dataset: Dataset) -> Path:
+    """A dataset whose labels are all known; `folder` holds images.txt."""
+    labels = dataset.labels().dense().tolist()
+    rows = [
+        f"{image} {attribute} {int(state == 1)} 3 0.0"
+        for image, states in enumerate(labels, 1)
+        for attribute, state in enumerate(states, 1)
+    ]
+    training = [int(split == "train") for split in dataset.images["split"].to_pylist()]
+    return write_cub(folder, rows, images=dataset.names(), training=training, attributes=dataset.classes)
+
+
+def _write(path: Path, lines: Sequence[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

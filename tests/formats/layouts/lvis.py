@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from formats.layouts import coco_style
+from tagfill.dataset import Dataset
+
 CATEGORIES = [
     {"id": 1, "name": "aerosol_can", "synset": "aerosol.n.02", "frequency": "c", "image_count": 64},
     {"id": 2, "name": "air_conditioner", "synset": "air_conditioner.n.01", "frequency": "f", "image_count": 364},
@@ -56,3 +59,24 @@ def write(
     content = {"info": {}, "annotations": annotations, "images": images, "licenses": [], "categories": CATEGORIES}
     path.write_text(json.dumps({**content, **more}), encoding="utf-8")
     return path
+
+
+def write_dataset(folder: Path, dataset: Dataset) -> None:
+    """Images of COCO 2017; present labels without a location are not exhaustively marked."""
+    codes = {label: code for code, label in enumerate(dataset.classes, start=1)}
+    for split in dataset.splits:
+        images = {
+            name: image(item["id"], name.split("/")[0]) | item
+            for name, item in coco_style.images(dataset, split).items()
+        }
+        annotations = []
+        for row, annotation in coco_style.annotations(dataset, split):
+            counts = row["rle"].decode() if row["kind"] == "mask" else None
+            mask = {"size": [row["rle_height"], row["rle_width"]], "counts": counts}
+            annotations.append({**annotation, "segmentation": mask if counts else []})
+        for row in dataset.rows().to_pylist():
+            if row["image"] in images and row["kind"] == "image" and row["present"] is not None:
+                key = "not_exhaustive_category_ids" if row["present"] else "neg_category_ids"
+                images[row["image"]][key].append(codes[row["label"]])
+        content = list(images.values())
+        write(folder, f"lvis_v1_{split}", content, annotations, categories=coco_style.categories(dataset))

@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from formats.layouts import coco_style
+from tagfill.dataset import Dataset
+
 CATEGORIES = [{"name": "Person", "id": 1}, {"name": "Sneakers", "id": 2}, {"name": "Chair", "id": 3}]
 
 
@@ -34,9 +37,30 @@ def box(identity: int, image_id: int, category_id: int, bbox: list[float], **mor
     }
 
 
-def write(folder: Path, split: str, images: list[dict[str, Any]], annotations: list[dict[str, Any]]) -> Path:
+def write(
+    folder: Path,
+    split: str,
+    images: list[dict[str, Any]],
+    annotations: list[dict[str, Any]],
+    categories: list[dict[str, Any]] = CATEGORIES,
+) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"zhiyuan_objv2_{split}.json"
-    content = {"images": images, "annotations": annotations, "categories": CATEGORIES, "licenses": [{"name": ""}]}
+    content = {"images": images, "annotations": annotations, "categories": categories, "licenses": [{"name": ""}]}
     path.write_text(json.dumps(content), encoding="utf-8")
     return path
+
+
+def write_dataset(folder: Path, dataset: Dataset) -> None:
+    """Images named `{split}/patch3/objects365_v2_00000007.jpg` with boxes."""
+    keys = {"iscrowd": "crowd", "isfake": "fake", "isreflected": "reflected"}
+    for split in dataset.splits:
+        images = [
+            {**image, "file_name": name.replace(split, "images/v2", 1)}
+            for name, image in coco_style.images(dataset, split).items()
+        ]
+        annotations = [
+            {**annotation, **{key: int(flag in (row["flags"] or ())) for key, flag in keys.items()}}
+            for row, annotation in coco_style.annotations(dataset, split)
+        ]
+        write(folder, split, images, annotations, coco_style.categories(dataset))

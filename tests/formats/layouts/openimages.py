@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
+from typing import Any
+
+from tagfill.dataset import Dataset
 
 CAT, DOG, ANIMAL, PET, TOY = "/m/01yrx", "/m/0bt9lr", "/m/0jbk", "/m/068hy", "/m/0138tl"
 ROOT = "/m/0bl9f"
@@ -78,3 +82,33 @@ def v6(folder: Path) -> Path:
     text(folder / "oidv6-classes-trainable.txt", CAT, DOG, PET)
     text(folder / "oidv6-class-descriptions.csv", "LabelName,DisplayName", f"{CAT},Pet", f"{DOG},Dog", f"{PET},Pet")
     return folder
+
+
+def write_dataset(folder: Path, dataset: Dataset) -> None:
+    """The files of V5; class names serve as ids, and images are named `train/<id>.jpg` and so on."""
+    names = [BOXES.split(",")[:13], LABELS.split(",")]
+    flags = ("occluded", "truncated", "group", "depiction", "inside")
+    for split in dataset.splits:
+        word = "validation" if split == "val" else split
+        images = dataset.names(dataset.split(split))
+        boxes, labels = [], []
+        for row in dataset.rows().to_pylist():
+            if row["image"] not in images:
+                continue
+            start = [Path(row["image"]).stem, row["source"], row["label"], int(row["present"])]
+            if row["kind"] == "image":
+                labels.append(start)
+            else:
+                x, y, w, h = (row[side] for side in "xywh")
+                marks = [int(flag in (row["flags"] or ())) for flag in flags]
+                boxes.append([*start, x - w / 2, x + w / 2, y - h / 2, y + h / 2, *marks])
+        for ending, rows, header in zip(("bbox", "human-imagelabels-boxable"), (boxes, labels), names, strict=True):
+            _write_csv(folder / f"{word}-annotations-{ending}.csv", [header, *rows])
+        _write_csv(folder / f"{word}-images-with-rotation.csv", [["ImageID"], *([Path(name).stem] for name in images)])
+    _write_csv(folder / "class-descriptions-boxable.csv", [[name, name] for name in dataset.classes])
+
+
+def _write_csv(path: Path, rows: list[list[Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(rows)
