@@ -49,9 +49,9 @@ def test_large_classes_are_taken_in_parts(monkeypatch):
 
 def test_saved_distances_come_back_whoever_saved_them():
     labels = LabelMatrix.from_dense(np.eye(3, dtype=np.int8) * 2 - 1)
-    store = ClassDistances(3)
+    store = ClassDistances(Shard(np.arange(3)), 3).allocate()
     store.fill(unit_rows(np.random.default_rng(1).random((3, 4))), labels, prototype="mean", distance="cosine")
-    again, moved = ClassDistances(3), ClassDistances(3)
+    again, moved = ClassDistances(Shard(np.arange(3)), 3).allocate(), ClassDistances(Shard(np.arange(3)), 3).allocate()
     again.load_state_dict(store.state_dict())
     moved.reshard([SavedPart(Shard(np.arange(2)), store.state_dict())])
     for one in (again, moved):

@@ -20,7 +20,7 @@ BATCHES = [torch.tensor(rows) for rows in VISITS]
 
 
 def whole(seed: int = 7, **options) -> Estimates:
-    return Estimates(LABELS, Shard(np.arange(IMAGES)), seed=seed, **options)
+    return Estimates(LABELS, Shard(np.arange(IMAGES)), seed=seed, **options).allocate()
 
 
 def table(estimates: Estimates) -> torch.Tensor:
@@ -112,7 +112,7 @@ def test_rows_never_visited_stay():
 def test_shards_hold_the_rows_of_the_whole(world):
     every = whole()
     shards = [Shard(np.arange(rank, IMAGES, world)) for rank in range(world)]
-    parts = [Estimates(LABELS, shard, seed=7) for shard in shards]
+    parts = [Estimates(LABELS, shard, seed=7).allocate() for shard in shards]
     for number, index in enumerate(BATCHES):
         step(every, index, number)
         for rank, part in enumerate(parts):
@@ -146,13 +146,13 @@ def test_loading_does_not_tie_the_two_together():
 
 def test_bytes_count_table_and_moments():
     labels, shard = LabelMatrix.from_dense(np.full((6, 5), -1, dtype=np.int8)), Shard(np.arange(0, 6, 2))
-    estimates = Estimates(labels, shard, seed=0)
+    estimates = Estimates(labels, shard, seed=0).allocate()
     step_index = torch.tensor([0])
     estimates.step(step_index, torch.ones(1, 5), lr=0.1)
     tables = {tensor.data_ptr(): tensor.nbytes for tensor in estimates.state_dict().values() if tensor.ndim == 2}
-    assert Estimates.bytes(labels, shard) == sum(tables.values())
+    assert estimates.bytes == sum(tables.values())
 
 
 def test_the_start_of_an_image_does_not_depend_on_the_others():
-    part = Estimates(LABELS, Shard(np.array([4, 9])), seed=7)
+    part = Estimates(LABELS, Shard(np.array([4, 9])), seed=7).allocate()
     assert torch.equal(table(part), table(whole())[[4, 9]])

@@ -16,7 +16,9 @@ ROW_WISE = ["sparse_adam", "sgd"]
 
 
 def whole(optimizer: str, seed: int = 7, index: np.ndarray | None = None) -> Estimates:
-    return Estimates(LABELS, Shard(np.arange(IMAGES) if index is None else index), seed=seed, optimizer=optimizer)
+    return Estimates(
+        LABELS, Shard(np.arange(IMAGES) if index is None else index), seed=seed, optimizer=optimizer
+    ).allocate()
 
 
 def gradient(index: torch.Tensor, number: int) -> torch.Tensor:
@@ -100,7 +102,7 @@ def test_bytes_count_what_the_optimiser_keeps(optimizer, tables):
     estimates.step(VISITS[0], gradient(VISITS[0], 0), lr=0.1)
     kept = [estimates.values, *estimates.state_dict().values()]
     found = {tensor.data_ptr(): tensor.nbytes for tensor in kept if tensor.shape == estimates.values.shape}
-    assert Estimates.bytes(LABELS, Shard(np.arange(IMAGES)), optimizer) == sum(found.values())
+    assert estimates.bytes == sum(found.values())
     assert len(found) == tables
 
 

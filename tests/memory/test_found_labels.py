@@ -18,7 +18,7 @@ FOUND = (
 
 
 def filled(index: list[int]) -> FoundLabels:
-    store = FoundLabels(Shard(np.array(index)), 3)
+    store = FoundLabels(Shard(np.array(index)), 3, limit=3).allocate()
     store.replace(*FOUND)
     return store
 
@@ -35,7 +35,7 @@ def test_a_rank_keeps_what_is_about_its_images():
 
 
 def test_state_comes_back():
-    saved, empty = filled([0, 1, 2, 3]).state_dict(), FoundLabels(Shard(np.arange(4)), 3)
+    saved, empty = filled([0, 1, 2, 3]).state_dict(), FoundLabels(Shard(np.arange(4)), 3, limit=3).allocate()
     assert not empty.made
     empty.load_state_dict(saved)
     assert empty.made
@@ -44,13 +44,13 @@ def test_state_comes_back():
 
 def test_resharding_moves_labels_with_their_images():
     parts = [SavedPart(Shard(np.array(index)), filled(index).state_dict()) for index in ([0, 3], [1, 2])]
-    store = FoundLabels(Shard(np.array([2, 3])), 3)
+    store = FoundLabels(Shard(np.array([2, 3])), 3, limit=3).allocate()
     store.reshard(parts)
     assert store.made
     assert store.read(torch.tensor([2, 3]))[0].tolist() == filled([2, 3]).read(torch.tensor([2, 3]))[0].tolist()
 
 
 def test_it_says_what_it_takes_before_it_is_made():
-    assert FoundLabels.bytes(Shard(np.arange(10)), 5000, 100) == 11 * 1000
+    assert FoundLabels(Shard(np.arange(10)), 5000, limit=100).bytes == 11 * 1000
     with pytest.raises(TagfillError, match="'found_labels' takes"):
         Memory(LABELS, np.arange(len(LABELS)), seed=0, budget=10).found_labels(limit=100)

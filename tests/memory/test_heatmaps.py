@@ -16,7 +16,7 @@ EVERYBODY = torch.arange(IMAGES)
 
 
 def heatmaps(path=None, labels: LabelMatrix = LABELS, size: int = SIZE, **options) -> Heatmaps:
-    return Heatmaps(labels, Shard(np.arange(len(labels))), momentum=0.8, size=size, path=path, **options)
+    return Heatmaps(labels, Shard(np.arange(len(labels))), momentum=0.8, size=size, path=path, **options).allocate()
 
 
 def steps(store: Heatmaps, images: int = IMAGES) -> np.ndarray:
@@ -95,7 +95,7 @@ def test_a_file_holds_what_memory_would(tmp_path):
 def test_shards_hold_the_rows_of_the_whole():
     every = heatmaps()
     mine = torch.tensor([1, 4])
-    part = Heatmaps(LABELS, Shard(mine.numpy()), momentum=0.8, size=SIZE, path=None)
+    part = Heatmaps(LABELS, Shard(mine.numpy()), momentum=0.8, size=SIZE, path=None).allocate()
     for geometry, maps in visits(2):
         every.update(EVERYBODY, geometry, maps)
         part.update(mine, geometry.take(mine.numpy()), maps[mine])
@@ -128,8 +128,8 @@ def test_heatmaps_on_disk_are_not_part_of_what_is_saved(tmp_path):
 
 
 def test_bytes_are_those_of_the_file(tmp_path):
-    heatmaps(tmp_path / "heatmaps.u8")
-    assert (tmp_path / "heatmaps.u8").stat().st_size == Heatmaps.bytes(LABELS, Shard(np.arange(IMAGES)), SIZE)
+    store = heatmaps(tmp_path / "heatmaps.u8")
+    assert (tmp_path / "heatmaps.u8").stat().st_size == store.bytes
 
 
 @pytest.mark.parametrize(("observed", "shown", "end"), [(1, 0.0, 0), (0, 1.0, 255)], ids=["falling", "rising"])
@@ -179,7 +179,7 @@ def test_rounding_at_random_leaves_cells_outside_the_window_alone():
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_a_few_classes_an_image_are_saved_and_move_with_it(tmp_path, on_disk):
     labels, everybody = single_positives(7, 6), torch.arange(7)
-    scores = Scores(labels, Shard(np.arange(7)), momentum=0.8)
+    scores = Scores(labels, Shard(np.arange(7)), momentum=0.8).allocate()
     scores.update(everybody, torch.rand(7, 6, generator=torch.Generator().manual_seed(0)))
     store = heatmaps(tmp_path / "one.u8" if on_disk else None, labels, count=3)
     assert not store.chosen
@@ -188,7 +188,7 @@ def test_a_few_classes_an_image_are_saved_and_move_with_it(tmp_path, on_disk):
     store.update(everybody, crops(7), maps)
     files = {"heatmaps": store.disk.written()} if on_disk else {}
     part = SavedPart(Shard(np.arange(7)), store.state_dict(), files)
-    moved = Heatmaps(labels, Shard(np.array([5, 2])), momentum=0.8, size=SIZE, path=None, count=3)
+    moved = Heatmaps(labels, Shard(np.array([5, 2])), momentum=0.8, size=SIZE, path=None, count=3).allocate()
     moved.reshard([part])
     mine = torch.tensor([5, 2])
     assert moved.chosen
@@ -200,7 +200,7 @@ def test_a_few_classes_state_their_bytes(tmp_path):
     store = heatmaps(tmp_path / "heatmaps.u8", count=2)
     lists = store.state_dict()["classes"].nbytes
     expected = (tmp_path / "heatmaps.u8").stat().st_size + lists
-    assert Heatmaps.bytes(LABELS, Shard(np.arange(IMAGES)), SIZE, 2) == expected
+    assert store.bytes == expected
 
 
 def test_batches_that_were_expected_are_read_ahead_two_before_their_turn(tmp_path, monkeypatch):

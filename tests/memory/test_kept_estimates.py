@@ -1,4 +1,4 @@
-"""Estimates of a few classes an image."""
+"""Estimates of a few classes per image."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def logits_of(number: int) -> torch.Tensor:
 
 def table(shard: np.ndarray | None = None, *, count: int | None = K, seed: int = 7, **options) -> Estimates:
     kept = Shard(np.arange(IMAGES) if shard is None else shard)
-    return Estimates(LABELS, kept, seed=seed, count=count, **options)
+    return Estimates(LABELS, kept, seed=seed, count=count, **options).allocate()
 
 
 def visit(estimates: Estimates, number: int, images: list[int] | None = None) -> None:
@@ -114,7 +114,7 @@ def test_annotated_classes_are_kept():
 
 def test_more_annotated_classes_than_are_kept_are_refused():
     labels = LabelMatrix.from_dense(np.ones((2, 5), dtype=np.int8))
-    with pytest.raises(TagfillError, match="The estimates are to keep 3 classes an image, but an image has 5"):
+    with pytest.raises(TagfillError, match="The estimates are to keep 3 classes per image, but an image has 5"):
         Memory(labels, np.arange(2), seed=0).estimates(classes_per_image=3)
 
 
@@ -151,4 +151,4 @@ def test_bytes_are_those_of_all_tables(optimizer):
     estimates = table(optimizer=optimizer)
     visit(estimates, 0)
     kept = sum(tensor.nbytes for tensor in estimates.state_dict().values() if tensor.ndim)
-    assert Estimates.bytes(LABELS, Shard(np.arange(IMAGES)), optimizer, K) == kept
+    assert estimates.bytes == kept

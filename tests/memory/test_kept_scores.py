@@ -17,7 +17,7 @@ EVERYBODY = torch.arange(IMAGES)
 
 
 def store(shard: np.ndarray | None = None) -> TopKScores:
-    return TopKScores(LABELS, Shard(np.arange(IMAGES) if shard is None else shard), momentum=0.8, count=K)
+    return TopKScores(LABELS, Shard(np.arange(IMAGES) if shard is None else shard), momentum=0.8, count=K).allocate()
 
 
 def probabilities(seed: int) -> torch.Tensor:
@@ -27,7 +27,7 @@ def probabilities(seed: int) -> torch.Tensor:
 @modest
 @given(visits=st.lists(st.lists(st.integers(0, IMAGES - 1), unique=True, min_size=1), max_size=6))
 def test_kept_classes_hold_what_all_classes_would(visits):
-    few, every = store(), Scores(LABELS, Shard(np.arange(IMAGES)), momentum=0.8)
+    few, every = store(), Scores(LABELS, Shard(np.arange(IMAGES)), momentum=0.8).allocate()
     for number, images in enumerate(visits):
         index = torch.tensor(images)
         few.update(index, probabilities(number)[index])
@@ -62,7 +62,7 @@ def test_columns_are_those_of_all_rows():
 def test_more_annotated_classes_than_are_kept_are_refused():
     labels = LabelMatrix.from_dense(np.ones((2, 5), dtype=np.int8))
     with pytest.raises(
-        TagfillError, match=r"keep 3 classes an image, but an image has 5 annotated ones; set classes_per"
+        TagfillError, match=r"keep 3 classes per image, but an image has 5 annotated ones; set classes_per"
     ):
         Memory(labels, np.arange(2), seed=0).scores(momentum=0.8, classes_per_image=3)
 
@@ -84,4 +84,4 @@ def test_saved_scores_come_back_and_move_with_their_image():
 
 def test_bytes_are_those_of_both_tables():
     few = store()
-    assert TopKScores.bytes(Shard(np.arange(IMAGES)), K) == few.classes.nbytes + few.values.nbytes
+    assert few.bytes == few.classes.nbytes + few.values.nbytes

@@ -96,7 +96,7 @@ def filled(**options) -> Memory:
     one = memory(**options)
     one.scores(momentum=0.8).update(EVERYBODY, torch.full((IMAGES, CLASSES), 0.3))
     one.estimates().step(EVERYBODY, torch.ones(IMAGES, CLASSES), lr=0.1)
-    one.entries("likely").replace(torch.eye(IMAGES, CLASSES, dtype=torch.bool))
+    one.entries("likely").replace([(0, torch.eye(IMAGES, CLASSES, dtype=torch.bool))])
     one.heatmaps(momentum=0.8, size=8).update(EVERYBODY, crops(IMAGES), torch.full((IMAGES, CLASSES, 4, 4), 0.7))
     return one
 

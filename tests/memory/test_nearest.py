@@ -89,7 +89,7 @@ def test_an_image_without_features_is_far_from_all():
 
 
 def test_more_neighbours_than_images_are_refused():
-    with pytest.raises(ValueError, match="Of 3 images none has 3 others"):
+    with pytest.raises(ValueError, match="3 images are too few for 3 neighbors"):
         nearest(unit_rows(cloud(3, 2)), np.arange(3), 3)
 
 
@@ -108,5 +108,5 @@ def test_above_a_million_images_faiss_is_asked(monkeypatch):
     monkeypatch.setattr(module, "MILLION", 3)
     monkeypatch.setitem(sys.modules, "faiss", None)
     nearest(unit_rows(cloud(3, 2)), np.arange(3), 1)
-    with pytest.raises(TagfillError, match=r"Neighbours of 4 images need faiss; run: pip install 'tagfill"):
+    with pytest.raises(TagfillError, match=r"Neighbors of 4 images need faiss; run: pip install 'tagfill"):
         nearest(unit_rows(cloud(4, 2)), np.arange(4), 1)

@@ -6,7 +6,7 @@ import torch
 
 from memory.cases import single_positives
 from tagfill.errors import TagfillError
-from tagfill.memory import ChangedLabels, Memory, SavedPart, Shard, sparse
+from tagfill.memory import ChangedLabels, Memory, SavedPart, Shard, pseudo_labels
 
 IMAGES, CLASSES = 20, 4
 LABELS = single_positives(IMAGES, CLASSES)
@@ -22,7 +22,7 @@ def mask(*entries: tuple[int, int], images: int = IMAGES) -> torch.Tensor:
 
 
 def changed(shard: list[int] | None = None) -> ChangedLabels:
-    return ChangedLabels(LABELS, Shard(np.arange(IMAGES) if shard is None else np.array(shard)))
+    return ChangedLabels(LABELS, Shard(np.arange(IMAGES) if shard is None else np.array(shard))).allocate()
 
 
 def test_nothing_is_changed_at_first():
@@ -52,7 +52,7 @@ def test_a_change_can_be_changed():
 @pytest.mark.parametrize("merge_at", [0, 3, 4096])
 def test_many_small_changes_equal_a_dense_table(monkeypatch, merge_at):
     """Whenever recent changes are merged into the others."""
-    monkeypatch.setattr(sparse, "_MERGE_AT", merge_at)
+    monkeypatch.setattr(pseudo_labels, "_MERGE_AT", merge_at)
     store, expected = changed(), DENSE.clone()
     draws = torch.Generator().manual_seed(0)
     for _ in range(30):

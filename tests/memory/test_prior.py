@@ -17,7 +17,7 @@ ALONE = Ranks()
 
 
 def prior(index: list[int] | None = None) -> Prior:
-    return Prior(Shard(np.array(index if index is not None else range(6))), CLASSES)
+    return Prior(Shard(np.array(index if index is not None else range(6))), CLASSES).allocate()
 
 
 def visits(count: int, seed: int) -> torch.Tensor:
@@ -26,7 +26,7 @@ def visits(count: int, seed: int) -> torch.Tensor:
 
 def test_without_visits_it_is_zero():
     assert prior().mean(ALONE).tolist() == [0, 0, 0]
-    assert prior().visits(ALONE) == 0
+    assert prior().total_visits(ALONE) == 0
 
 
 def test_mean_is_over_all_visits():
@@ -35,7 +35,7 @@ def test_mean_is_over_all_visits():
     store.update(first)
     store.update(second)
     torch.testing.assert_close(store.mean(ALONE), torch.cat([first, second]).double().mean(0))
-    assert store.visits(ALONE) == 5
+    assert store.total_visits(ALONE) == 5
 
 
 def test_many_visits_lose_no_digits():
@@ -57,7 +57,7 @@ def test_reading_changes_nothing():
     before = store.mean(ALONE)
     for _ in range(2):
         torch.testing.assert_close(store.mean(Doubling()), before)
-        assert store.visits(Doubling()) == 8
+        assert store.total_visits(Doubling()) == 8
 
 
 def test_begins_anew():
@@ -87,7 +87,7 @@ def test_nothing_is_lost_or_counted_twice_among_other_processes(shards):
     moved = [prior(list(shard)) for shard in shards]
     for store in moved:
         store.reshard(parts)
-    assert sum(store.visits(ALONE) for store in moved) == 7
+    assert sum(store.total_visits(ALONE) for store in moved) == 7
     total = sum(store.state_dict()["sums"] for store in moved)
     torch.testing.assert_close(total, torch.cat([visits(3, 0), visits(4, 1)]).double().sum(0))
 
@@ -107,8 +107,8 @@ def test_a_file_is_read_by_name(tmp_path: Path):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("Classes,avg_pred\nant,0.5\n", "says nothing about the class 'cat'; give a line for each class"),
-        ("Classes,avg_pred\nant,0.5\ncat,often\n", "Line 3 of the prior .* lacks a class or its number"),
+        ("Classes,avg_pred\nant,0.5\n", "has no line for the class 'cat'; add one for each class"),
+        ("Classes,avg_pred\nant,0.5\ncat,often\n", "Line 3 of the prior .* has no class or no number"),
         ("class,prior\nant,0.5\ncat,1\n", "the columns are Classes and avg_pred"),
         ("Classes,avg_pred\nant\ncat,1\n", "Line 2 of the prior"),
     ],

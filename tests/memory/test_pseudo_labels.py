@@ -14,7 +14,7 @@ SHARD = Shard(np.array([1, 4, 5, 8]))
 
 
 def test_there_is_nothing_at_first():
-    labels = PseudoLabels(LABELS, SHARD)
+    labels = PseudoLabels(LABELS, SHARD).allocate()
     assert not labels.given.any()
     assert (labels.read(torch.tensor([4, 8])) == -1).all()
 
@@ -28,17 +28,17 @@ def test_there_is_nothing_at_first():
 def test_reading_equals_a_table(first, second, asked):
     """Values are given twice; the later one stands."""
     soft = np.arange(12, dtype=np.float32).reshape(4, 3) / 16  # exact in half precision
-    labels = PseudoLabels(LABELS, SHARD)
-    labels.give(torch.from_numpy(first), torch.from_numpy(soft))
-    labels.give(torch.from_numpy(second), 1.0)
+    labels = PseudoLabels(LABELS, SHARD).allocate()
+    labels.assign(torch.from_numpy(first), torch.from_numpy(soft))
+    labels.assign(torch.from_numpy(second), 1.0)
     table = np.where(second, 1.0, np.where(first, soft, -1.0))
     expected = [table[[1, 4, 5, 8].index(image)].tolist() for image in asked]
     assert labels.read(torch.tensor(asked, dtype=torch.int64)).tolist() == expected
 
 
 def test_everything_can_be_forgotten():
-    labels = PseudoLabels(LABELS, SHARD)
-    labels.give(torch.ones(4, 3, dtype=torch.bool), 0.0)
+    labels = PseudoLabels(LABELS, SHARD).allocate()
+    labels.assign(torch.ones(4, 3, dtype=torch.bool), 0.0)
     assert labels.given.all()
     labels.clear()
     assert not labels.given.any()
@@ -46,14 +46,14 @@ def test_everything_can_be_forgotten():
 
 def filled(shard: Shard) -> PseudoLabels:
     """Values that depend on the image alone."""
-    labels = PseudoLabels(LABELS, shard)
+    labels = PseudoLabels(LABELS, shard).allocate()
     values = torch.from_numpy(shard.index)[:, None] / 16 + torch.tensor([0.0, 0.125, 0.25])
-    labels.give(values > 0.2, values)
+    labels.assign(values > 0.2, values)
     return labels
 
 
 def test_saved_labels_come_back():
-    again = PseudoLabels(LABELS, SHARD)
+    again = PseudoLabels(LABELS, SHARD).allocate()
     again.load_state_dict(filled(SHARD).state_dict())
     assert torch.equal(again.values, filled(SHARD).values)
 
@@ -63,10 +63,10 @@ def test_labels_move_with_their_image():
     saved = [SavedPart(part, filled(part).state_dict()) for part in parts]
     for rank in range(3):
         shard = Shard(np.arange(rank, 9, 3))
-        moved = PseudoLabels(LABELS, shard)
+        moved = PseudoLabels(LABELS, shard).allocate()
         moved.reshard(saved)
         assert torch.equal(moved.values, filled(shard).values)
 
 
 def test_bytes_are_those_of_the_table():
-    assert PseudoLabels.bytes(LABELS, SHARD) == PseudoLabels(LABELS, SHARD).values.nbytes
+    assert PseudoLabels(LABELS, SHARD).bytes == PseudoLabels(LABELS, SHARD).allocate().values.nbytes

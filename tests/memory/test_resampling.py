@@ -7,8 +7,7 @@ from torch.nn import functional as F
 
 from memory.cases import crops
 from tagfill.images.geometry import Geometry
-from tagfill.memory.base import ScratchBuffers
-from tagfill.memory.heatmaps import cut, paste
+from tagfill.memory.heatmaps import ScratchBuffers, cut, paste
 
 SIZE, GRID = 14, (7, 5)
 VIEWS = crops(12)
@@ -60,12 +59,14 @@ def test_one_half_of_a_map_shown_at_its_own_resolution_is_copied():
     assert cut(maps, half, (4, 2))[0, :, :, 0].tolist() == [[3, 2], [7, 6], [11, 10], [15, 14]]
 
 
-def test_room_that_was_used_before_leaves_no_trace():
-    room = ScratchBuffers()
-    cut(9 * classes_last(MAPS), VIEWS, GRID, room=room)
-    paste(9 * classes_last(SEEN), VIEWS, SIZE, room=room)
+def test_buffers_that_were_used_before_leave_no_trace():
+    scratch = ScratchBuffers()
+    cut(9 * classes_last(MAPS), VIEWS, GRID, scratch=scratch)
+    paste(9 * classes_last(SEEN), VIEWS, SIZE, scratch=scratch)
     few, views = slice(2, 5), VIEWS.take(np.arange(2, 5))
-    assert torch.equal(cut(classes_last(MAPS[few]), views, GRID, room=room), cut(classes_last(MAPS[few]), views, GRID))
     assert torch.equal(
-        paste(classes_last(SEEN[few]), views, SIZE, room=room)[0], paste(classes_last(SEEN[few]), views, SIZE)[0]
+        cut(classes_last(MAPS[few]), views, GRID, scratch=scratch), cut(classes_last(MAPS[few]), views, GRID)
+    )
+    assert torch.equal(
+        paste(classes_last(SEEN[few]), views, SIZE, scratch=scratch)[0], paste(classes_last(SEEN[few]), views, SIZE)[0]
     )

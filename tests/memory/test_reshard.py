@@ -30,7 +30,7 @@ def lived(shard: np.ndarray, folder: Path | None) -> Memory:
     memory.estimates().step(index, values - 0.5, lr=0.1)
     maps = values[:, :, None, None].expand(-1, -1, 2, 2)
     memory.heatmaps(momentum=0.5, size=4).update(index, Geometry.whole(len(shard)), maps)
-    memory.entries("likely").replace(values > 0.5)
+    memory.entries("likely").replace([(0, values > 0.5)])
     return memory
 
 

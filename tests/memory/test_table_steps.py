@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tagfill.memory.tables import DenseAdam
+from tagfill.memory.estimates import DenseAdam
 
 
 @pytest.mark.parametrize("rows", [11, 1700])

@@ -126,7 +126,7 @@ def test_images_alone_say_nothing_where_no_neighbour_knows_the_label():
 
 
 def task_neighbour(method, image: int) -> int:
-    return method._by_images._neighbours.read(torch.tensor([image]))[0][0, 0]
+    return method._by_images._neighbors.read(torch.tensor([image]))[0][0, 0]
 
 
 def test_the_maximum_is_over_labels_that_are_not_left_out():

@@ -1,20 +1,32 @@
-"""Which images' state lives in this process, and how state moves when the number of processes changes.
+"""The common part of all per-image state: declared tensors, a budget, checkpoints and resharding.
 
-Memory that is used again at each step.
+A `Store` declares its content once, as named fields, and implements only how the content is updated and read:
 
-Large tensors of their own each step would cost more than the arithmetic on them: the system hands their pages out anew
-each time, emptied.
+    class Scores(Store):
+        values: Tensor
+        visited: bool
 
-What all state of a run has in common: it is budgeted, saved with checkpoints, resumed, and written once a batch.
+        def __init__(self, labels, shard):
+            super().__init__(shard, values=Rows((labels.width,), torch.float16), visited=Flag())
+
+From the fields follow its size in bytes, known before anything is allocated, what a checkpoint holds, and how state
+moves when a run is resumed with another number of processes:
+
+    Rows    one row per image            each process takes the rows of its images
+    Sparse  a list of (image, class)     each process takes the entries of its images
+    Shared  the same on all processes    taken from any of them
+    Total   summed over all processes    each old sum goes to exactly one of the new processes
+    Flag    true once it happened        on all processes
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil, prod
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -23,11 +35,13 @@ from torch import Tensor
 
 from tagfill.errors import TagfillError
 from tagfill.labels import LabelMatrix
-from tagfill.memory.disk import BackgroundArray
+from tagfill.memory.disk import BackgroundArray, JournaledArray
+
+_BLOCK = 256  # rows that are copied at a time
 
 
 class Shard:
-    """The images of one rank; state is kept in the order of their ascending positions in the training set."""
+    """The images of one rank. State is kept in the order of their positions in the training set, ascending."""
 
     def __init__(self, index: NDArray[np.integer]) -> None:
         self.index = np.sort(np.asarray(index, dtype=np.int64))
@@ -36,24 +50,16 @@ class Shard:
         return len(self.index)
 
     def rows(self, index: Tensor) -> NDArray[np.int64]:
-        """Where the state of these images lies in this process."""
+        """The rows in which this process keeps the state of these images.
+
+        Raises:
+            IndexError: if another process keeps the state of one of them.
+        """
         wanted = index.cpu().numpy()
         rows = np.searchsorted(self.index, wanted)
         if len(wanted) and not np.array_equal(self.index[np.minimum(rows, len(self) - 1)], wanted):
             raise IndexError("a batch holds an image whose state is kept by another process")
         return rows
-
-    def collect(self, parts: Sequence[SavedPart], name: str) -> Tensor:
-        """The rows of this shard out of a table that several processes saved a part of each.
-
-        Args:
-            parts: what each process saved, tensors with a row an image.
-            name: of the table.
-        """
-        wanted = np.concatenate([part.shard.index for part in parts])
-        order = np.argsort(wanted)
-        rows = order[np.searchsorted(wanted, self.index, sorter=order)]
-        return torch.cat([part.tensors[name] for part in parts])[torch.from_numpy(rows)]
 
 
 @dataclass(frozen=True)
@@ -63,71 +69,302 @@ class SavedPart:
     Attributes:
         shard: the images that it kept.
         tensors: its state, by name.
-        files: paths of its state on disk, by name.
+        files: paths of its state on disk, by the name of the store.
     """
 
     shard: Shard
     tensors: Mapping[str, Tensor]
     files: Mapping[str, Path] = field(default_factory=dict)
 
-    def below(self, name: str) -> SavedPart:
-        """The part of one store, under its own names."""
+    def of_store(self, name: str) -> SavedPart:
+        """The state of one store, under its own names."""
         files = {key: path for key, path in self.files.items() if key == name}
         return SavedPart(self.shard, sub_state(self.tensors, name), files)
 
 
 def sub_state(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
-    """The tensors below a name, under their own names.
+    """The tensors whose names begin with a prefix, without it.
 
-    >>> sorted(below({"scores.values": torch.zeros(1), "prior.sums": torch.zeros(1)}, "scores"))
+    >>> sorted(sub_state({"scores.values": torch.zeros(1), "prior.sums": torch.zeros(1)}, "scores"))
     ['values']
     """
     prefix = f"{name}."
     return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
 
 
-class ScratchBuffers:
-    """Float32 memory by name; it grows to the largest that was asked for."""
+@dataclass(frozen=True)
+class Field(ABC):
+    """One tensor of a store.
 
-    def __init__(self) -> None:
-        self._parts: dict[str, Tensor] = {}
-
-    def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """A contiguous tensor with any content, which is good until the same name is taken again.
-
-        Example:
-            >>> Room().take("rows", (2, 3)).shape
-            torch.Size([2, 3])
-        """
-        size = math.prod(shape)
-        if name not in self._parts or len(self._parts[name]) < size:
-            self._parts[name] = torch.empty(size)
-        return self._parts[name][:size].view(shape)
-
-
-class Store(Protocol):
-    """One kind of state.
-
-    If it is kept in a file, it has an attribute `disk`; `expect` and `warm_start` of a store that has them are called
-    with the coming batches and at the beginning of a stage.
+    Attributes:
+        shape: of the tensor, or of one row.
+        dtype: of its numbers.
+        fill: initial value.
     """
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """What goes into a checkpoint; what is in a file does not."""
-        ...
+    shape: tuple[int, ...] = ()
+    dtype: torch.dtype = torch.float32
+    fill: float = 0
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take back what was saved."""
+    def bytes(self, images: int) -> float:
+        """Bytes that it takes for a shard with this number of images."""
+        return prod(self.shape) * self.dtype.itemsize
+
+    def allocate(self, images: int) -> Any:
+        """The initial content."""
+        return torch.full(self.shape, self.fill, dtype=self.dtype)
+
+    def load(self, content: Any, saved: Tensor) -> Any:
+        """The content after loading a saved tensor; tensors are overwritten in place."""
+        return content.copy_(saved)
+
+    @abstractmethod
+    def merge(self, name: str, parts: Sequence[SavedPart], shard: Shard) -> Tensor:
+        """What belongs to `shard` of the tensors that several processes saved under `name`."""
+
+
+@dataclass(frozen=True)
+class Rows(Field):
+    """A table with one row per image of this rank, in the order of the shard.
+
+    Attributes:
+        path: keep the table in this file, with undo journals; None keeps it in memory. Files hold uint8.
+        resume: the file exists, and its content will be rolled back to a checkpoint.
+    """
+
+    path: Path | None = None
+    resume: bool = False
+
+    def bytes(self, images: int) -> float:
+        """Bytes in memory or on disk."""
+        return images * super().bytes(images)
+
+    def allocate(self, images: int) -> Tensor | BackgroundArray:
+        """The table in memory, or the open file."""
+        if self.path is not None:
+            return BackgroundArray(JournaledArray(self.path, (images, *self.shape), create=not self.resume))
+        return torch.full((images, *self.shape), self.fill, dtype=self.dtype)
+
+    def merge(self, name: str, parts: Sequence[SavedPart], shard: Shard) -> Tensor:
+        """The rows of this shard's images."""
+        merged = torch.empty(len(shard), *self.shape, dtype=self.dtype)
+        for rows, values in self.blocks(name, parts, shard):
+            merged[torch.from_numpy(rows)] = values
+        return merged
+
+    def blocks(self, name: str, parts: Sequence[SavedPart], shard: Shard) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
+        """The same in blocks: rows of this shard and their content, wherever it was saved."""
+        for part in parts:
+            theirs = np.flatnonzero(np.isin(part.shard.index, shard.index))
+            if not len(theirs):
+                continue
+            stored: NDArray[Any]
+            if name in part.tensors:
+                stored = part.tensors[name].numpy()
+            else:  # a store has at most one file
+                (path,) = part.files.values()
+                stored = np.memmap(path, dtype=np.uint8, mode="r", shape=(len(part.shard), *self.shape))
+            for start in range(0, len(theirs), _BLOCK):
+                chosen = theirs[start : start + _BLOCK]
+                rows = np.searchsorted(shard.index, part.shard.index[chosen])
+                yield rows, torch.from_numpy(np.asarray(stored[chosen]))
+
+
+@dataclass(frozen=True)
+class Shared(Field):
+    """A tensor that is the same on all processes."""
+
+    def merge(self, name: str, parts: Sequence[SavedPart], shard: Shard) -> Tensor:
+        """That of the first process."""
+        return parts[0].tensors[name]
+
+
+@dataclass(frozen=True)
+class Total(Field):
+    """A sum over the visits of this rank; only the sum over all ranks is ever used."""
+
+    def merge(self, name: str, parts: Sequence[SavedPart], shard: Shard) -> Tensor:
+        """The sums of those processes whose first image is in this shard, so that each sum is counted once."""
+        total = torch.zeros(self.shape, dtype=self.dtype)
+        for part in parts:
+            if len(part.shard) and part.shard.index[0] in shard.index:
+                total += part.tensors[name]
+        return total
+
+
+@dataclass(frozen=True)
+class Flag(Field):
+    """A bool that becomes true on all processes at the same time."""
+
+    def bytes(self, images: int) -> float:
+        """Not counted."""
+        return 0
+
+    def allocate(self, images: int) -> bool:
+        """False."""
+        return False
+
+    def load(self, content: bool, saved: Tensor) -> bool:
+        """The saved value."""
+        return bool(saved)
+
+    def merge(self, name: str, parts: Sequence[SavedPart], shard: Shard) -> Tensor:
+        """True if it is for any process."""
+        return torch.tensor(any(bool(part.tensors[name]) for part in parts))
+
+
+@dataclass(frozen=True)
+class Sparse(Field):
+    """One column of a list of (image, class) entries, a numpy array; the list is sorted by its column `keys`.
+
+    Attributes:
+        width: L; a key is image·L + class.
+        most: entries to plan for, at most or as expected.
+        by_row: keys are row·L + class instead, with rows of this process.
+    """
+
+    width: int = 1
+    most: float = 0
+    by_row: bool = False
+
+    def bytes(self, images: int) -> float:
+        """Bytes of the planned entries."""
+        return self.most * self.dtype.itemsize
+
+    def allocate(self, images: int) -> NDArray[Any]:
+        """No entries."""
+        empty: NDArray[Any] = torch.empty(0, dtype=self.dtype).numpy()
+        return empty
+
+    def load(self, content: NDArray[Any], saved: Tensor) -> NDArray[Any]:
+        """A copy of the saved column."""
+        return saved.numpy().copy()
+
+    def merge(self, name: str, parts: Sequence[SavedPart], shard: Shard) -> Tensor:
+        """The entries of this shard's images."""
+        keys, columns = [], []
+        for part in parts:
+            saved = part.tensors["keys"].numpy()
+            image = part.shard.index[saved // self.width] if self.by_row else saved // self.width
+            mine = np.isin(image, shard.index)
+            place = np.searchsorted(shard.index, image[mine]) if self.by_row else image[mine]
+            keys.append(place * self.width + saved[mine] % self.width)
+            columns.append(keys[-1] if name == "keys" else part.tensors[name].numpy()[mine])
+        order = np.argsort(np.concatenate(keys), kind="stable")
+        return torch.from_numpy(np.concatenate(columns)[order])
+
+
+def find_entries(
+    keys: NDArray[np.int64], rows: NDArray[np.int64], width: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """The entries of some rows in a sparse list.
+
+    Args:
+        keys: row·L + class of each entry, ascending.
+        rows: B, which to look up.
+        width: L.
+
+    Returns:
+        For each entry of these rows: its position in `keys`, which of `rows` it belongs to, and its class.
+
+    Example:
+        >>> [column.tolist() for column in find_entries(np.array([1, 4, 5]), np.array([2, 0]), 2)]
+        [[1, 2, 0], [0, 0, 1], [0, 1, 1]]
+    """
+    first = np.searchsorted(keys, rows * width)
+    count = np.searchsorted(keys, (rows + 1) * width) - first
+    entry = np.repeat(first - (np.cumsum(count) - count), count) + np.arange(count.sum())
+    return entry, np.repeat(np.arange(len(rows)), count), keys[entry] % width
+
+
+class Store:
+    """One kind of state: declared fields, which become attributes of the same names when it is allocated.
+
+    Args:
+        shard: the images of this rank.
+        fields: the content. Their names are those in checkpoints.
+
+    Attributes:
+        disk: the file of the field that is kept on disk, if any; checkpoints hold its checksum and not its content.
+    """
+
+    disk: BackgroundArray | None = None
+
+    def __init__(self, shard: Shard, **fields: Field) -> None:
+        self._shard, self._fields = shard, fields
+
+    @property
+    def bytes(self) -> int:
+        """Bytes in memory and on disk, known before anything is allocated."""
+        return ceil(sum(declared.bytes(len(self._shard)) for declared in self._fields.values()))
+
+    def allocate(self) -> Self:
+        """Allocate the fields and set their initial content."""
+        for name, declared in self._fields.items():
+            content = declared.allocate(len(self._shard))
+            if isinstance(content, BackgroundArray):
+                self.disk = content
+            setattr(self, name, content)
+        self._initialize()
+        return self
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The fields that are in memory, not copied."""
+        self._before_save()
+        contents = {name: getattr(self, name) for name in self._fields}
+        return {
+            name: torch.as_tensor(content)
+            for name, content in contents.items()
+            if not isinstance(content, BackgroundArray)
+        }
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Load what `state_dict` returned."""
+        for name, declared in self._fields.items():
+            content = getattr(self, name)
+            if not isinstance(content, BackgroundArray):
+                setattr(self, name, declared.load(content, state[name]))
+        self._after_load()
 
     def reshard(self, parts: Sequence[SavedPart]) -> None:
-        """Take over what other processes kept."""
+        """Take over the state of this rank's images from what any number of processes saved."""
+        state = {}
+        for name in {**self._fields, **parts[0].tensors}:
+            declared = self._fields.get(name) or _undeclared(parts[0].tensors[name])
+            content = getattr(self, name, None)
+            if isinstance(declared, Rows) and isinstance(content, BackgroundArray):
+                for rows, values in declared.blocks(name, parts, self._shard):
+                    content.write(rows, values.numpy())
+            else:
+                state[name] = declared.merge(name, parts, self._shard)
+        self.load_state_dict(state)
+
+    def warm_start(self) -> None:
+        """Prepare for a new stage that starts from the state of an earlier one."""
+
+    def expect(self, batches: Sequence[NDArray[np.int64]]) -> None:
+        """Learn the images of the coming batches, in order; a store on disk reads them ahead."""
+
+    def _initialize(self) -> None:
+        """Set initial content that is more than one number for all."""
+
+    def _before_save(self) -> None:
+        """Bring the fields up to date."""
+
+    def _after_load(self) -> None:
+        """Derive what depends on the fields."""
+
+
+def _undeclared(saved: Tensor) -> Field:
+    """How to merge what a store saves besides its fields: the state of an optimizer of a table."""
+    return Rows(tuple(saved.shape[1:]), saved.dtype) if saved.ndim else Shared()
 
 
 S = TypeVar("S", bound=Store)
 
 
-class Stores:
-    """Stores of one rank, one object per name.
+class NamedStores:
+    """The stores of one rank, one object per name.
 
     Args:
         labels: of the training images.
@@ -135,10 +372,10 @@ class Stores:
         seed: of the run.
         folder: where files may be kept; None keeps everything in memory.
         budget: bytes that the state may take on this rank, on disk and in memory together.
-        saved: what `state_dict` gave, to start from instead of the initial state.
-        disk: what `mark` gave for the files, with the number of that checkpoint.
+        saved: what `state_dict` returned, to start from instead of the initial state.
+        disk: number of the checkpoint to resume from, and what `mark` returned for it.
         parts: what another number of processes saved, instead of `saved` and `disk`.
-        warm: `saved` comes from an earlier stage, which stores may begin from otherwise than they go on.
+        warm: `saved` comes from an earlier stage; call `warm_start` of each store after loading.
     """
 
     def __init__(
@@ -169,27 +406,25 @@ class Stores:
         self._written: set[str] = set()
 
     def find(self, name: str) -> Store | None:
-        """A store that somebody has asked for, to look at; None where nobody has."""
+        """A store that a method asked for, to look at; None if no method did."""
         return self._stores.get(name)
 
     def begin_stage(self) -> None:
-        """Another stage goes on with this memory."""
+        """Continue with the same memory in another stage."""
         for store in self._stores.values():
-            _warm_start(store)
+            store.warm_start()
 
     def expect(self, batches: Sequence[NDArray[np.int64]]) -> None:
-        """The images of the coming batches, in their order; stores on disk read them ahead."""
+        """Announce the images of the coming batches, in order; stores on disk read them ahead."""
         for store in self._stores.values():
-            expect: Callable[[Sequence[NDArray[np.int64]]], None] | None = getattr(store, "expect", None)
-            if expect is not None:
-                expect(batches)
+            store.expect(batches)
 
     def begin_step(self) -> None:
-        """A new batch: every store may be written once more."""
+        """Begin a batch: every store may be written once more."""
         self._written.clear()
 
     def first_write(self, name: str) -> bool:
-        """Whether nobody has written this store for the current batch yet; whoever asks first is the writer."""
+        """Whether this store was not written for the current batch yet; the first to ask is its writer."""
         first = name not in self._written
         self._written.add(name)
         return first
@@ -205,7 +440,11 @@ class Stores:
         }
 
     def mark(self, checkpoint: int) -> dict[str, str]:
-        """Tell the files that their content belongs to a checkpoint; gives the checksum of each."""
+        """Make the current content of all files belong to a checkpoint.
+
+        Returns:
+            The checksum of each file, by the name of its store.
+        """
         checksums = {}
         for name, array in self._files().items():
             array.mark(checkpoint)
@@ -213,28 +452,28 @@ class Stores:
         return checksums
 
     def checksums(self) -> dict[str, str]:
-        """The checksum of each file's content as of now."""
+        """The checksum of the current content of each file."""
         return {name: array.checksum() for name, array in self._files().items()}
 
     def paths(self) -> list[Path]:
-        """The files, with everything written that was changed."""
+        """The files, with all changes written."""
         return [array.written() for array in self._files().values()]
 
     def forget(self, before: int) -> None:
-        """Checkpoints older than `before` are gone."""
+        """Drop what is needed only to go back to checkpoints older than `before`."""
         for array in self._files().values():
             array.forget(before)
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         for array in self._files().values():
             array.close()
 
     def _files(self) -> dict[str, BackgroundArray]:
-        found = {name: getattr(store, "disk", None) for name, store in self._stores.items()}
-        return {name: array for name, array in found.items() if array is not None}
+        return {name: store.disk for name, store in self._stores.items() if store.disk is not None}
 
-    def _get(self, name: str, options: dict[str, Any], size: int, make: Callable[[], S]) -> S:
+    def _get(self, name: str, options: dict[str, Any], make: Callable[[], S]) -> S:
+        """The store of a name; it is made, checked against the budget, allocated and loaded when first asked for."""
         if name in self._stores:
             there = self._options[name]
             if differing := [option for option in options if there[option] != options[option]]:
@@ -244,35 +483,29 @@ class Stores:
                     "same options."
                 )
             return self._stores[name]  # type: ignore[return-value]
-        self._afford(name, size)
         store = make()
+        size = store.bytes
+        self._check_budget(name, size)
+        store.allocate()
         if self._saved is not None:
             state = sub_state(self._saved, name)
             if state:  # a stage may ask for a store that the one before it did not have
                 store.load_state_dict(state)
                 if self._warm:
-                    _warm_start(store)
+                    store.warm_start()
         if self._parts is not None:
-            store.reshard([part.below(name) for part in self._parts])
-        array: BackgroundArray | None = getattr(store, "disk", None)
-        if self._disk is not None and array is not None and name in self._disk[1]:
-            array.roll_back(self._disk[0], self._disk[1][name])
+            store.reshard([part.of_store(name) for part in self._parts])
+        if self._disk is not None and store.disk is not None and name in self._disk[1]:
+            store.disk.roll_back(self._disk[0], self._disk[1][name])
         self._stores[name], self._options[name], self._bytes[name] = store, options, size
         return store
 
-    def _afford(self, name: str, size: int) -> None:
+    def _check_budget(self, name: str, size: int) -> None:
         taken = sum(self._bytes.values()) + size
         if self._budget is not None and taken > self._budget:
             raise TagfillError(
                 f"The memory '{name}' takes {size / 1e9:.2f} GB for {len(self._shard):,} images and "
                 f"{self._labels.width:,} classes, {taken / 1e9:.2f} GB with what is there, above the budget of "
-                f"{self._budget / 1e9:.2f} GB; raise memory.budget_gb (--memory-budget), keep fewer classes an image "
-                "where the method can, or choose another."
+                f"{self._budget / 1e9:.2f} GB; raise memory.budget_gb (--memory-budget), keep fewer classes per image "
+                "where the method can, or choose another method."
             )
-
-
-def _warm_start(store: Store) -> None:
-    """Let a store begin a stage from where an earlier one ended, if that is more than going on."""
-    warm_start: Callable[[], None] | None = getattr(store, "warm_start", None)
-    if warm_start is not None:
-        warm_start()

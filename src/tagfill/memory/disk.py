@@ -1,19 +1,15 @@
-"""An array on disk that can go back to where it was at either of the last two checkpoints.
+"""Rows in a file that can go back to either of the last two checkpoints, read ahead and written back by a thread.
 
-The array is one file, changed in place through the page cache. Before a row changes for the first time after a
-checkpoint, its old content goes to the undo journal of that checkpoint. Going back to checkpoint k writes the
-journals k, k+1, … back in reverse. Journals are only ever appended to, each record carries a checksum, and a
-record is complete before its rows change, so a torn last record belongs to rows that did not change.
+**`JournaledArray`** is one file, changed in place through the page cache. Before a row changes for the first time after
+a checkpoint, its old content goes to the undo journal of that checkpoint. Going back to checkpoint k writes the
+journals k, k+1, … back in reverse order. Journals are only appended to, each record carries a checksum, and a record is
+complete before its rows change, so a torn last record belongs to rows that did not change.
 
-
-A file of rows that is read ahead and written back by a thread, so that training does not wait for the disk.
-
-One thread takes jobs in the order given. Writing a batch of rows saves their old content in the undo journal, changes
-them and updates their checksums, all there; whoever asks for one of these rows before that is done gets what is about
-to be written. Reading ahead only brings rows into the page cache, so it can never serve what is out of date.
-
-Nothing changes about what survives: a write that the thread did not come to is lost by a kill as one a moment later
-would be, and going back to a checkpoint undoes the others. A checkpoint waits for the thread.
+**`BackgroundArray`** wraps it, so that training does not wait for the disk. One thread takes jobs in order. To write a
+batch of rows, it saves their old content in the undo journal, changes them and updates their checksums; until that is
+done, reading one of these rows returns the new content. Reading ahead only brings rows into the page cache and so never
+returns stale content. Durability does not change: a write that the thread has not done yet is lost by a kill, as one a
+moment later would be, and going back to a checkpoint undoes the others. A checkpoint waits for the thread.
 """
 
 from __future__ import annotations
@@ -36,7 +32,7 @@ from tagfill.errors import RunError
 
 _HEADER = struct.Struct("<4sII")  # magic, number of rows, checksum
 _MAGIC = b"UNDO"
-_JOURNALS = 2  # times the array, at most: a row is saved once an interval, and an epoch visits it once
+_JOURNALS = 2  # size relative to the array, at most: a row is saved once per interval, and visited once per epoch
 
 
 class JournaledArray:
@@ -45,7 +41,7 @@ class JournaledArray:
     Args:
         path: of the array; journals lie beside it as `<name>.undo-<checkpoint>`.
         shape: of the whole array, rows first.
-        create: make the file anew, filled with zeros; otherwise it must exist.
+        create: create the file, filled with zeros; otherwise it must exist.
     """
 
     def __init__(self, path: Path, shape: tuple[int, ...], *, create: bool) -> None:
@@ -85,12 +81,12 @@ class JournaledArray:
         return f"{int(self._digests.sum(dtype=np.uint64)):016x}"
 
     def written(self) -> Path:
-        """The path of the array, with all changes in the file."""
+        """The path of the file, with all changes written."""
         self._flush()
         return self.path
 
     def mark(self, checkpoint: int) -> None:
-        """Content as of now belongs to `checkpoint`; later changes can be undone back to here."""
+        """Make the current content that of `checkpoint`; later changes can be undone back to it."""
         self._flush()
         if self._journal is not None:
             os.fsync(self._journal)
@@ -100,13 +96,13 @@ class JournaledArray:
         self._saved[:] = False
 
     def forget(self, before: int) -> None:
-        """Journals of checkpoints older than `before` are no longer needed."""
+        """Delete the journals of checkpoints older than `before`."""
         for checkpoint, journal in self._journals().items():
             if checkpoint < before:
                 journal.unlink()
 
     def roll_back(self, checkpoint: int, checksum: str) -> None:
-        """Restore the content of `checkpoint` and go on from there.
+        """Restore the content of `checkpoint` and continue from there.
 
         Raises:
             RunError: if the content does not have the checksum that the checkpoint recorded.
@@ -128,7 +124,7 @@ class JournaledArray:
         self.mark(checkpoint)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         if self._journal is not None:
             os.close(self._journal)
             self._journal = None
@@ -153,7 +149,7 @@ class JournaledArray:
             ) from None
 
     def _digest(self, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """A number for each row that depends on its place and its content."""
+        """A number for each row that depends on its position and its content."""
         digests = np.empty(len(rows), dtype=np.uint64)
         for at, row in enumerate(rows):
             digests[at] = int.from_bytes(hashlib.blake2b(self._rows[row].tobytes(), digest_size=8).digest(), "little")
@@ -168,12 +164,13 @@ class JournaledArray:
 
 
 def _allocate(path: Path, size: int) -> None:
-    """A file of zeros with its place on disk reserved, so that a full disk is found out now and not in mid-run."""
+    """Create a file of zeros with its space on disk reserved, so that a full disk shows now and not during the run."""
     free = shutil.disk_usage(path.parent).free
     if size * _JOURNALS > free - size:
         raise RunError(
             f"{path} takes {size / 1e9:.2f} GB and its undo journals up to {_JOURNALS * size / 1e9:.2f} GB, but "
-            f"{free / 1e9:.2f} GB are free; free some space, keep fewer classes an image, or choose memory.storage=ram."
+            f"{free / 1e9:.2f} GB are free; free some space, keep fewer classes per image, or set "
+            "memory.storage to ram."
         )
     with path.open("wb") as file:
         file.truncate(size)
@@ -185,18 +182,18 @@ def _allocate(path: Path, size: int) -> None:
                 return  # a file system that cannot reserve space
             path.unlink()
             raise RunError(
-                f"There is no room for {size / 1e9:.2f} GB of per-image state at {path}; free some space, or choose "
-                "memory.storage=ram."
+                f"There is no room for {size / 1e9:.2f} GB of per-image state at {path}; free some space, or set "
+                "memory.storage to ram."
             ) from None
 
 
 def _weights(rows: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """An odd factor for each place, so that the same content counts differently in another row."""
+    """An odd factor for each position, so that the same content counts differently in another row."""
     return 2 * rows.astype(np.uint64) + 1
 
 
 def _records(journal: Path, row_bytes: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint8]]]:
-    """The complete records of a journal, in the order written; a journal can be as large as its array."""
+    """The complete records of a journal, in the order written; an iterator, because a journal can be large."""
     left = journal.stat().st_size
     with journal.open("rb") as file:
         while (left := left - _HEADER.size) >= 0:
@@ -210,21 +207,21 @@ def _records(journal: Path, row_bytes: int) -> Iterator[tuple[NDArray[np.int64],
             yield np.frombuffer(body, "<i8", count), np.frombuffer(body, np.uint8, offset=8 * count)
 
 
-_WAITING = 8  # jobs; training waits for the thread beyond that
+_QUEUE = 8  # jobs; beyond that, training waits for the thread
 
 
 class BackgroundArray:
     """A `JournaledArray` whose writes happen in a thread of their own.
 
     Args:
-        array: what is read and written; nobody else may use it from now on.
+        array: what is read and written; it may not be used directly any more.
     """
 
     def __init__(self, array: JournaledArray) -> None:
         self.path = array.path
         self._array = array
         self._row_bytes = array.row_bytes
-        self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=_WAITING)
+        self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=_QUEUE)
         self._lock = threading.Lock()
         self._ticket = 0
         self._pending: dict[int, tuple[int, NDArray[np.uint8]]] = {}  # rows on their way to the file, newest content
@@ -241,7 +238,7 @@ class BackgroundArray:
         return values
 
     def read_ahead(self, rows: NDArray[np.int64]) -> None:
-        """These rows will be read soon; nothing happens if the thread is busy."""
+        """Announce that these rows will be read soon; ignored if the thread is busy."""
         self._raise()
         try:
             self._started().put_nowait(lambda: self._touch(rows))
@@ -249,7 +246,7 @@ class BackgroundArray:
             return
 
     def write(self, rows: NDArray[np.int64], values: NDArray[np.uint8]) -> None:
-        """Change these rows, each at most once in a call; the values may not be changed afterwards."""
+        """Change these rows, each at most once in a call; do not change `values` afterwards."""
         self._raise()
         self._ticket += 1
         ticket = self._ticket
@@ -263,22 +260,22 @@ class BackgroundArray:
         return self._array.checksum()
 
     def written(self) -> Path:
-        """The path of the array, with all changes in the file."""
+        """The path of the file, with all changes written."""
         self.settle()
         return self._array.written()
 
     def mark(self, checkpoint: int) -> None:
-        """Content as of now belongs to `checkpoint`; later changes can be undone back to here."""
+        """Make the current content that of `checkpoint`; later changes can be undone back to it."""
         self.settle()
         self._array.mark(checkpoint)
 
     def forget(self, before: int) -> None:
-        """Journals of checkpoints older than `before` are no longer needed."""
+        """Delete the journals of checkpoints older than `before`."""
         self.settle()
         self._array.forget(before)
 
     def roll_back(self, checkpoint: int, checksum: str) -> None:
-        """Restore the content of `checkpoint` and go on from there."""
+        """Restore the content of `checkpoint` and continue from there."""
         self.settle()
         self._array.roll_back(checkpoint, checksum)
 
@@ -286,13 +283,13 @@ class BackgroundArray:
         """Wait until everything is written.
 
         Raises:
-            OSError: if something could not be.
+            OSError: if something could not be written.
         """
         self._jobs.join()
         self._raise()
 
     def close(self) -> None:
-        """Write what is waiting, and let go of the files."""
+        """Write what is waiting, and close the files."""
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join()
@@ -300,7 +297,7 @@ class BackgroundArray:
         self._array.close()
 
     def _started(self) -> queue.Queue[Callable[[], None] | None]:
-        """The queue of a thread that runs; it begins with the first job, so that a process may fork before."""
+        """The queue of the running thread, which starts with the first job, so that a process may fork before that."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=f"writes {self.path.name}", daemon=True)
             self._thread.start()

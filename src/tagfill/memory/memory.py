@@ -1,24 +1,26 @@
-"""The kinds of state that methods may ask for, by name, each with what it takes."""
+"""The kinds of state that methods may ask for, by name."""
 
 from __future__ import annotations
 
-from tagfill.memory.base import Stores
+from tagfill.deprecation import warn_renamed
+from tagfill.memory.base import NamedStores
+from tagfill.memory.estimates import EstimateOptimizer, Estimates
 from tagfill.memory.heatmaps import Heatmaps, Rounding
 from tagfill.memory.neighbors import ClassDistances, Neighbors
-from tagfill.memory.sparse import ChangedLabels, Entries, FoundLabels, PseudoLabels
+from tagfill.memory.pseudo_labels import ChangedLabels, FoundLabels, PseudoLabels
+from tagfill.memory.scores import EntrySet, Scores, TopKScores
 from tagfill.memory.statistics import Prior
-from tagfill.memory.tables import Estimates, Scores, TableOptimizer, TopKScores
 
 
-class Memory(Stores):
-    """All state of one rank, one object per name, however many methods ask for it.
+class Memory(NamedStores):
+    """All state of one rank, one object per name, shared by all methods that ask for it.
 
-    The first who asks for a store settles its options; another who wants different ones is refused. For arguments
-    see `Stores`.
+    The first method to ask for a store determines its options; another that wants different ones is refused. For
+    arguments see `NamedStores`.
 
     Example:
         >>> import numpy as np
-        >>> from tagfill.contract import LabelMatrix
+        >>> from tagfill.labels import LabelMatrix
         >>> labels = LabelMatrix.from_dense(np.array([[1, -1], [-1, 0]], dtype=np.int8))
         >>> memory = Memory(labels, np.arange(2), seed=0)
         >>> memory.scores(momentum=0.8) is memory.scores(momentum=0.8)
@@ -28,101 +30,89 @@ class Memory(Stores):
     """
 
     def scores(self, *, momentum: float, classes_per_image: int | None = None) -> Scores | TopKScores:
-        """Running probabilities of each image and class, or of a few classes an image."""
-        count = self._few(classes_per_image)
+        """Running probabilities of each image and class, or of a few classes per image."""
+        labels, shard, count = self._labels, self._shard, self._count(classes_per_image)
         options = {"momentum": momentum, "classes_per_image": count}
         if count is None:
-            size = Scores.bytes(self._labels, self._shard)
-            return self._get("scores", options, size, lambda: Scores(self._labels, self._shard, momentum=momentum))
-        return self._get(
-            "scores",
-            options,
-            TopKScores.bytes(self._shard, count),
-            lambda: TopKScores(self._labels, self._shard, momentum=momentum, count=count),
-        )
+            return self._get("scores", options, lambda: Scores(labels, shard, momentum=momentum))
+        return self._get("scores", options, lambda: TopKScores(labels, shard, momentum=momentum, count=count))
 
     def heatmaps(
         self, *, momentum: float, size: int, classes_per_image: int | None = None, rounding: Rounding = "nearest"
     ) -> Heatmaps:
         """Running class maps of each image, size×size, of all classes or of a few."""
-        path = None if self._folder is None else self._folder / "heatmaps.u8"
-        resume = self._disk is not None and "heatmaps" in self._disk[1]
-        count = self._few(classes_per_image)
+        count = self._count(classes_per_image)
         return self._get(
             "heatmaps",
             {"momentum": momentum, "size": size, "classes_per_image": count, "rounding": rounding},
-            Heatmaps.bytes(self._labels, self._shard, size, count),
             lambda: Heatmaps(
                 self._labels,
                 self._shard,
                 momentum=momentum,
                 size=size,
-                path=path,
-                resume=resume,
+                path=None if self._folder is None else self._folder / "heatmaps.u8",
+                resume=self._disk is not None and "heatmaps" in self._disk[1],
                 count=count,
                 rounding=rounding,
                 seed=self._seed,
             ),
         )
 
-    def estimates(self, *, optimizer: TableOptimizer = "dense_adam", classes_per_image: int | None = None) -> Estimates:
-        """Trainable label estimates, of all classes or of a few an image."""
-        count = self._few(classes_per_image)
+    def estimates(
+        self, *, optimizer: EstimateOptimizer = "dense_adam", classes_per_image: int | None = None
+    ) -> Estimates:
+        """Trainable label estimates, of all classes or of a few per image."""
+        count = self._count(classes_per_image)
         return self._get(
             "estimates",
             {"optimizer": optimizer, "classes_per_image": count},
-            Estimates.bytes(self._labels, self._shard, optimizer, count),
             lambda: Estimates(self._labels, self._shard, seed=self._seed, optimizer=optimizer, count=count),
         )
 
     def pseudo_labels(self) -> PseudoLabels:
-        """Labels that a method gave by itself; there are none at first."""
-        return self._get(
-            "pseudo_labels",
-            {},
-            PseudoLabels.bytes(self._labels, self._shard),
-            lambda: PseudoLabels(self._labels, self._shard),
-        )
-
-    def entries(self, name: str, *, most: int | None = None) -> Entries:
-        """A sparse set of at most so many (image, class) entries; it starts empty."""
-        size = Entries.bytes(self._labels, self._shard, most)
-        return self._get(name, {}, size, lambda: Entries(self._shard, self._labels.width))
-
-    def neighbours(self, *, count: int) -> Neighbors:
-        """The nearest images of each image; whoever finds them not ready fills them."""
-        return self._get(
-            "neighbours",
-            {"count": count},
-            Neighbors.bytes(self._labels, self._shard, count),
-            lambda: Neighbors(self._labels, self._shard, count=count),
-        )
-
-    def class_distances(self, *, prototype: str, distance: str) -> ClassDistances:
-        """Distances of classes; whoever finds them not ready fills them."""
-        return self._get(
-            "class_distances",
-            {"prototype": prototype, "distance": distance},
-            ClassDistances.bytes(self._labels.width),
-            lambda: ClassDistances(self._labels.width),
-        )
+        """Dense pseudo-labels; there are none at first."""
+        return self._get("pseudo_labels", {}, lambda: PseudoLabels(self._labels, self._shard))
 
     def found_labels(self, *, limit: int) -> FoundLabels:
-        """Pseudo-labels, at most `limit` an image."""
-        size = FoundLabels.bytes(self._shard, self._labels.width, limit)
-        return self._get("found_labels", {"limit": limit}, size, lambda: FoundLabels(self._shard, self._labels.width))
+        """Pseudo-labels with the map cells they come from, at most `limit` per image."""
+        return self._get(
+            "found_labels", {"limit": limit}, lambda: FoundLabels(self._shard, self._labels.width, limit=limit)
+        )
 
     def overlay(self, *, changes: float) -> ChangedLabels:
         """Labels that a method changed for good; `changes` are expected by the end, and it grows as they come."""
-        size = ChangedLabels.bytes(changes)
-        return self._get("overlay", {}, size, lambda: ChangedLabels(self._labels, self._shard))
+        return self._get("overlay", {}, lambda: ChangedLabels(self._labels, self._shard, changes=changes))
+
+    def entries(self, name: str, *, most: int | None = None) -> EntrySet:
+        """A set of (image, class) entries under a name of its own, at most `most`; it is empty at first."""
+        return self._get(name, {}, lambda: EntrySet(self._shard, self._labels.width, most=most))
+
+    def neighbors(self, *, count: int) -> Neighbors:
+        """The nearest images of each image; call `fill` if they are not `ready`."""
+        return self._get(
+            "neighbours",  # as checkpoints call it
+            {"count": count},
+            lambda: Neighbors(self._labels, self._shard, count=count),
+        )
+
+    def neighbours(self, *, count: int) -> Neighbors:
+        """The old name of `neighbors`."""
+        warn_renamed("Memory.neighbours", "Memory.neighbors")
+        return self.neighbors(count=count)
+
+    def class_distances(self, *, prototype: str, distance: str) -> ClassDistances:
+        """Distances of classes; call `fill` if they are not `ready`."""
+        return self._get(
+            "class_distances",
+            {"prototype": prototype, "distance": distance},
+            lambda: ClassDistances(self._shard, self._labels.width),
+        )
 
     def prior(self) -> Prior:
         """The mean predicted probability of each class."""
-        size = Prior.bytes(self._labels.width)
-        return self._get("prior", {}, size, lambda: Prior(self._shard, self._labels.width))
+        return self._get("prior", {}, lambda: Prior(self._shard, self._labels.width))
 
-    def _few(self, classes_per_image: int | None) -> int | None:
-        """How many classes an image keeps; None for all, also where as many are asked for as there are."""
+    def _count(self, classes_per_image: int | None) -> int | None:
+        """Classes that an image keeps; None for all, also if as many are asked for as there are."""
         few = classes_per_image is not None and classes_per_image < self._labels.width
         return classes_per_image if few else None

@@ -1,28 +1,25 @@
-"""The nearest images of each image by cosine distance, exactly, in bounded memory.
+"""Distances that Soft Exposure needs: the nearest images of each image, and how far classes are from each other.
 
-Similarities are products of blocks in single precision, which keep a few candidates more than are asked for. These are
-compared again in double precision, one pair at a time, so that the result depends neither on the size of blocks nor on
-the processes that share the work, and equal distances are told apart by position.
+Both are computed once from the features of a frozen network, scaled to length 1.
 
-Above a million images, where all pairs would take hours, candidates come from faiss: an inverted file that looks at the
-lists nearest to an image. It may miss a neighbour; with one list only, as for small data, it misses none.
+**Neighbors** are exact, by cosine distance, in bounded memory. Similarities are products of blocks in single precision,
+which keep a few more candidates than are asked for. These are compared again in double precision, one pair at a time,
+so that the result depends neither on the size of blocks nor on the number of processes; of equal distances the smaller
+position comes first. Above a million images, where all pairs would take hours, candidates come from faiss: an inverted
+file, of which the lists nearest to an image are searched. It may miss a neighbor; with one list only, as for small
+data, it misses none.
 
+**Classes** are compared by prototypes:
 
-The nearest images of each image, found once by the features of a frozen network.
-
-How far classes are from each other, by what the images that show them look like to a frozen network.
-
-    ψ(c)    = elementwise median (or mean) of the features, scaled to length 1, of the images with z_c = 1
+    ψ(c)    = elementwise median (or mean) of the features of the images with z_c = 1
     d(a, b) = 1 − cos(ψ(a), ψ(b))   or   ‖ψ(a) − ψ(b)‖
 
-A class that no image is known to show has no ψ; its distances are 1. So are those of a ψ that is zero, which has no
-direction.
+A class without known positives has no ψ; its distances are 1. So are those of a ψ that is zero, which has no direction.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -32,7 +29,7 @@ from torch import Tensor
 
 from tagfill.errors import TagfillError
 from tagfill.labels import POSITIVE, LabelMatrix
-from tagfill.memory.base import SavedPart, Shard
+from tagfill.memory.base import Rows, Shard, Shared, Store
 
 Search = Literal["auto", "exact", "faiss"]
 
@@ -45,7 +42,7 @@ _LISTS_SEEN = 64  # of faiss's inverted file, for each query
 
 
 def unit_rows(features: NDArray[np.floating]) -> NDArray[np.float32]:
-    """Features scaled to length 1, N×D; a row of zeros stays as it is.
+    """Features scaled to length 1, N×D; a row of zeros is left unchanged.
 
     >>> unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]])).tolist()
     [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
@@ -61,7 +58,7 @@ def unit_rows(features: NDArray[np.floating]) -> NDArray[np.float32]:
 def nearest(
     unit: NDArray[np.float32], queries: NDArray[np.int64], count: int, *, search: Search = "auto"
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """The nearest other images of some images.
+    """Find the nearest other images of some images.
 
     Args:
         unit: N×D, rows of length 1.
@@ -78,32 +75,32 @@ def nearest(
         [[1, 2]]
     """
     if not 0 <= count < max(len(unit), 1):
-        raise ValueError(f"Of {len(unit)} images none has {count} others as neighbours.")
+        raise ValueError(f"{len(unit)} images are too few for {count} neighbors each.")
     index = np.empty((len(queries), count), dtype=np.int64)
     distance = np.empty((len(queries), count), dtype=np.float32)
-    faiss = _inverted_file(unit) if search == "faiss" or (search == "auto" and len(unit) > MILLION) else None
+    faiss = _faiss_candidates(unit) if search == "faiss" or (search == "auto" and len(unit) > MILLION) else None
     wanted = min(count + _SPARE, len(unit) - 1)
     for start in range(0, len(queries) if count else 0, _QUERIES):
         block = queries[start : start + _QUERIES]
-        candidates, crowded = _among_all(unit, block, count, wanted) if faiss is None else faiss(block, wanted)
+        candidates, crowded = _candidates(unit, block, count, wanted) if faiss is None else faiss(block, wanted)
         chosen, away = _compare(unit, block, candidates, count)
         for row in np.flatnonzero(crowded):
-            chosen[row], away[row] = _in_a_crowd(unit, block[row], float(1 - away[row, -1]), count)
+            chosen[row], away[row] = _compare_crowd(unit, block[row], float(1 - away[row, -1]), count)
         index[start : start + len(block)], distance[start : start + len(block)] = chosen, away
     return index, distance
 
 
-def _among_all(
+def _candidates(
     unit: NDArray[np.float32], queries: NDArray[np.int64], count: int, wanted: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The `wanted` likeliest neighbours of each query, and where more might be as near as the last one needed."""
+    """Candidates for each query, n×wanted, and whether others might be as near as the last neighbor needed."""
     table, asked, position = torch.from_numpy(unit), torch.from_numpy(unit[queries]), torch.from_numpy(queries)
     best = torch.full((len(queries), 0), -torch.inf)
     where = torch.empty((len(queries), 0), dtype=torch.int64)
     for start in range(0, len(unit), _IMAGES):
         similar = asked @ table[start : start + _IMAGES].T
         inside = torch.from_numpy(np.flatnonzero((queries >= start) & (queries < start + similar.shape[1])))
-        similar[inside, position[inside] - start] = -torch.inf  # an image is no neighbour of itself
+        similar[inside, position[inside] - start] = -torch.inf  # an image is not its own neighbor
         values, columns = similar.topk(min(wanted, similar.shape[1]))
         best, where = torch.cat([best, values], 1), torch.cat([where, columns + start], 1)
         best, kept = best.topk(min(wanted, best.shape[1]))
@@ -132,10 +129,10 @@ def _compare(
     return np.take_along_axis(candidates, order, 1), distance.astype(np.float32)
 
 
-def _in_a_crowd(
+def _compare_crowd(
     unit: NDArray[np.float32], query: np.int64, last: float, count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """The same where many images are about as near as the last that is needed: equals, by position, up to a crowd."""
+    """The same where many images are about as near as the last neighbor: of equals, the first `_CROWD` by position."""
     similar = unit @ unit[query]
     similar[query] = -np.inf
     nearer = np.flatnonzero(similar > last + _ROUNDING)
@@ -145,14 +142,14 @@ def _in_a_crowd(
     return index[0], distance[0]
 
 
-def _inverted_file(unit: NDArray[np.float32]) -> Any:
-    """A function like `_among_all` that asks faiss."""
+def _faiss_candidates(unit: NDArray[np.float32]) -> Any:
+    """A function with the result of `_candidates` that searches with faiss."""
     try:
         faiss = importlib.import_module("faiss")
     except ImportError:
         raise TagfillError(
-            f"Neighbours of {len(unit):,} images need faiss; run: pip install 'tagfill[faiss]', or set the "
-            "option search to exact and wait."
+            f"Neighbors of {len(unit):,} images need faiss; run: pip install 'tagfill[faiss]', or set the "
+            "option search to exact, which takes long."
         ) from None
     lists = max(1, int(np.sqrt(len(unit))) // 4)
     file = faiss.IndexIVFFlat(faiss.IndexFlatIP(unit.shape[1]), unit.shape[1], lists, faiss.METRIC_INNER_PRODUCT)
@@ -165,7 +162,7 @@ def _inverted_file(unit: NDArray[np.float32]) -> Any:
         others = np.empty((len(queries), wanted), dtype=np.int64)
         for row, query in enumerate(queries):
             seen = found[row][(found[row] >= 0) & (found[row] != query)][:wanted]
-            if len(seen) < wanted:  # lists too short: fill up with images that come first
+            if len(seen) < wanted:  # the lists are too short: fill up with the first images
                 more = np.setdiff1d(np.arange(min(len(unit), 2 * wanted + 2)), np.append(seen, query))
                 seen = np.concatenate([seen, more])[:wanted]
             others[row] = seen
@@ -174,49 +171,40 @@ def _inverted_file(unit: NDArray[np.float32]) -> Any:
     return candidates
 
 
-class Neighbors:
-    """n×k positions of the nearest training images and their cosine distances, for the images of this rank.
+class Neighbors(Store):
+    """The nearest training images of each image of this rank.
 
     Args:
         labels: of the training images.
-        shard: the images of this rank; their neighbours may be anybody's.
+        shard: the images of this rank; neighbors may be images of other ranks.
         count: k; with fewer than k other images, all of them.
+
+    Attributes:
+        index: n×k int32, positions in the training set, nearest first.
+        distance: n×k float32, cosine distances.
+        ready: whether they were computed or loaded.
     """
 
-    def __init__(self, labels: LabelMatrix, shard: Shard, *, count: int) -> None:
-        self._shard = shard
-        self._count = min(count, max(len(labels) - 1, 0))
-        self.index = torch.zeros(len(shard), self._count, dtype=torch.int32)
-        self.distance = torch.zeros(len(shard), self._count)
-        self.ready = False
+    index: Tensor
+    distance: Tensor
+    ready: bool = False
 
-    @staticmethod
-    def bytes(labels: LabelMatrix, shard: Shard, count: int) -> int:
-        """What positions and distances take."""
-        return 8 * len(shard) * min(count, max(len(labels) - 1, 0))
+    def __init__(self, labels: LabelMatrix, shard: Shard, *, count: int) -> None:
+        self._count = min(count, max(len(labels) - 1, 0))
+        super().__init__(shard, index=Rows((self._count,), torch.int32), distance=Rows((self._count,)))
 
     def fill(self, unit: NDArray[np.float32], *, search: Search = "auto") -> None:
-        """Find the neighbours by the features of all training images, N×D with rows of length 1."""
+        """Find the neighbors by the features of all training images, N×D with rows of length 1."""
         index, distance = nearest(unit, self._shard.index, self._count, search=search)
         self.index, self.distance = torch.from_numpy(index.astype(np.int32)), torch.from_numpy(distance)
         self.ready = True
 
     def read(self, index: Tensor) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Positions and distances of these images' neighbours, B×k, nearest first."""
+        """Positions and distances of these images' neighbors, B×k, nearest first."""
         rows = self._shard.rows(index)
         return self.index.numpy()[rows].astype(np.int64), self.distance.numpy()[rows]
 
-    def reshard(self, parts: Sequence[SavedPart]) -> None:
-        """Take over what other processes kept."""
-        self.load_state_dict({name: self._shard.collect(parts, name) for name in ("index", "distance")})
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Both tables."""
-        return {"index": self.index, "distance": self.distance}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take back saved tables; nothing has to be found again."""
-        self.index, self.distance = state["index"].clone(), state["distance"].clone()
+    def _after_load(self) -> None:
         self.ready = True
 
 
@@ -229,15 +217,15 @@ _VALUES = 1 << 22  # features whose median is taken at a time
 def prototypes(
     unit: NDArray[np.float32], labels: LabelMatrix, kind: Prototype = "median"
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """ψ of each class.
+    """Compute ψ of each class.
 
     Args:
         unit: N×D features with rows of length 1.
         labels: of the N images.
-        kind: what is taken over the images of a class.
+        kind: median or mean over the images of a class.
 
     Returns:
-        L×D, zeros for a class without positives; and which classes have any, L.
+        L×D, zeros for a class without positives; and L bool, which classes have any.
 
     Example:
         >>> labels = LabelMatrix.from_dense(np.array([[1, -1], [1, 0]]))
@@ -261,11 +249,11 @@ def prototypes(
 
 
 def distances(psi: NDArray[np.float32], defined: NDArray[np.bool_], kind: Distance = "cosine") -> NDArray[np.float32]:
-    """The distance of each two classes, L×L.
+    """Compute the distance of each two classes, L×L.
 
     Args:
         psi: L×D.
-        defined: L, which classes have a ψ; the others are at distance 1 of all.
+        defined: L, which classes have a ψ; the others are at distance 1 from all.
         kind: of distance.
 
     Example:
@@ -285,32 +273,24 @@ def distances(psi: NDArray[np.float32], defined: NDArray[np.bool_], kind: Distan
     return np.where(both, np.maximum(away, 0), 1).astype(np.float32)
 
 
-class ClassDistances:
-    """The distance of each two classes, the same on every rank."""
+class ClassDistances(Store):
+    """The distance of each two classes, the same on every rank.
 
-    def __init__(self, width: int) -> None:
-        self.values = torch.ones(width, width)
-        self.ready = False
+    Attributes:
+        values: L×L.
+        ready: whether they were computed or loaded.
+    """
 
-    @staticmethod
-    def bytes(width: int) -> int:
-        """What the distances take."""
-        return 4 * width * width
+    values: Tensor
+    ready: bool = False
+
+    def __init__(self, shard: Shard, width: int) -> None:
+        super().__init__(shard, values=Shared((width, width), fill=1))
 
     def fill(self, unit: NDArray[np.float32], labels: LabelMatrix, *, prototype: Prototype, distance: Distance) -> None:
         """Compute the distances from the features of all training images, N×D with rows of length 1."""
         self.values = torch.from_numpy(distances(*prototypes(unit, labels, prototype), distance))
         self.ready = True
 
-    def reshard(self, parts: Sequence[SavedPart]) -> None:
-        """Every process has all of it."""
-        self.load_state_dict(dict(parts[0].tensors))
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """The whole table."""
-        return {"values": self.values}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take back a saved table."""
-        self.values = state["values"].clone()
+    def _after_load(self) -> None:
         self.ready = True

@@ -130,7 +130,7 @@ class ClassAwareSelective(Stateless):
         if self._from == "estimate":
             self._told = torch.from_numpy((task.labels.positives > 0) & (task.labels.negatives > 0))
             self._store = task.memory.prior()
-            estimated = self._store.visits(task.ranks) > 0
+            estimated = self._store.total_visits(task.ranks) > 0
             self._helper_epochs = self._own_helper() if not estimated and bool(self._told.any()) else 0
         elif self._from != "none":
             self._prior = None  # read when the first epoch begins; a run that is resumed has it in its checkpoint

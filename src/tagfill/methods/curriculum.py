@@ -57,8 +57,8 @@ class Curriculum(Stateless):
         if epoch > 1 and (epoch - 1) % self._every == 0:
             scores = training_scores(self._task)
             self._pseudo.clear()
-            self._pseudo.give(scores >= self._present_above, POSITIVE)
-            self._pseudo.give(scores <= self._absent_below, NEGATIVE)
+            self._pseudo.assign(scores >= self._present_above, POSITIVE)
+            self._pseudo.assign(scores <= self._absent_below, NEGATIVE)
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """Cross-entropy of labels and pseudo-labels, weighted by how many there are."""

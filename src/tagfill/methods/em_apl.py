@@ -87,7 +87,7 @@ class AsymmetricPseudoLabelling(Stateless):
         unlikely = torch.where(candidates, (1 - scores.float()).half().clamp(min=floor), torch.zeros_like(scores))
         index = torch.from_numpy(self._task.shard)
         chosen = self._task.ranks.top_per_class(unlikely, index, torch.minimum(self._counts, left))
-        self._labels.give(chosen, scores)
+        self._labels.assign(chosen, scores)
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """Positives, soft negatives, and the entropy of the rest."""

@@ -285,13 +285,13 @@ class AlikeImages:
     def setup(self, task: Task, features: Callable[[], NDArray[np.float32]]) -> None:
         """Have the neighbours; `features` gives N×D rows of length 1."""
         self._labels = task.labels
-        self._neighbours = task.memory.neighbours(count=self._count)
-        if not self._neighbours.ready:
-            self._neighbours.fill(features(), search=self._search)
+        self._neighbors = task.memory.neighbors(count=self._count)
+        if not self._neighbors.ready:
+            self._neighbors.fill(features(), search=self._search)
 
     def read(self, index: Tensor, known: NDArray[np.int8]) -> tuple[Array, Array]:
         """d_I⁺ and d_I⁻, B×L; `inf` where no neighbour has such a label."""
-        images, away = self._neighbours.read(index)
+        images, away = self._neighbors.read(index)
         if self._distance == "euclidean":  # of two vectors of length 1
             away = np.sqrt(2 * away)
         present, absent = (

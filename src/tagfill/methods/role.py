@@ -25,7 +25,7 @@ from torch import Tensor
 
 from tagfill import losses
 from tagfill.contract import Batch, Prediction, Task
-from tagfill.memory.tables import TableOptimizer
+from tagfill.memory.estimates import EstimateOptimizer
 from tagfill.methods.base import Stateless, expected_positives
 
 
@@ -48,14 +48,14 @@ class Role(Stateless):
         self,
         *,
         expected: float | None = None,
-        optimizer: TableOptimizer = "dense_adam",
+        optimizer: EstimateOptimizer = "dense_adam",
         lr_multiplier: float = 10.0,
         positive_term: Literal["mean", "batchmean"] = "mean",
         classes_per_image: int | None = None,
         eps: float = 0.0,
     ) -> None:
         self._given = expected
-        self._optimizer: TableOptimizer = optimizer
+        self._optimizer: EstimateOptimizer = optimizer
         self._lr_multiplier = lr_multiplier
         self._positive_term = positive_term
         self._classes_per_image = classes_per_image

@@ -98,7 +98,7 @@ class ExpectedNegative(Stateless):
         if self._warmup or not (epoch > 1 or carried):
             self._likely.replace_by_positives(self._task.labels)
             return
-        self._likely.replace_by_columns(self._likeliest())
+        self._likely.replace(self._likeliest())
 
     def _likeliest(self) -> Iterator[tuple[int, Tensor]]:
         """ẑ of this rank's images, some classes at a time: the first of them, and n×c."""

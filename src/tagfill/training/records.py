@@ -27,8 +27,8 @@ from tagfill.contract import Batch, Decisions, Prediction
 from tagfill.images.geometry import Geometry
 from tagfill.io import atomic_write
 from tagfill.memory import Memory
+from tagfill.memory.estimates import Estimates
 from tagfill.memory.heatmaps import Heatmaps
-from tagfill.memory.tables import Estimates
 from tagfill.rng import generator
 from tagfill.training.run_folder import Run
 

@@ -1,0 +1,268 @@
+"""ROLE's table of label estimates, q = σ(φ), trained beside the classifier by an optimizer of its own.
+
+A step has gradients for the rows of a batch and none for the others:
+
+    dense_adam   as published: a row outside the batch has a gradient of zero, but its first moment keeps moving it for
+                 some thirty steps, which carries most of the effect of a visit; every step updates the whole table
+    sparse_adam  rows outside the batch and their moments do not change: fast for a large table, and about ten times
+                 weaker per epoch
+    sgd          rows outside the batch do not change, and there are no moments
+
+Dense Adam follows `torch.optim.Adam` operation by operation and ends with the same bits:
+
+    m ← m + (1−β₁)(g − m)      v ← β₂ v + (1−β₂) g²      x ← x − lr / (1−β₁ᵗ) · m / (√v / √(1−β₂ᵗ) + ε)
+
+A gradient of zero needs no table of its own, and a block of rows goes through all of this while it is in the CPU cache.
+
+With many classes an image keeps estimates of k of them: its annotated ones, and those that the classifier finds most
+likely at its first visit. From then on all others are estimated as absent with q = 1e-5. They cannot stay at the 0.5
+that unknown entries start from: over thousands of classes that would count as thousands of positives per image, against
+the few that are expected, and no kept estimate could make up for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from tagfill.labels import NEGATIVE, POSITIVE, LabelMatrix
+from tagfill.memory.base import Rows, Shard, Store, sub_state
+from tagfill.memory.scores import check_classes_per_image, top_classes
+from tagfill.rng import uniform_rows
+
+EstimateOptimizer = Literal["dense_adam", "sparse_adam", "sgd"]
+
+_MOMENTS = {"dense_adam": 2, "sparse_adam": 2, "sgd": 0}  # tables that the optimizer keeps
+_CERTAIN = 1e-5  # the estimate of a class that is not kept; also how close to 0 or 1 a new stage may start
+_ROWS_PER_BLOCK = 4096
+
+
+def logit(probability: float) -> float:
+    """The inverse of the sigmoid."""
+    return math.log(probability / (1 - probability))
+
+
+class Estimates(Store):
+    """Label estimates as logits, one row per image of this rank.
+
+    Unknown entries start at random with q in [0.4, 0.6]; observed ones start at 0.995 or 0.005 and may move too.
+
+    Args:
+        labels: of the training images.
+        shard: the images of this rank.
+        seed: of the random start.
+        optimizer: of the table.
+        count: k, classes that an image keeps; None keeps all L.
+
+    Attributes:
+        values: n×L, or n×k in the order of `classes`.
+        classes: n×k int32, ascending, -1 before the first visit; None where all are kept.
+    """
+
+    values: Tensor
+    classes: Tensor | None = None
+
+    def __init__(
+        self,
+        labels: LabelMatrix,
+        shard: Shard,
+        *,
+        seed: int,
+        optimizer: EstimateOptimizer = "dense_adam",
+        count: int | None = None,
+    ) -> None:
+        if count is None:
+            super().__init__(shard, values=Rows((labels.width,)))
+        else:
+            check_classes_per_image(labels, count, "estimates")
+            super().__init__(shard, values=Rows((count,)), classes=Rows((count,), torch.int32, fill=-1))
+        self._labels, self._seed = labels, seed
+        self._optimizer_name: EstimateOptimizer = optimizer
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the table, of the kept classes, and of the optimizer's moments."""
+        values = self._fields["values"].bytes(len(self._shard))
+        return super().bytes + _MOMENTS[self._optimizer_name] * int(values)
+
+    def _initialize(self) -> None:
+        self._optimizer = make_optimizer(self.values, self._optimizer_name)
+        if self.classes is None:
+            for begin in range(0, len(self._shard), _ROWS_PER_BLOCK):
+                rows = torch.arange(begin, min(begin + _ROWS_PER_BLOCK, len(self._shard)))
+                self.values[rows] = self._start(rows)
+
+    def read(self, index: Tensor) -> Tensor:
+        """The estimates of these images, as B×L logits."""
+        rows = self._rows(index)
+        if self.classes is None:
+            return self.values[rows]
+        new = self.classes[rows, 0] < 0
+        dense = torch.full((len(rows), self._labels.width), logit(_CERTAIN))
+        dense[new] = self._start(rows[new])
+        seen = rows[~new]
+        dense[~new] = dense[~new].scatter(1, self.classes[seen].long(), self.values[seen])
+        return dense
+
+    def keep(self, index: Tensor, logits: Tensor) -> None:
+        """Choose the classes that images on their first visit keep, by the classifier's B×L logits."""
+        if self.classes is None:
+            return
+        rows = self._rows(index)
+        new = self.classes[rows, 0] < 0
+        first = rows[new]
+        annotated = torch.from_numpy(self._labels.rows(self._shard.index[first.numpy()]) == POSITIVE)
+        chosen = top_classes(logits.float().sigmoid().cpu()[new], annotated, self.classes.shape[1])
+        self.classes[first] = chosen.int()
+        self.values[first] = self._start(first).gather(1, chosen)
+
+    def step(self, index: Tensor, gradient: Tensor, lr: float) -> None:
+        """Step with a gradient (B×L) for these images and none for the others; only kept classes move."""
+        rows, gradient = self._rows(index), gradient.float().cpu()
+        if self.classes is not None:
+            gradient = gradient.gather(1, self.classes[rows].long())
+        self._optimizer.step(rows, gradient, lr)
+
+    def warm_start(self) -> None:
+        """Start a stage from the estimates of an earlier one: bound their certainty and reset the moments."""
+        self.values.clamp_(logit(_CERTAIN), logit(1 - _CERTAIN))
+        self._optimizer = make_optimizer(self.values, self._optimizer_name)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The fields, and the state of the optimizer."""
+        return super().state_dict() | {f"adam.{name}": v for name, v in self._optimizer.state_dict().items()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Load both."""
+        super().load_state_dict(state)
+        past = sub_state(state, "adam")
+        if past:  # a stage may start from the table of one whose optimizer had no state
+            self._optimizer.load_state_dict(past)
+
+    def _rows(self, index: Tensor) -> Tensor:
+        return torch.from_numpy(self._shard.rows(index))
+
+    def _start(self, rows: Tensor) -> Tensor:
+        """The initial estimates of these rows, B×L; the same at every call."""
+        index = self._shard.index[rows.numpy()]
+        start = logit(0.6) * (2 * uniform_rows(self._seed, "estimates", index, self._labels.width) - 1)
+        known = self._labels.rows(index)
+        start[known == POSITIVE] = logit(0.995)
+        start[known == NEGATIVE] = logit(0.005)
+        return torch.from_numpy(start).float()
+
+
+class RowOptimizer(Protocol):
+    """Changes a table in place, given gradients for some of its rows."""
+
+    def step(self, rows: Tensor, gradient: Tensor, lr: float) -> None:
+        """Step with a gradient (B×c) for these rows, which are all different."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Moments and the number of steps, if it has any."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Load what `state_dict` returned."""
+
+
+def make_optimizer(values: Tensor, name: EstimateOptimizer) -> RowOptimizer:
+    """A new optimizer of a table."""
+    return DenseAdam(values) if name == "dense_adam" else SparseOptimizer(values, name)
+
+
+_BETA1, _BETA2, _EPS = 0.9, 0.999, 1e-8  # torch's defaults
+_BLOCK = 1 << 15  # entries; four tables of as many fit into the cache of a core
+
+
+class DenseAdam:
+    """Adam over all rows.
+
+    Args:
+        values: n×c float32, contiguous; changed by every step.
+
+    Example:
+        >>> table = torch.zeros(3, 2)
+        >>> adam = DenseAdam(table)
+        >>> adam.step(torch.tensor([1]), torch.tensor([[0.5, -0.5]]), lr=0.1)
+        >>> adam.step(torch.tensor([2]), torch.zeros(1, 2), lr=0.1)
+        >>> table
+        tensor([[ 0.0000,  0.0000],
+                [-0.1670,  0.1670],
+                [ 0.0000,  0.0000]])
+    """
+
+    def __init__(self, values: Tensor) -> None:
+        self._values = values
+        self._first, self._second = torch.zeros_like(values), torch.zeros_like(values)
+        self._steps = 0
+        scratch = torch.empty(min(_BLOCK, values.numel()))  # for denominators; allocating at each step would cost more
+        tables = (table.view(-1).split(_BLOCK) for table in (values, self._first, self._second))  # type: ignore[no-untyped-call]
+        self._blocks = [(x, m, v, scratch[: len(x)]) for x, m, v in zip(*tables, strict=True)]
+        self._zero = torch.zeros(())
+
+    def step(self, rows: Tensor, gradient: Tensor, lr: float) -> None:
+        """Step with a gradient (B×c) for these rows, which are all different, and zero for the others."""
+        self._steps += 1
+        values, first, second = self._values[rows], self._first[rows], self._second[rows]
+        first.lerp_(gradient, 1 - _BETA1)
+        second.mul_(_BETA2).addcmul_(gradient, gradient, value=1 - _BETA2)
+        self._move(values, first, second, torch.empty_like(second), lr)
+        for x, m, v, scratch in self._blocks:
+            m.lerp_(self._zero, 1 - _BETA1)
+            v.mul_(_BETA2)
+            self._move(x, m, v, scratch, lr)
+        self._values[rows], self._first[rows], self._second[rows] = values, first, second
+
+    def _move(self, values: Tensor, first: Tensor, second: Tensor, scratch: Tensor, lr: float) -> None:
+        """Move values by their moments, in place; overwrites `scratch`."""
+        denominator = torch.sqrt(second, out=scratch).div_((1 - _BETA2**self._steps) ** 0.5).add_(_EPS)
+        values.addcdiv_(first, denominator, value=-lr / (1 - _BETA1**self._steps))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Both moments and the number of steps."""
+        return {"step": torch.tensor(float(self._steps)), "exp_avg": self._first, "exp_avg_sq": self._second}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Load what `state_dict` returned."""
+        self._steps = int(state["step"])
+        self._first.copy_(state["exp_avg"])
+        self._second.copy_(state["exp_avg_sq"])
+
+
+class SparseOptimizer:
+    """Steps of only those rows that have a gradient, by an optimizer of torch for sparse gradients.
+
+    Args:
+        values: n×c float32; changed by every step.
+        name: `sparse_adam` or `sgd`.
+    """
+
+    def __init__(self, values: Tensor, name: EstimateOptimizer) -> None:
+        self._values = torch.nn.Parameter(values)  # the same memory
+        self._optimizer: torch.optim.Optimizer = (
+            torch.optim.SparseAdam([self._values])
+            if name == "sparse_adam"
+            else torch.optim.SGD([self._values], foreach=False)
+        )
+
+    def step(self, rows: Tensor, gradient: Tensor, lr: float) -> None:
+        """Step with a gradient (B×c) for these rows, which are all different."""
+        shape = tuple(self._values.shape)
+        self._values.grad = torch.sparse_coo_tensor(rows[None], gradient, shape, check_invariants=False)
+        self._optimizer.param_groups[0]["lr"] = lr
+        self._optimizer.step()
+        self._values.grad = None
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Moments and the number of steps; nothing before the first step, and nothing for `sgd`."""
+        return {name: torch.as_tensor(value) for name, value in self._optimizer.state[self._values].items()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Load what `state_dict` returned."""
+        past = {name: value.clone() if value.ndim else int(value) for name, value in state.items()}
+        self._optimizer.state[self._values] = past
