@@ -57,7 +57,7 @@ def test_a_class_that_yaml_did_not_read_as_text_is_named(tmp_path, written, read
         ({"hierarchy": {"cat": "animal"}}, "'hierarchy' must be a list of .child, parent. pairs"),
         ({"hierarchy": [["cat", "animal"], ["dog"]]}, "entry 2 of 'hierarchy' must be a pair"),
         ({"hierarchy": [["cat", 7]]}, "entry 1 of 'hierarchy' must be a pair"),
-        ({"protocol": "single"}, "'protocol' must consist of keys and values"),
+        ({"protocol": "single"}, "'protocol' must be a mapping"),
         ({"hierachy": []}, "no key 'hierachy'; did you mean 'hierarchy'"),
     ],
 )
@@ -74,7 +74,7 @@ def test_keys_of_the_users_own_are_left_alone(tmp_path):
 
 @pytest.mark.parametrize("text", ["classes: [cat", "\x00", "- cat", ""])
 def test_a_file_that_is_no_description_is_refused(tmp_path, text):
-    with pytest.raises(DatasetError, match=r"dataset\.yaml (is not valid YAML|must consist of keys)[^\n]*$"):
+    with pytest.raises(DatasetError, match=r"dataset\.yaml (is not valid YAML|must be a mapping)[^\n]*$"):
         opened_text(tmp_path, text)
 
 

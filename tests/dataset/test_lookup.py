@@ -3,9 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tagfill.dataset import identity
-from tagfill.dataset.tables import Lookup
+from tagfill.dataset import lookup
+from tagfill.dataset.lookup import Lookup
 
 NAMES = [f"{number:05d}.jpg" for number in range(2000)]
 
@@ -14,7 +16,7 @@ NAMES = [f"{number:05d}.jpg" for number in range(2000)]
 def names(request, monkeypatch):
     """The names, with hashes as they are and with hashes that tell nothing."""
     if request.param == "all the same":
-        monkeypatch.setattr(identity, "hash_text", lambda words: np.zeros(len(words), np.uint64))
+        monkeypatch.setattr(lookup, "hash_text", lambda words: np.zeros(len(words), np.uint64))
     return Lookup(pa.array(NAMES))
 
 
@@ -54,3 +56,35 @@ def test_of_text_that_is_listed_twice_the_first_position_counts(names):
     assert twice.codes(pa.array(["a", "b", "c"])).tolist() == [1, 0, 2]
     assert twice.repeated() == (1, 3)
     assert names.repeated() is None
+
+
+@given(st.lists(st.binary(max_size=40), max_size=30), st.integers(0, 5))
+@settings(deadline=None)
+def test_equal_bytes_have_equal_numbers_and_others_do_not(words, begin):
+    numbers = lookup.hash_text(pa.array(words, pa.binary()).slice(begin)).tolist()
+    assert len(set(zip(words[begin:], numbers, strict=True))) == len(set(words[begin:])) == len(set(numbers))
+
+
+@pytest.mark.parametrize("length", range(18))
+def test_every_byte_and_the_length_count(length):
+    word = bytes(length)
+    others = [word[:at] + b"\1" + word[at + 1 :] for at in range(length)]
+    numbers = lookup.hash_text(pa.array([word, word + b"\0", *others], pa.binary()))
+    assert len(set(numbers.tolist())) == length + 2
+
+
+def test_text_and_its_neighbours_do_not_matter_to_each_other(monkeypatch):
+    words = pa.array([f"image {number}.jpg" * (number % 5) for number in range(100)])
+    whole = lookup.hash_text(words)
+    monkeypatch.setattr(lookup, "_CHUNK", 7)
+    np.testing.assert_array_equal(lookup.hash_text(words), whole)
+    np.testing.assert_array_equal(lookup.hash_text(words.take(pa.array([42])))[0], whole[42])
+
+
+def test_null_counts_as_empty():
+    assert len(set(lookup.hash_text(pa.array([None, "", None])).tolist())) == 1
+
+
+def test_the_numbers_stay_the_same_from_version_to_version():
+    numbers = lookup.hash_text(pa.array(["", "cat", "a longer name.jpg"]))
+    assert [f"{number:016x}" for number in numbers] == ["e220a8397b1dcdaf", "94e5daa6cc184b85", "905fd77fb829f4a9"]

@@ -1,13 +1,25 @@
+"""Datasets from plain values, and rows that are added to one."""
+
 from __future__ import annotations
+
+import gc
+import io
+from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from dataset.cases import dataset, row
-from tagfill.dataset import IMAGES_SCHEMA, SCHEMA, Dataset, tables
-from tagfill.errors import DatasetError
+import tagfill
+from dataset.cases import CLASSES, dataset, row, varied
+from tagfill.dataset import IMAGES_SCHEMA, SCHEMA, Dataset, from_records, tables
+from tagfill.dataset.identity import RowsHash
+from tagfill.dataset.tables import RowSpool
+from tagfill.errors import DatasetError, TagfillError
 
 
 def opened_with(folder, columns):
@@ -31,10 +43,10 @@ def test_a_table_may_have_only_the_columns_that_matter(tmp_path):
     [
         ({"image": ["a.jpg"], "label": ["cat"]}, "lacks present"),
         ({**GOOD, "confidence": [0.5]}, "has unknown confidence"),
-        ({**GOOD, "label": [7]}, "column 'label' holds int64, and string is expected"),
-        ({**GOOD, "present": [-1]}, "column 'present' holds int64, and bool is expected"),
-        ({**GOOD, "flags": ["crowd"]}, "column 'flags' holds string"),
-        ({**GOOD, "time": ["yesterday"]}, "column 'time' holds string"),
+        ({**GOOD, "label": [7]}, "column 'label' has type int64, but string is expected"),
+        ({**GOOD, "present": [-1]}, "column 'present' has type int64, but bool is expected"),
+        ({**GOOD, "flags": ["crowd"]}, "column 'flags' has type string"),
+        ({**GOOD, "time": ["yesterday"]}, "column 'time' has type string"),
     ],
 )
 def test_other_columns_are_refused_when_the_folder_is_opened(tmp_path, columns, sentence):
@@ -103,3 +115,223 @@ def test_batches_have_the_schema_whatever_the_row_groups(tmp_path):
     found = tables.read_table(path, IMAGES_SCHEMA)
     assert found["image"].to_pylist() == names
     assert found["image"].num_chunks == 1
+
+
+text = st.text(st.characters(codec="utf-8"), max_size=8)
+number = st.none() | st.floats(width=32, allow_nan=False)
+times = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30)).map(lambda time: time.replace(tzinfo=UTC))
+records = st.fixed_dictionaries(
+    {
+        "image": text,
+        "label": text,
+        "present": st.none() | st.booleans(),
+        "kind": st.sampled_from(["image", "point", "box", "mask"]),
+        "x": number,
+        "y": number,
+        "w": number,
+        "h": number,
+        "rle": st.none() | st.binary(max_size=8),
+        "rle_height": st.none() | st.integers(-(2**31), 2**31 - 1),
+        "rle_width": st.none() | st.integers(-(2**31), 2**31 - 1),
+        "flags": st.none() | st.lists(st.none() | text, max_size=3),
+        "source": st.none() | text,
+        "time": st.none() | times,
+        "seconds": number,
+    }
+)
+
+
+@given(st.lists(records, max_size=5))
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_rows_survive_the_way_through_csv(tmp_path, found):
+    rows = from_records(found) if found else SCHEMA.empty_table()
+    path = tmp_path / "rows.csv"
+    with path.open("wb") as file:
+        tables.table_writer("csv")(file, rows.to_batches(), SCHEMA)
+    again = tables.read_table(path, SCHEMA)
+    assert again.equals(rows.combine_chunks())
+    assert digest(again) == digest(rows)
+
+
+def digest(rows: pa.Table) -> str:
+    digest = RowsHash()
+    digest.update(rows)
+    return digest.hexdigest()
+
+
+def written(text: str, tmp_path) -> pa.Table:
+    path = tmp_path / "annotations.csv"
+    path.write_bytes(text.encode())
+    return tables.read_table(path, SCHEMA)
+
+
+def test_text_is_never_taken_for_a_number_a_date_or_nothing(tmp_path):
+    names = ["007", "1e3", "2024-01-01", "true", "null", "NaN", "NA", "N/A", " spaces "]
+    found = written("image,label,present\n" + "".join(f"a.jpg,{name},1\n" for name in names), tmp_path)
+    assert found["label"].to_pylist() == names
+
+
+@pytest.mark.parametrize(("cell", "present"), [("true", True), ("False", False), ("1", True), ("0", False), ("", None)])
+def test_presence_is_a_word_or_a_digit_or_left_empty(tmp_path, cell, present):
+    assert written(f"image,label,present\na.jpg,cat,{cell}\n", tmp_path)["present"].to_pylist() == [present]
+
+
+def test_columns_may_come_in_any_order_and_the_optional_ones_may_be_missing(tmp_path):
+    found = written("present,label,image,x\n0,cat,a.jpg,0.5\n", tmp_path)
+    assert found.schema == SCHEMA
+    assert found.to_pylist()[0] == {**dict.fromkeys(SCHEMA.names), **row("cat", False), "x": 0.5}
+
+
+def test_a_byte_order_mark_and_windows_line_ends_do_not_matter(tmp_path):
+    found = written("\ufeffimage,label,present\r\na.jpg,cat,1\r\n", tmp_path)
+    assert found.select(["image", "label", "present"]).to_pylist() == [
+        {"image": "a.jpg", "label": "cat", "present": True}
+    ]
+
+
+def test_times_are_converted_to_utc(tmp_path):
+    found = written("image,label,present,time\na.jpg,cat,1,2024-01-01T10:00:00.000001+02:00\n", tmp_path)
+    assert found["time"].to_pylist() == [datetime(2024, 1, 1, 8, 0, 0, 1, UTC)]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "is empty"),
+        ("image,label,present\na.jpg,cat,maybe\n", "invalid value 'maybe'"),
+        ("image,label,present\na.jpg,cat,-1\n", "invalid value '-1'"),
+        ("image,label,present\na.jpg,cat\n", "Expected 3 columns, got 2"),
+        ("image;label;present\na.jpg;cat;1\n", "lacks image, label, present and has unknown image;label;present"),
+        ("image,label,present,time\na.jpg,cat,1,2024-01-01T10:00:00\n", "expected a zone offset"),
+        ("image,label,present,flags\na.jpg,cat,1,crowd\n", "row 0: 'crowd' in column 'flags' is not a JSON list"),
+        ("image,label,present,flags\na,b,1,\na,b,1,[3]\n", "row 1: '\\[3\\]' in column 'flags'"),
+        ("image,label,present,rle\na.jpg,cat,1,!!\n", "'!!' in column 'rle' is not base64"),
+        ("image,label,label,present\na.jpg,cat,cat,1\n", "two columns 'label'"),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence(tmp_path, text, sentence):
+    with pytest.raises(DatasetError, match=sentence) as error:
+        written(text, tmp_path)
+    assert str(error.value).startswith(str(tmp_path / "annotations.csv"))
+    assert "\n" not in str(error.value)
+
+
+def test_bytes_that_are_not_utf8_are_one_sentence(tmp_path):
+    path = tmp_path / "annotations.csv"
+    path.write_bytes(b"image,label,present\na.jpg,gr\xf6\xdfe,1\n")
+    with pytest.raises(DatasetError, match=r"annotations\.csv cannot be read as CSV in UTF-8"):
+        tables.read_table(path, SCHEMA)
+
+
+def test_a_csv_file_reads_well():
+    file = io.BytesIO()
+    tables.table_writer("csv")(
+        file, from_records([row(CLASSES[4], None, flags=["crowd"], rle=b"0d0")]).to_batches(), SCHEMA
+    )
+    assert file.getvalue().decode().splitlines()[1] == ('"a.jpg","a, b",,"image",,,,,"MGQw",,,"[""crowd""]",,,')
+
+
+IMAGES = [{"image": "a.jpg", "split": "train", "width": 4, "height": 3}, {"image": "b.jpg", "split": "val"}]
+ROWS = [
+    {"image": "a.jpg", "label": "spoon", "present": True, "source": "ann", "time": datetime(2024, 5, 2, tzinfo=UTC)},
+    {"image": "b.jpg", "label": "cup", "present": None},
+    {"image": "b.jpg", "label": "spoon", "present": True, "kind": "point", "x": 0.25, "y": 0.5},
+]
+
+
+def shop(rows=ROWS, images=IMAGES):
+    return tagfill.Dataset.from_records("shop", "photos", ["cup", "spoon"], images, rows)
+
+
+def test_records_become_labels():
+    data = shop()
+    assert data.labels().dense().tolist() == [[-1, 1], [-1, 1]]
+    assert {name: rows.tolist() for name, rows in data.splits.items()} == {"train": [0], "val": [1]}
+    assert data.images["width"].to_pylist() == [4, None]
+    assert data.rows()["kind"].to_pylist() == ["image", "image", "point"]
+
+
+def test_records_survive_saving(tmp_path):
+    assert shop().save(tmp_path / "shop").identities == shop().identities
+
+
+def test_a_dataset_may_have_no_row_at_all():
+    assert shop(rows=[]).labels().dense().tolist() == [[-1, -1], [-1, -1]]
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ({"image": "a.jpg", "lable": "cup", "present": True}, "no column 'lable'; did you mean 'label'"),
+        ({"image": "a.jpg", "label": "cup"}, "Record 1 has no 'present'"),
+    ],
+)
+def test_a_record_with_other_columns_is_refused(record, said):
+    with pytest.raises(TagfillError, match=said):
+        shop(rows=[ROWS[0], record])
+
+
+def test_an_image_without_a_split_is_refused():
+    with pytest.raises(TagfillError, match="Record 0 has no 'split'"):
+        shop(images=[{"image": "a.jpg"}])
+
+
+def test_added_rows_are_seen_by_the_copy_alone(tmp_path):
+    data = shop().save(tmp_path / "shop")
+    more = data.with_records([{"image": "a.jpg", "label": "cup", "present": False, "source": "bea"}])
+    assert more.labels().dense().tolist() == [[0, 1], [-1, 1]]
+    assert data.labels().dense().tolist() == [[-1, 1], [-1, 1]]
+    assert more.folder is None
+    assert more.identities["images"] == data.identities["images"]
+
+
+def test_a_newer_added_row_decides():
+    newer = {"image": "a.jpg", "label": "spoon", "present": False, "time": datetime(2024, 5, 3, tzinfo=UTC)}
+    assert shop().with_records([newer]).labels("train").dense().tolist() == [[-1, 0]]
+    older = {**newer, "time": datetime(2024, 5, 1, tzinfo=UTC)}
+    assert shop().with_records([older]).labels("train").dense().tolist() == [[-1, 1]]
+
+
+SPOOLED = pa.concat_tables([varied().rows()] * 50)
+
+
+def spooled(lots, **options):
+    spool = RowSpool(**options)
+    for rows in lots:
+        spool.add(rows)
+    return spool.close()
+
+
+def test_few_rows_stay_in_memory():
+    found = spooled(SPOOLED.to_batches(max_chunksize=7))
+
+    assert isinstance(found, pa.Table)
+    assert str(found.to_pylist()) == str(SPOOLED.to_pylist())  # text, because NaN is not equal to itself
+
+
+@pytest.mark.parametrize("in_memory", [0, 2000])
+def test_many_rows_go_to_a_file_that_disappears_with_its_last_reader(in_memory):
+    large = dataset().replace(annotations=spooled(SPOOLED.to_batches(max_chunksize=7), in_memory=in_memory))
+
+    path = Path(large.annotations)
+    assert str(pq.read_table(path).to_pylist()) == str(SPOOLED.to_pylist())
+    other = large.replace(name="other")
+    del large
+    gc.collect()
+    assert other.rows().num_rows == SPOOLED.num_rows
+    del other
+    gc.collect()
+    assert not path.exists()
+
+
+def test_tables_and_batches_with_coded_text_mix():
+    coded = SPOOLED.set_column(1, "label", SPOOLED["label"].dictionary_encode())
+
+    found = spooled([coded, SPOOLED.to_batches()[0]])
+
+    assert found.schema == SCHEMA
+    assert found["label"].to_pylist()[: SPOOLED.num_rows] == SPOOLED["label"].to_pylist()
+
+
+def test_nothing_is_an_empty_table():
+    assert spooled([SCHEMA.empty_table()]).equals(SCHEMA.empty_table())

@@ -78,7 +78,7 @@ def test_a_mask_at_another_scale_is_fine():
 @pytest.mark.parametrize(
     ("wrong", "kind", "what"),
     [
-        (image("a.jpg"), "repeated-image", "image 'a.jpg' is listed before, in row 0"),
+        (image("a.jpg"), "repeated-image", "image 'a.jpg' is already listed in row 0"),
         (
             image("a.jpg", "val"),
             "image-in-two-splits",

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from tagfill.contract import Marks
 from tagfill.dataset import KINDS, Dataset
-from tagfill.dataset.resolve import NO_TIME, Selection, stream
-from tagfill.dataset.tables import Lookup
+from tagfill.dataset.lookup import Lookup
+from tagfill.dataset.resolve import NO_TIME, Selection, stream_answers
 from tagfill.errors import DatasetError
 from tagfill.labels import POSITIVE, LabelMatrix, expand_ranges, in_sorted
 
@@ -121,10 +121,10 @@ class _Found:
         pairs = np.unique(self.keys)
         newest = np.full(len(pairs), NO_TIME)
         np.maximum.at(newest, np.searchsorted(pairs, self.keys), self.times)
-        for said in stream(dataset, selection.position):
-            if said.times is not None:
-                about = np.flatnonzero((said.says != POSITIVE) & in_sorted(pairs, said.keys))
-                np.maximum.at(newest, np.searchsorted(pairs, said.keys[about]), said.times[about])
+        for answers in stream_answers(dataset, selection.position):
+            if answers.times is not None:
+                about = np.flatnonzero((answers.values != POSITIVE) & in_sorted(pairs, answers.keys))
+                np.maximum.at(newest, np.searchsorted(pairs, answers.keys[about]), answers.times[about])
         live = np.flatnonzero(self.times == newest[np.searchsorted(pairs, self.keys)])
         return _Found(self.keys[live], self.box[live], self.masks.take(pa.array(live)), self.times[live], self.timed)
 

@@ -1,7 +1,7 @@
-"""`dataset.yaml`: the name, the image root, the ordered classes and the hierarchy of a dataset.
+"""`dataset.yaml`: name, image root, ordered classes and hierarchy of a dataset.
 
-YAML turns unquoted words into numbers, dates and booleans (`007`, `2024-01-01`, `no`), so everything that must be text
-is checked, and the sentence of an error says which entry to put into quotes.
+YAML turns unquoted words into numbers, dates and booleans (`007`, `2024-01-01`, `no`). What must be text is therefore
+never converted; the error says which entry to put into quotes.
 """
 
 from __future__ import annotations
@@ -9,21 +9,76 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from tagfill.errors import DatasetError
 
 FILE = "dataset.yaml"
-REQUIRED = ("name", "root", "classes")
-OPTIONAL = ("hierarchy", "truth", "protocol", "conflict")
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+Edge = Annotated[list[str], Field(min_length=2, max_length=2)]
 
-def read_description(folder: Path) -> dict[str, Any]:
-    """The checked content of a folder's `dataset.yaml`."""
+
+class Description(BaseModel):
+    """The content of a `dataset.yaml`.
+
+    Attributes:
+        name: a short name; a number is read as text.
+        root: folder or URL of the images, relative to the folder of the dataset.
+        classes: distinct names, in the order of the labels.
+        hierarchy: [child, parent] pairs of classes.
+        truth: folder of the fully labeled dataset that this one was simulated from.
+        protocol: how it was simulated.
+        conflict: how contradictory rows are resolved, see `tagfill.dataset.Dataset`.
+    """
+
+    model_config = ConfigDict(strict=True, extra="allow")  # users may add keys of their own
+
+    name: Annotated[str, BeforeValidator(lambda name: str(name) if isinstance(name, int | float) else name)]
+    root: str
+    classes: list[str]
+    hierarchy: list[Edge] = []
+    truth: str | None = None
+    protocol: dict[Any, Any] | None = None
+    conflict: str = "error"
+
+    @field_validator("classes")
+    @classmethod
+    def _distinct(cls, classes: list[str]) -> list[str]:
+        for number, name in enumerate(classes, start=1):
+            if not name.strip():
+                raise ValueError(f"entry {number} of 'classes' is blank; give it a name or remove it.")
+        for name, count in Counter(classes).items():
+            if count > 1:
+                raise ValueError(f"class '{name}' is listed {count} times; class names must be distinct.")
+        return classes
+
+    @model_validator(mode="after")
+    def _no_misspelled_key(self) -> Description:
+        optional = [name for name, field in type(self).model_fields.items() if not field.is_required()]
+        for key in self.model_extra or {}:
+            if near := difflib.get_close_matches(key, optional, n=1, cutoff=0.8):
+                raise ValueError(f"there is no key '{key}'; did you mean '{near[0]}'?")
+        return self
+
+
+_EXPECTED = {
+    "classes": "a list of names",
+    "hierarchy": "a list of [child, parent] pairs",
+    "protocol": "a mapping of keys to values",
+}
+
+
+def read_description(folder: Path) -> Description:
+    """Read and check the `dataset.yaml` of a folder.
+
+    Raises:
+        DatasetError: naming the file and the first wrong entry.
+    """
     if not folder.exists():
         raise DatasetError(f"There is no folder {folder}; give the folder of a dataset.")
     if not folder.is_dir():
@@ -37,12 +92,11 @@ def read_description(folder: Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
         raise DatasetError(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(content, dict):
-        raise DatasetError(f"{path} must consist of keys and values ({', '.join(REQUIRED)}).")
-    _check_keys(path, content)
-    _check_classes(path, content["classes"])
-    _check_hierarchy(path, content.get("hierarchy", []))
-    _check_kinds(path, content)
-    return {**content, "name": str(content["name"])}
+        raise DatasetError(f"{path} must be a mapping of keys to values (name, root, classes).")
+    try:
+        return Description.model_validate({str(key): value for key, value in content.items()})
+    except ValidationError as error:
+        raise DatasetError(_sentence(path, content, error)) from None
 
 
 def dump_description(content: dict[str, Any]) -> bytes:
@@ -50,53 +104,24 @@ def dump_description(content: dict[str, Any]) -> bytes:
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode()
 
 
-def _check_keys(path: Path, content: dict[Any, Any]) -> None:
-    if missing := [key for key in REQUIRED if key not in content]:
-        raise DatasetError(f"{path} lacks {', '.join(missing)}; see the documentation of dataset folders.")
-    for key in content:
-        near = difflib.get_close_matches(str(key), OPTIONAL, n=1, cutoff=0.8)
-        if near and key != near[0]:
-            raise DatasetError(f"{path}: there is no key '{key}'; did you mean '{near[0]}'?")
+def _sentence(path: Path, content: dict[str, Any], error: ValidationError) -> str:
+    """What is wrong with the content of a file, in one sentence."""
+    problems = error.errors(include_url=False)
+    if missing := [str(problem["loc"][0]) for problem in problems if problem["type"] == "missing"]:
+        return f"{path} lacks {', '.join(missing)}; see the documentation of dataset folders."
+    problem = problems[0]
+    if problem["type"] == "value_error":  # raised by a validator above
+        return f"{path}: {problem['ctx']['error']}"
+    key, *entry = str(problem["loc"][0]), *problem["loc"][1:]
+    if not entry or key == "protocol":
+        quotes = "" if key in _EXPECTED else "; put it into quotes"
+        return f"{path}: '{key}' must be {_EXPECTED.get(key, 'text')}, and is {_shown(content[key])}{quotes}."
+    where, value = f"entry {int(entry[0]) + 1} of '{key}'", content[key][int(entry[0])]
+    if key == "classes":
+        return f"{path}: {where} was read as {_shown(value)}, not as text; put the name into quotes."
+    return f"{path}: {where} must be a pair [child, parent] of class names in quotes, and is {_shown(value)}."
 
 
-def _check_classes(path: Path, classes: Any) -> None:
-    if not isinstance(classes, list):
-        raise DatasetError(f"{path}: 'classes' must be a list of names, and is {_described(classes)}.")
-    for number, name in enumerate(classes, start=1):
-        if not isinstance(name, str):
-            raise DatasetError(
-                f"{path}: entry {number} of 'classes' was read as {_described(name)}, not as text; "
-                "put the name into quotes."
-            )
-        if not name.strip():
-            raise DatasetError(f"{path}: entry {number} of 'classes' is blank; give it a name or remove it.")
-    for name, count in Counter(classes).items():
-        if count > 1:
-            raise DatasetError(f"{path}: class '{name}' is listed {count} times; class names must be distinct.")
-
-
-def _check_hierarchy(path: Path, edges: Any) -> None:
-    if not isinstance(edges, list):
-        raise DatasetError(f"{path}: 'hierarchy' must be a list of [child, parent] pairs, and is {_described(edges)}.")
-    for number, edge in enumerate(edges, start=1):
-        if not (isinstance(edge, list) and len(edge) == 2 and all(isinstance(name, str) for name in edge)):
-            raise DatasetError(
-                f"{path}: entry {number} of 'hierarchy' must be a pair [child, parent] of class names in quotes, "
-                f"and is {_described(edge)}."
-            )
-
-
-def _check_kinds(path: Path, content: dict[str, Any]) -> None:
-    if not isinstance(content["name"], str | int | float):
-        raise DatasetError(f"{path}: 'name' must be text, and is {_described(content['name'])}.")
-    for key in ("root", "truth", "conflict"):
-        if key in content and not isinstance(content[key], str):
-            raise DatasetError(f"{path}: '{key}' must be text, and is {_described(content[key])}; put it into quotes.")
-    protocol = content.get("protocol")
-    if protocol is not None and not isinstance(protocol, dict):
-        raise DatasetError(f"{path}: 'protocol' must consist of keys and values, and is {_described(protocol)}.")
-
-
-def _described(value: Any) -> str:
-    """A value that YAML gave, in words: `the int 7`."""
+def _shown(value: Any) -> str:
+    """A value that YAML returned, in words: `the int 7`."""
     return "empty" if value is None else f"the {type(value).__name__} {value!s:.60}"

@@ -1,14 +1,8 @@
-"""64-bit numbers for text, a column at a time.
+"""Hashes of what a dataset says, independent of its files.
 
-They are no secret and no proof: they serve to find text, where equality is checked afterwards, and to tell rows apart,
-where two that differ are mistaken for each other once in 2⁶⁴.
-
-
-Hashes of what a dataset says, whatever its files look like.
-
-`images` is the ordered list of images, `classes` the ordered list of classes, `labels` the set of annotation
-rows together with the split of each image, the hierarchy and the way conflicts are settled; the order of rows does
-not count. Feature caches depend on the first, models on the second, and resuming a run on all three.
+`images` is the ordered list of images, `classes` the ordered list of classes, `labels` the set of annotation rows with
+the split of each image, the hierarchy and the resolution of conflicts; the order of rows does not matter. Feature
+caches depend on the first, models on the second, and resuming a run on all three.
 """
 
 from __future__ import annotations
@@ -22,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tagfill.dataset.lookup import hash_text
 from tagfill.io import sha256_of_strings
 from tagfill.rng import GAMMA, mix
 
@@ -29,46 +24,12 @@ if TYPE_CHECKING:
     from tagfill.dataset.dataset import Dataset
 
 
-_CHUNK = 1 << 16
-_FIRST_BYTES = np.array([(1 << 8 * count) - 1 for count in range(9)], dtype=np.uint64)
-
-
-def hash_text(words: pa.Array) -> NDArray[np.uint64]:
-    """A number for each string or bytes of an array; null counts as empty.
-
-    >>> cat, dog, again = hash_text(pa.array(["cat", "dog", "cat"]))
-    >>> bool(cat == again), bool(cat == dog)
-    (True, False)
-    """
-    numbers = np.empty(len(words), dtype=np.uint64)
-    for begin in range(0, len(words), _CHUNK):
-        numbers[begin : begin + _CHUNK] = _of_chunk(words.slice(begin, _CHUNK))
-    return numbers
-
-
-def _of_chunk(words: pa.Array) -> NDArray[np.uint64]:
-    """Eight bytes of every word at a time, as one number."""
-    _, offsets, content = words.buffers()
-    edges = np.frombuffer(offsets, dtype=np.int32)[words.offset : words.offset + len(words) + 1].astype(np.int64)
-    begins, lengths = edges[:-1] - edges[0], np.diff(edges)
-    padded = np.zeros(int(edges[-1] - edges[0]) + 8, dtype=np.uint8)
-    if content is not None:
-        padded[:-8] = np.frombuffer(content, dtype=np.uint8)[edges[0] : edges[-1]]
-    eight = np.ndarray((len(padded) - 7,), dtype="<u8", buffer=padded.data, strides=(1,))  # those from each byte on
-    numbers = mix(lengths.astype(np.uint64))
-    for done in range(0, int(lengths.max(initial=0)), 8):
-        longer = np.flatnonzero(lengths > done)
-        bits = eight[begins[longer] + done] & _FIRST_BYTES[np.minimum(lengths[longer] - done, 8)]
-        numbers[longer] = mix(numbers[longer] ^ bits)
-    return numbers
-
-
 _TEXTS = 1 << 14
 _NULL = np.uint64(0xA0761D6478BD642F)
 
 
 def identities(dataset: Dataset) -> dict[str, str]:
-    """The three hashes of a dataset."""
+    """The three hashes of a dataset, by name."""
     rows = RowsHash()
     for batch in dataset.scan():
         rows.update(batch)
@@ -88,10 +49,10 @@ def identities(dataset: Dataset) -> dict[str, str]:
 
 
 class RowsHash:
-    """A hash of a set of rows that is fed in batches and does not depend on their order.
+    """A hash of a multiset of rows: added in batches, independent of their order.
 
-    Each row becomes two well-mixed 64-bit numbers; the hash is their sums. Adding a row twice is not the
-    same as adding it once. Floats count as what they are worth: any NaN is one value, and -0 is 0.
+    Each row becomes two well-mixed 64-bit numbers; the hash is made of their sums. Adding a row twice is not the same
+    as adding it once. All NaNs are equal, and so are -0 and 0.
     """
 
     def __init__(self) -> None:
@@ -99,7 +60,7 @@ class RowsHash:
         self._rows = 0
 
     def update(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Add the rows of a batch; columns are taken in the order of their names."""
+        """Add the rows of a batch; the order of its columns does not matter."""
         state = np.zeros((2, batch.num_rows), dtype=np.uint64)
         state[1] = GAMMA
         for name in sorted(batch.schema.names):
@@ -110,12 +71,12 @@ class RowsHash:
         self._rows += batch.num_rows
 
     def hexdigest(self) -> str:
-        """The hash of everything so far."""
+        """The hash of all rows added so far."""
         return hashlib.sha256(self._sums.tobytes() + self._rows.to_bytes(8, "little")).hexdigest()
 
 
 def _numbers(column: pa.Array | pa.ChunkedArray) -> NDArray[np.uint64]:
-    """One number for each value of a column, the same whatever its coding."""
+    """A number for each value of a column, the same for each encoding of the column."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if column.null_count == len(column):
@@ -137,7 +98,7 @@ def _numbers(column: pa.Array | pa.ChunkedArray) -> NDArray[np.uint64]:
 
 
 def _bits(values: NDArray[np.generic]) -> NDArray[np.uint64]:
-    """The values as 64 bits each, equal where the values are."""
+    """The values as 64 bits each; equal values have equal bits."""
     if values.dtype.kind != "f":
         return values.astype(np.int64).view(np.uint64)
     numbers = values.astype(np.float64) + 0.0  # turns -0 into 0
@@ -146,7 +107,7 @@ def _bits(values: NDArray[np.generic]) -> NDArray[np.uint64]:
 
 
 def _texts(column: pa.ChunkedArray) -> Iterator[str]:
-    """The strings of a column, some at a time; null is a string that no name can be."""
+    """The strings of a column; null becomes a string that is no valid name."""
     for begin in range(0, len(column), _TEXTS):
         for text in column.slice(begin, _TEXTS).to_pylist():
             yield "\0" if text is None else text

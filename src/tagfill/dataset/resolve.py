@@ -1,22 +1,16 @@
-"""What the rows of a dataset say about chosen images, read as a stream.
+"""From annotation rows to labels: the newest row about an (image, label) pair decides.
 
-Only numbers are kept of each row: a key (image·L + class), what it says, and its time. Who said so and in which row
-is looked up again for the few pairs that need it: to name contradictory rows, or to count votes.
-
-
-From statements to decided labels: the newest statement about an (image, label) pair decides.
-
-- A location with present=true says that the image shows the label; with present=false it speaks of that
-  region only and says nothing about the image.
+- A location with present=true says that the image shows the label; with present=false it is about that region only
+  and says nothing about the image.
 - A row without a time is older than any row with one.
-- Rows of the same age that contradict each other are a *clash*: an error, or a vote.
-- "Cannot tell" (present is null) supersedes older rows like any other answer, contradicts the others like any
-  other answer, and is coded unknown.
-- In a vote each source has one vote for each thing it says, however many rows say it, and rows without a source
-  have one each. What more than half of the votes say decides; without such a majority, as in a tie, the label is
-  unknown.
+- Rows of the same age that contradict each other are a *conflict*: an error, or a vote.
+- "Cannot tell" (present is null) is an answer like the others: it supersedes older rows, conflicts with other answers
+  of the same age, and is coded unknown.
+- In a vote, each source has one vote for each answer it gives, however many rows repeat it; each row without a source
+  has one vote. An answer with more than half of the votes decides; without one, as in a tie, the label is unknown.
 
-The labels of a dataset: statements of rows, decided, and closed over the hierarchy.
+Rows are streamed, and only numbers are kept of them: a key (image·L + class), the answer and the time. The sources and
+row numbers of the few pairs that need them, for an error message or a vote, are read in a second pass.
 """
 
 from __future__ import annotations
@@ -31,41 +25,214 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tagfill.dataset.hierarchy import Hierarchy
-from tagfill.dataset.tables import KINDS, Lookup
+from tagfill.dataset.lookup import Lookup
+from tagfill.dataset.tables import KINDS
 from tagfill.errors import DatasetError, unknown_name
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix, in_sorted
 
 if TYPE_CHECKING:
     from tagfill.dataset.dataset import Dataset
 
+CONFLICTS = ("error", "majority")
+NO_TIME = np.iinfo(np.int64).min
+NO_SOURCE = -1
+_REGION_ONLY = np.int8(-2)
 
-_GROWTH = 1 << 20
 _COLUMNS = ("image", "label", "present", "kind", "time")
+_BELONGS = {
+    "label": "in the class list of the dataset",
+    "image": "in the image table",
+    "kind": f"one of {', '.join(KINDS)}",
+}
+_GROWTH = 1 << 20
+
+
+def resolve_labels(dataset: Dataset, split: str | None, conflict: str) -> LabelMatrix:
+    """Resolve the rows about the images of a split, and add what follows from the hierarchy.
+
+    Args:
+        dataset: whose rows are read.
+        split: all images if None.
+        conflict: `error` or `majority`.
+
+    Raises:
+        DatasetError: if rows contradict each other, or name an image, label or kind that does not exist.
+    """
+    if conflict not in CONFLICTS:
+        raise unknown_name("way to resolve a conflict", conflict, CONFLICTS)
+    _refuse_repeated_images(dataset)
+    hierarchy = Hierarchy(dataset.classes, dataset.hierarchy)
+    selection = Selection.of(dataset, split)
+    decided = decide(*collect_answers(dataset, selection.position))
+    if len(decided.conflicts) and conflict == "majority":
+        resolve_by_vote(decided, newest_rows(dataset, selection.position, decided.conflicts))
+    elif len(decided.conflicts):
+        rows = newest_rows(dataset, selection.position, decided.conflicts[:1])
+        message = describe_conflict(dataset, selection, rows, int(decided.conflicts[0]))
+        raise DatasetError(f"{dataset.where()}: {message}.")
+    keys, values, contradictions = hierarchy.close(decided.keys, decided.values)
+    if len(contradictions):
+        child, ancestor = (int(key) for key in contradictions[0])
+        rows = newest_rows(dataset, selection.position, np.unique(contradictions[:1]))
+        message = describe_contradiction(dataset, selection, rows, child, ancestor)
+        raise DatasetError(f"{dataset.where()}: {message}.")
+    return LabelMatrix.from_keys(keys, values, (len(selection.rows), len(dataset.classes)))
 
 
 @dataclass(frozen=True)
-class Said:
-    """Statements of some rows: row number, key, statement, time, and source where it was asked for."""
+class Selection:
+    """The images whose labels are resolved.
+
+    Attributes:
+        rows: their rows in the image table.
+        position: position of each row of the image table among them, -1 for the others.
+    """
+
+    rows: NDArray[np.int64]
+    position: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, dataset: Dataset, split: str | None) -> Selection:
+        """The images of a split, or all."""
+        rows = np.arange(len(dataset)) if split is None else dataset.split(split)
+        position = np.full(len(dataset) + 1, -1, dtype=np.int64)  # the last one is for images not in the table
+        position[rows] = np.arange(len(rows))
+        return cls(rows, position)
+
+
+# Deciding
+
+
+@dataclass
+class Decided:
+    """Labels of distinct (image, label) pairs.
+
+    Attributes:
+        keys: image·L + class of each pair, ascending.
+        values: 1 present, 0 absent, -1 unknown.
+        conflicts: keys, ascending, whose newest rows contradict each other; their value is -1.
+    """
+
+    keys: NDArray[np.int64]
+    values: NDArray[np.int8]
+    conflicts: NDArray[np.int64]
+
+
+def decide(keys: NDArray[np.int64], answers: NDArray[np.int8], times: NDArray[np.int64] | None = None) -> Decided:
+    """The deciding answer for each key. Mutates `keys`; do not reuse it.
+
+    Args:
+        keys: image·L + class of each row.
+        answers: 1, 0 or -1 of each row.
+        times: microseconds, `NO_TIME` where a row has none; None if no row has one.
+
+    >>> decide(np.array([5, 3, 5]), np.array([0, 1, 1], np.int8), np.array([10, 10, 20])).values.tolist()
+    [1, 1]
+    """
+    if (keys[1:] > keys[:-1]).all():
+        return Decided(keys, answers, np.empty(0, np.int64))
+    if times is not None:
+        keys, answers = _without_superseded(keys, answers, times)
+    return _decide_same_age(keys, answers)
+
+
+def vote(keys: NDArray[np.int64], answers: NDArray[np.int8], sources: NDArray[np.int64]) -> Decided:
+    """The answer for each key that more than half of its votes agree on, or unknown.
+
+    Args:
+        keys: image·L + class of the newest rows about each pair.
+        answers: 1, 0 or -1 of each row.
+        sources: a number for each source, `NO_SOURCE` where a row has none.
+    """
+    sources = np.where(sources == NO_SOURCE, -1 - np.arange(len(sources)), sources)
+    order = np.lexsort((answers, sources, keys))
+    keys, answers, sources = keys[order], answers[order], sources[order]
+    distinct = np.ones(len(keys), dtype=bool)
+    distinct[1:] = (keys[1:] != keys[:-1]) | (sources[1:] != sources[:-1]) | (answers[1:] != answers[:-1])
+    keys, answers = keys[distinct], answers[distinct]
+    pairs, pair, votes = np.unique(keys, return_inverse=True, return_counts=True)
+    values = np.full(len(pairs), UNKNOWN, dtype=np.int8)
+    for value in (NEGATIVE, POSITIVE):
+        values[2 * np.bincount(pair[answers == value], minlength=len(pairs)) > votes] = value
+    return Decided(pairs, values, np.empty(0, np.int64))
+
+
+def resolve_by_vote(decided: Decided, rows: NewestRows) -> None:
+    """Replace the value of each conflict by the outcome of the vote, in place."""
+    voted = vote(rows.keys, rows.answers, rows.sources)
+    decided.values[np.searchsorted(decided.keys, voted.keys)] = voted.values
+
+
+def _without_superseded(
+    keys: NDArray[np.int64], answers: NDArray[np.int8], times: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+    """The newest rows about each key; times are compared only for the few keys with several rows."""
+    ascending = np.sort(keys)
+    repeated = np.unique(ascending[1:][ascending[1:] == ascending[:-1]])
+    del ascending
+    if not len(repeated):
+        return keys, answers
+    rows = np.flatnonzero(in_sorted(repeated, keys))
+    pair = np.searchsorted(repeated, keys[rows])
+    newest = np.full(len(repeated), NO_TIME)
+    np.maximum.at(newest, pair, times[rows])
+    superseded = rows[times[rows] < newest[pair]]
+    return np.delete(keys, superseded), np.delete(answers, superseded)
+
+
+def _decide_same_age(keys: NDArray[np.int64], answers: NDArray[np.int8]) -> Decided:
+    """Decide where all rows of a key have the same age: key and answer are sorted as one number, in place."""
+    keys *= 4
+    keys += answers + 1
+    if not (keys[1:] >= keys[:-1]).all():
+        keys.sort()
+    pairs = keys >> 2
+    begins = np.ones(len(keys), dtype=bool)
+    np.not_equal(pairs[1:], pairs[:-1], out=begins[1:])
+    first = np.flatnonzero(begins)
+    least, most = keys[first], keys[np.append(first[1:], len(keys)) - 1]
+    values = (least & 3).astype(np.int8) - np.int8(1)
+    conflict = least != most
+    values[conflict] = UNKNOWN
+    least >>= 2
+    return Decided(least, values, least[conflict])
+
+
+# Reading rows
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What some rows say about their images.
+
+    Attributes:
+        rows: row numbers.
+        keys: image·L + class.
+        values: 1, 0 or -1 (cannot tell).
+        times: microseconds, `NO_TIME` where a row has none; None if none has one.
+        sources: only if requested.
+    """
 
     rows: NDArray[np.int64]
     keys: NDArray[np.int64]
-    says: NDArray[np.int8]
+    values: NDArray[np.int8]
     times: NDArray[np.int64] | None
     sources: pa.Array | None = None
 
 
-def stream(
+def stream_answers(
     dataset: Dataset, position: NDArray[np.int64], *, sources: bool = False, strict: bool = True
-) -> Iterator[Said]:
-    """Batches of statements about the images that have a position.
+) -> Iterator[Answers]:
+    """Stream the answers about the images of a selection.
 
     Args:
         dataset: whose rows are read.
-        position: of each row of the image table in the label matrix, -1 for images that are left out.
-        sources: whether to give the source of each row.
-        strict: whether a row that names an unknown image, label or kind is an error; else it is left out.
+        position: of a `Selection`.
+        sources: whether to read the source of each row.
+        strict: whether a row with an unknown image, label or kind is an error; otherwise it is skipped.
     """
-    images, classes, kinds = Lookup(dataset.images["image"]), Lookup(pa.array(dataset.classes, pa.string())), _kinds()
+    images, classes = Lookup(dataset.images["image"]), Lookup(pa.array(dataset.classes, pa.string()))
+    kinds = Lookup(pa.array(KINDS, pa.string()))
     width, offset = len(dataset.classes), 0
     for batch in dataset.scan([*_COLUMNS, "source"] if sources else list(_COLUMNS)):
         codes = {"label": classes.codes(batch["label"]), "image": images.codes(batch["image"])}
@@ -74,110 +241,86 @@ def stream(
         for column, code in codes.items():
             found &= code >= 0
             if strict and not found.all():
-                raise stray(dataset, batch, int(np.flatnonzero(~found)[0]), offset, column)
+                raise _unknown_value(dataset, batch, int(np.flatnonzero(~found)[0]), offset, column)
         present = pc.fill_null(batch["present"].cast(pa.int8()), UNKNOWN).to_numpy(zero_copy_only=False)
-        says = statements(present, codes["kind"] != KINDS.index("image"))
+        located = codes["kind"] != KINDS.index("image")
+        values = np.where(located & (present == NEGATIVE), _REGION_ONLY, present)
         at = position[codes["image"]]
-        use = np.flatnonzero(found & (at >= 0) & (says != REGION_ONLY))
-        yield Said(
+        use = np.flatnonzero(found & (at >= 0) & (values != _REGION_ONLY))
+        yield Answers(
             rows=use + offset,
             keys=at[use] * width + codes["label"][use],
-            says=says[use],
+            values=values[use],
             times=_times(batch["time"], use),
             sources=batch["source"].take(pa.array(use)) if sources else None,
         )
         offset += batch.num_rows
 
 
-def collect(
+def collect_answers(
     dataset: Dataset, position: NDArray[np.int64], *, strict: bool = True
 ) -> tuple[NDArray[np.int64], NDArray[np.int8], NDArray[np.int64] | None]:
-    """Keys, statements and times (None where no row has one) of all rows about the images that have a position."""
-    keys, says, times = _Growing(np.int64), _Growing(np.int8), _Growing(np.int64)
+    """Keys, answers and times of all rows about the images of a selection; see `stream_answers`."""
+    keys, values, times = _GrowingArray(np.int64), _GrowingArray(np.int8), _GrowingArray(np.int64)
     timed = False
-    for said in stream(dataset, position, strict=strict):
-        keys.add(said.keys)
-        says.add(said.says)
-        if said.times is not None and not timed:
+    for batch in stream_answers(dataset, position, strict=strict):
+        keys.add(batch.keys)
+        values.add(batch.values)
+        if batch.times is not None and not timed:
             timed = True
-            times.add(_no_times(len(keys) - len(said.keys)))
+            times.add(np.full(len(keys) - len(batch.keys), NO_TIME))
         if timed:
-            times.add(_no_times(len(said.keys)) if said.times is None else said.times)
+            times.add(np.full(len(batch.keys), NO_TIME) if batch.times is None else batch.times)
     pa.default_memory_pool().release_unused()
-    return keys.whole(), says.whole(), times.whole() if timed else None
+    return keys.whole(), values.whole(), times.whole() if timed else None
 
 
 @dataclass(frozen=True)
-class Evidence:
+class NewestRows:
     """The newest rows about some pairs, in the order of the file.
 
     Attributes:
         rows: row numbers.
-        keys: the pair of each.
-        says: what each says about its image.
-        sources: a number for each distinct source, `resolve.NO_SOURCE` where there is none.
+        keys: image·L + class.
+        answers: 1, 0 or -1.
+        sources: a number for each distinct source, `NO_SOURCE` where a row has none.
     """
 
     rows: NDArray[np.int64]
     keys: NDArray[np.int64]
-    says: NDArray[np.int8]
+    answers: NDArray[np.int8]
     sources: NDArray[np.int64]
 
-    def first(self, key: int, value: int | None = None, *, other_than: int | None = None) -> int:
-        """The first row about a pair, of those that say `value` or something other than `other_than`."""
+    def first(self, key: int, answer: int | None = None, *, other_than: int | None = None) -> int:
+        """The first row about a pair, optionally only among those with this answer or with another one."""
         chosen = self.keys == key
-        if value is not None:
-            chosen &= self.says == value
+        if answer is not None:
+            chosen &= self.answers == answer
         if other_than is not None:
-            chosen &= self.says != other_than
+            chosen &= self.answers != other_than
         return int(self.rows[np.flatnonzero(chosen)[0]])
 
-    def clash(self, key: int) -> tuple[int, int]:
-        """The first two rows about a pair that contradict each other."""
-        first = self.first(key)
-        return first, self.first(key, other_than=int(self.says[self.rows == first][0]))
 
-
-def evidence(
+def newest_rows(
     dataset: Dataset, position: NDArray[np.int64], keys: NDArray[np.int64], *, strict: bool = True
-) -> Evidence:
-    """Read the rows again, and keep the newest about each of these keys (ascending)."""
-    rows, found, says, times, sources = [], [], [], [], []
-    for said in stream(dataset, position, sources=True, strict=strict):
-        use = np.flatnonzero(in_sorted(keys, said.keys))
-        rows.append(said.rows[use])
-        found.append(said.keys[use])
-        says.append(said.says[use])
-        times.append(_no_times(len(use)) if said.times is None else said.times[use])
-        assert said.sources is not None
-        sources.append(_plain(said.sources.take(pa.array(use))))
+) -> NewestRows:
+    """Read the rows again, and keep the newest about each of these keys, which must be ascending."""
+    rows, found, answers, times, sources = [], [], [], [], []
+    for batch in stream_answers(dataset, position, sources=True, strict=strict):
+        use = np.flatnonzero(in_sorted(keys, batch.keys))
+        rows.append(batch.rows[use])
+        found.append(batch.keys[use])
+        answers.append(batch.values[use])
+        times.append(np.full(len(use), NO_TIME) if batch.times is None else batch.times[use])
+        assert batch.sources is not None
+        sources.append(batch.sources.take(pa.array(use)).cast(pa.string()))
     key, time = _joined(found, np.int64), _joined(times, np.int64)
     newest = np.full(len(keys), NO_TIME)
     np.maximum.at(newest, np.searchsorted(keys, key), time)
     live = time == newest[np.searchsorted(keys, key)]
     source = pa.chunked_array(sources, pa.string()).combine_chunks().dictionary_encode()
     numbers = source.indices.fill_null(NO_SOURCE).to_numpy(zero_copy_only=False).astype(np.int64)
-    return Evidence(_joined(rows, np.int64)[live], key[live], _joined(says, np.int8)[live], numbers[live])
-
-
-def stray(dataset: Dataset, batch: pa.RecordBatch, row: int, offset: int, column: str) -> DatasetError:
-    """The error for a row whose image, label or kind does not exist."""
-    value = batch[column][row].as_py()
-    named = f"it has no {column}, which must be" if value is None else f"{column} '{value}' is not"
-    return DatasetError(
-        f"{dataset.where()}, row {offset + row}: {named} {HOMES[column]}; correct it, add it there or drop the row."
-    )
-
-
-HOMES = {
-    "label": "in the class list of the dataset",
-    "image": "in the image table",
-    "kind": f"one of {', '.join(KINDS)}",
-}
-
-
-def _kinds() -> Lookup:
-    return Lookup(pa.array(KINDS, pa.string()))
+    return NewestRows(_joined(rows, np.int64)[live], key[live], _joined(answers, np.int8)[live], numbers[live])
 
 
 def _times(column: pa.Array, use: NDArray[np.int64]) -> NDArray[np.int64] | None:
@@ -187,20 +330,12 @@ def _times(column: pa.Array, use: NDArray[np.int64]) -> NDArray[np.int64] | None
     return times[use]
 
 
-def _no_times(size: int) -> NDArray[np.int64]:
-    return np.full(size, NO_TIME)
-
-
-def _plain(column: pa.Array) -> pa.Array:
-    return column.cast(pa.string())
-
-
 def _joined(parts: list[NDArray[Any]], kind: type[np.generic]) -> NDArray[Any]:
     return np.concatenate([np.empty(0, kind), *parts])
 
 
-class _Growing:
-    """An array that is added to; large blocks are moved by the kernel and not copied."""
+class _GrowingArray:
+    """An array that is appended to; the kernel moves large blocks without copying them."""
 
     def __init__(self, kind: type[np.generic]) -> None:
         self._array: NDArray[Any] = np.empty(0, dtype=kind)
@@ -221,188 +356,43 @@ class _Growing:
         return self._array
 
 
-NO_TIME = np.iinfo(np.int64).min
-REGION_ONLY = np.int8(-2)
-NO_SOURCE = -1
+# Errors
 
 
-@dataclass
-class Decided:
-    """Labels of distinct (image, label) pairs.
-
-    Attributes:
-        keys: image·L + class of each pair, ascending.
-        values: 1 present, 0 absent, -1 undecided.
-        clashes: keys, ascending, about which the newest rows contradict each other; their value is -1.
-    """
-
-    keys: NDArray[np.int64]
-    values: NDArray[np.int8]
-    clashes: NDArray[np.int64]
-
-
-def statements(present: NDArray[np.int8], located: NDArray[np.bool_]) -> NDArray[np.int8]:
-    """What each row says about its image: 1, 0, -1 (cannot tell), or `REGION_ONLY`."""
-    return np.where(located & (present == NEGATIVE), REGION_ONLY, present)
-
-
-def decide(keys: NDArray[np.int64], says: NDArray[np.int8], times: NDArray[np.int64] | None = None) -> Decided:
-    """The deciding statement about each key.
-
-    Args:
-        keys: one number per (image, label) pair, per row.
-        says: what the row says, without `REGION_ONLY` rows.
-        times: microseconds, `NO_TIME` where it is missing; None where all are.
-
-    `keys` is worked on in place, and of no use afterwards.
-
-    >>> decide(np.array([5, 3, 5]), np.array([0, 1, 1], np.int8), np.array([10, 10, 20])).values.tolist()
-    [1, 1]
-    """
-    if _rising(keys):
-        return Decided(keys, says, np.empty(0, np.int64))
-    if times is not None:
-        keys, says = _without_superseded(keys, says, times)
-    return _of_one_age(keys, says)
-
-
-def vote(keys: NDArray[np.int64], says: NDArray[np.int8], sources: NDArray[np.int64]) -> Decided:
-    """The statement about each key that more than half of its votes agree on, or unknown.
-
-    Args:
-        keys: of the newest rows about each pair.
-        says: 1, 0 or -1.
-        sources: a number for each source, `NO_SOURCE` where the row has none.
-    """
-    sources = np.where(sources == NO_SOURCE, -1 - np.arange(len(sources)), sources)
-    order = np.lexsort((says, sources, keys))
-    keys, says, sources = keys[order], says[order], sources[order]
-    fresh = np.ones(len(keys), dtype=bool)
-    fresh[1:] = (keys[1:] != keys[:-1]) | (sources[1:] != sources[:-1]) | (says[1:] != says[:-1])
-    keys, says = keys[fresh], says[fresh]
-    pairs, pair, votes = np.unique(keys, return_inverse=True, return_counts=True)
-    values = np.full(len(pairs), UNKNOWN, dtype=np.int8)
-    for value in (NEGATIVE, POSITIVE):
-        values[2 * np.bincount(pair[says == value], minlength=len(pairs)) > votes] = value
-    return Decided(pairs, values, np.empty(0, np.int64))
-
-
-def _without_superseded(
-    keys: NDArray[np.int64], says: NDArray[np.int8], times: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
-    """The newest rows about each key; ages matter for the few keys with several rows only."""
-    ascending = np.sort(keys)
-    repeated = np.unique(ascending[1:][ascending[1:] == ascending[:-1]])
-    del ascending
-    if not len(repeated):
-        return keys, says
-    rows = np.flatnonzero(in_sorted(repeated, keys))
-    pair = np.searchsorted(repeated, keys[rows])
-    newest = np.full(len(repeated), NO_TIME)
-    np.maximum.at(newest, pair, times[rows])
-    superseded = rows[times[rows] < newest[pair]]
-    return np.delete(keys, superseded), np.delete(says, superseded)
-
-
-def _of_one_age(keys: NDArray[np.int64], says: NDArray[np.int8]) -> Decided:
-    """Rows of each key are of the same age; key and statement are sorted as one number, in place."""
-    keys *= 4
-    keys += says + 1
-    if not _ascending(keys):
-        keys.sort()
-    first = _first_of_each(keys >> 2)
-    least, most = keys[first], keys[np.append(first[1:], len(keys)) - 1]
-    values = (least & 3).astype(np.int8) - np.int8(1)
-    clash = least != most
-    values[clash] = UNKNOWN
-    least >>= 2
-    return Decided(least, values, least[clash])
-
-
-def _first_of_each(keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Positions where a new key begins, in ascending keys."""
-    begins = np.ones(len(keys), dtype=bool)
-    np.not_equal(keys[1:], keys[:-1], out=begins[1:])
-    return np.flatnonzero(begins)
-
-
-def _ascending(keys: NDArray[np.int64]) -> bool:
-    return bool((keys[1:] >= keys[:-1]).all())
-
-
-def _rising(keys: NDArray[np.int64]) -> bool:
-    return bool((keys[1:] > keys[:-1]).all())
-
-
-CONFLICTS = ("error", "majority")
-
-
-@dataclass(frozen=True)
-class Selection:
-    """The images whose labels are decided: rows of the image table, and the position of each row among them."""
-
-    rows: NDArray[np.int64]
-    position: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, dataset: Dataset, split: str | None) -> Selection:
-        """The images of a split, or all."""
-        rows = np.arange(len(dataset)) if split is None else dataset.split(split)
-        position = np.full(len(dataset) + 1, -1, dtype=np.int64)  # the last one stands for images not in the table
-        position[rows] = np.arange(len(rows))
-        return cls(rows, position)
-
-
-def labels(dataset: Dataset, split: str | None, conflict: str) -> LabelMatrix:
-    """Decide what is known about the images of a split; see `resolve` and `hierarchy` for the rules."""
-    if conflict not in CONFLICTS:
-        raise unknown_name("way to settle a conflict", conflict, CONFLICTS)
-    _refuse_repeated_images(dataset)
-    hierarchy = Hierarchy(dataset.classes, dataset.hierarchy)
-    selection = Selection.of(dataset, split)
-    decided = decide(*collect(dataset, selection.position))
-    if len(decided.clashes) and conflict == "majority":
-        settle(decided, evidence(dataset, selection.position, decided.clashes))
-    elif len(decided.clashes):
-        found = evidence(dataset, selection.position, decided.clashes[:1])
-        raise DatasetError(f"{dataset.where()}: {clash(dataset, selection, found, int(decided.clashes[0]))}.")
-    keys, values, contradictions = hierarchy.close(decided.keys, decided.values)
-    if len(contradictions):
-        child, ancestor = (int(key) for key in contradictions[0])
-        found = evidence(dataset, selection.position, np.unique(contradictions[:1]))
-        raise DatasetError(f"{dataset.where()}: {contradiction(dataset, selection, found, child, ancestor)}.")
-    return LabelMatrix.from_keys(keys, values, (len(selection.rows), len(dataset.classes)))
-
-
-def settle(decided: Decided, found: Evidence) -> None:
-    """Put the outcome of the vote in the place of each clash."""
-    voted = vote(found.keys, found.says, found.sources)
-    decided.values[np.searchsorted(decided.keys, voted.keys)] = voted.values
-
-
-def clash(dataset: Dataset, selection: Selection, found: Evidence, key: int) -> str:
-    """In words: two rows of the same age contradict each other."""
-    (image, label), (first, second) = pair(dataset, selection, key), found.clash(key)
+def describe_conflict(dataset: Dataset, selection: Selection, rows: NewestRows, key: int) -> str:
+    """A sentence about two rows of the same age that contradict each other."""
+    image, label = _image_and_label(dataset, selection, key)
+    first = rows.first(key)
+    second = rows.first(key, other_than=int(rows.answers[rows.rows == first][0]))
     return (
         f"rows {first} and {second} contradict each other about label '{label}' of image '{image}' and neither is "
         "newer; give them times, drop one, or let the majority decide"
     )
 
 
-def contradiction(dataset: Dataset, selection: Selection, found: Evidence, child: int, ancestor: int) -> str:
-    """In words: a class is present and an ancestor of it absent."""
-    (image, label), (_, above) = pair(dataset, selection, child), pair(dataset, selection, ancestor)
-    yes, no = found.first(child, POSITIVE), found.first(ancestor, NEGATIVE)
+def describe_contradiction(dataset: Dataset, selection: Selection, rows: NewestRows, child: int, ancestor: int) -> str:
+    """A sentence about a class that is present while one of its ancestors is absent."""
+    image, label = _image_and_label(dataset, selection, child)
+    _, above = _image_and_label(dataset, selection, ancestor)
+    yes, no = rows.first(child, POSITIVE), rows.first(ancestor, NEGATIVE)
     return (
         f"row {yes} says that image '{image}' shows '{label}', and row {no} that it does not show '{above}', "
         f"of which '{label}' is a kind; correct one of them, or the hierarchy"
     )
 
 
-def pair(dataset: Dataset, selection: Selection, key: int) -> tuple[str, str]:
-    """Image and label of a key."""
+def _image_and_label(dataset: Dataset, selection: Selection, key: int) -> tuple[str, str]:
     at, label = divmod(key, len(dataset.classes))
     return str(dataset.images["image"][int(selection.rows[at])].as_py()), dataset.classes[label]
+
+
+def _unknown_value(dataset: Dataset, batch: pa.RecordBatch, row: int, offset: int, column: str) -> DatasetError:
+    """The error for a row whose image, label or kind does not exist."""
+    value = batch[column][row].as_py()
+    named = f"it has no {column}, which must be" if value is None else f"{column} '{value}' is not"
+    return DatasetError(
+        f"{dataset.where()}, row {offset + row}: {named} {_BELONGS[column]}; correct it, add it there or drop the row."
+    )
 
 
 def _refuse_repeated_images(dataset: Dataset) -> None:

@@ -1,34 +1,28 @@
-"""Flags that mean something to Tagfill itself; others are carried as they are.
+"""The two tables of a dataset, images and annotations: their columns, and their files.
 
-Where text stands in a list: image names in the image table, labels in the class list.
-
-The table of annotations: what somebody looked at, one row each.
+An annotation is one row:
 
 | column | meaning |
 |---|---|
 | image | path below the image root, also the image's identity |
 | label | class name |
-| present | verified present, verified absent, or null: looked at, cannot tell |
+| present | true: verified present; false: verified absent; null: annotated, but the annotator cannot tell |
 | kind | what was drawn: `image` (nothing), `point`, `box` or `mask` |
-| x y w h | relative to the image; point: x, y; box and mask: centre and size |
-| rle, rle_height, rle_width | a mask's COCO run lengths and the raster that they belong to |
+| x y w h | relative to the image; point: x, y; box and mask: center and size |
+| rle, rle_height, rle_width | a mask's COCO run lengths and the size of the raster that they belong to |
 | flags | crowd, difficult, group, observed… |
-| source | who or what said so |
-| time | when, in UTC |
-| seconds | what it cost |
+| source | the annotator, importer or protocol that the row comes from |
+| time | when it was made, in UTC |
+| seconds | annotation time that it cost |
 
-The CSV twins of the tables: the same rows as text, without loss.
+Both tables are Parquet or CSV files and are streamed in batches. A file may omit columns that may be empty, order its
+columns freely, and dictionary-encode its text. It may not have columns that the schema does not have, nor columns of
+another type: a label that was stored as a number has lost its leading zeros, and an integer `present` does not say
+what -1 means.
 
-Text is quoted and an empty cell without quotes is null, so that "007", "", "a, b" and null stay what they are. Times
-are ISO 8601 with a zone, flags are a JSON list (`["crowd", "difficult"]`), run lengths are base64.
-
-The two tables of a dataset folder, as Parquet or as CSV, streamed in batches of one schema.
-
-A file may leave out columns that have a meaning when they are empty, keep its columns in any order, and code its text
-as dictionaries. It may not have columns that the schema does not know, nor columns of another kind: a label that was
-stored as a number has lost its zeros, and an integer `present` does not say what -1 means.
-
-Collecting annotation rows: in memory while they are few, beyond that in a temporary Parquet file.
+CSV files hold the same rows without loss. Text is quoted and an empty cell without quotes is null, so that "007", "",
+"a, b" and null stay distinct. Times are ISO 8601 with a zone, flags are a JSON list (`["crowd", "difficult"]`), run
+lengths are base64.
 """
 
 from __future__ import annotations
@@ -50,82 +44,10 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tagfill.dataset import identity
 from tagfill.errors import DatasetError, unknown_name
 
-CROWD = "crowd"  # a location of many things at once
-OBSERVED = "observed"  # a validation row that the draw of a protocol would have kept
-
-
-def has_flag(flags: pa.ListArray, flag: str) -> NDArray[np.bool_]:
-    """Which rows carry a flag.
-
-    >>> carried(pa.array([None, ["group", "crowd"], []], pa.list_(pa.string())), CROWD).tolist()
-    [False, True, False]
-    """
-    found = np.zeros(len(flags), dtype=bool)
-    said = pc.fill_null(pc.equal(pc.list_flatten(flags), flag), False).to_numpy(zero_copy_only=False)
-    found[pc.list_parent_indices(flags).to_numpy()[said]] = True
-    return found
-
-
-class Lookup:
-    """Positions of text in a fixed list, a column at a time.
-
-    The list is hashed and sorted once, 12 bytes an entry, so that a batch costs no more among a million names than
-    among a hundred. Of text that is listed twice, the first position counts.
-
-    >>> Lookup(pa.array(["cat", "dog"])).codes(pa.array(["dog", None, "cow", "cat"])).tolist()
-    [1, -1, -1, 0]
-    """
-
-    def __init__(self, values: pa.Array | pa.ChunkedArray) -> None:
-        self._values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-        hashes = identity.hash_text(self._values)
-        self._order = np.argsort(hashes).astype(np.int32)
-        self._hashes = hashes[self._order]
-        self._collide = bool((self._hashes[1:] == self._hashes[:-1]).any())
-
-    def repeated(self) -> tuple[int, int] | None:
-        """The first two positions of the first text that is listed again, if one is."""
-        seen: dict[str | None, int] = {}
-        for place, text in enumerate(self._values.to_pylist() if self._collide else []):
-            if text in seen:
-                return seen[text], place
-            seen[text] = place
-        return None
-
-    def codes(self, column: pa.Array) -> NDArray[np.int32]:
-        """The position of each entry, -1 where it is null or not in the list."""
-        if not pa.types.is_dictionary(column.type):
-            column = column.dictionary_encode()
-        places = np.append(self._places(column.dictionary), np.int32(-1))
-        indices = column.indices
-        if indices.null_count:
-            indices = indices.fill_null(len(places) - 1)
-        codes: NDArray[np.int32] = places[indices.to_numpy(zero_copy_only=False)]
-        return codes
-
-    def _places(self, words: pa.Array) -> NDArray[np.int32]:
-        """The position of each distinct word, -1 where there is none."""
-        if not len(self._values):
-            return np.full(len(words), -1, dtype=np.int32)
-        if self._collide:  # text that is listed twice, or two of the same hash: found the slow way
-            found = pc.index_in(words, value_set=self._values, skip_nulls=True)
-            first: NDArray[np.int32] = found.fill_null(-1).to_numpy(zero_copy_only=False)
-            return first
-        hashes = identity.hash_text(words)
-        order = np.argsort(hashes)  # a search in ascending order stays within the processor's cache
-        at = np.empty(len(words), dtype=np.int64)
-        at[order] = np.searchsorted(self._hashes, hashes[order])
-        places = self._order[np.minimum(at, len(self._hashes) - 1)]
-        same = pc.fill_null(pc.equal(self._values.take(pa.array(places)), words), False)
-        places[~same.to_numpy(zero_copy_only=False)] = -1
-        return places
-
-
 KINDS = ("image", "point", "box", "mask")
-REQUIRED = frozenset({"image", "label", "present", "split"})  # of the columns of either table
+REQUIRED = frozenset({"image", "label", "present", "split"})  # columns of either table that a file must have
 
 SCHEMA = pa.schema(
     [
@@ -156,9 +78,19 @@ IMAGES_SCHEMA = pa.schema(
     ]
 )
 
+FILE_TYPES = ("parquet", "csv")
+BATCH_ROWS = 1 << 18
+CODED = ("image", "label", "kind", "source")  # repetitive text, read from Parquet files as dictionaries
+
+CROWD = "crowd"  # a location of many objects at once
+OBSERVED = "observed"  # a validation row that a protocol would have kept, had it drawn from the validation split
+
+_SPOOL_BYTES = 32 << 20
+_CSV_BLOCK = 1 << 24  # bytes; a row must fit into one
+
 
 def table(columns: Mapping[str, Any], schema: pa.Schema = SCHEMA) -> pa.Table:
-    """A table in `schema` from some of its columns; the others are null, and `kind` is `image`.
+    """Build a table from some columns of `schema`; the others are null, and `kind` is `image`.
 
     >>> table({"image": ["a.jpg"], "label": ["cat"], "present": [True]}).num_rows
     1
@@ -179,10 +111,10 @@ def table(columns: Mapping[str, Any], schema: pa.Schema = SCHEMA) -> pa.Table:
 
 
 def from_records(records: Sequence[Mapping[str, Any]], schema: pa.Schema = SCHEMA) -> pa.Table:
-    """A table in `schema` from one mapping a row, for tables that fit into memory twice.
+    """Build a table from one mapping per row, for tables that fit into memory twice.
 
     Raises:
-        DatasetError: if a record has a column that the schema does not know, or lacks one that has to be there.
+        DatasetError: if a record has a column that `schema` does not have, or lacks a required one.
 
     >>> from_records([{"image": "a.jpg", "label": "cat", "presnt": True}])
     Traceback (most recent call last):
@@ -190,21 +122,255 @@ def from_records(records: Sequence[Mapping[str, Any]], schema: pa.Schema = SCHEM
     """
     known = set(schema.names)
     for number, record in enumerate(records):
-        if strange := record.keys() - known:
-            raise unknown_name("column", min(strange), schema.names)
+        if unknown := record.keys() - known:
+            raise unknown_name("column", min(unknown), schema.names)
         if lacking := REQUIRED.intersection(known).difference(record):
             raise DatasetError(f"Record {number} has no '{min(lacking)}', which every record needs.")
-    return table({name: [record.get(name, _default(name)) for record in records] for name in schema.names}, schema)
+    defaults = {"kind": "image"}
+    return table({name: [row.get(name, defaults.get(name)) for row in records] for name in schema.names}, schema)
 
 
-def _default(column: str) -> str | None:
-    return "image" if column == "kind" else None
+def has_flag(flags: pa.ListArray, flag: str) -> NDArray[np.bool_]:
+    """Which rows have a flag.
+
+    >>> has_flag(pa.array([None, ["group", "crowd"], []], pa.list_(pa.string())), CROWD).tolist()
+    [False, True, False]
+    """
+    found = np.zeros(len(flags), dtype=bool)
+    equal = pc.fill_null(pc.equal(pc.list_flatten(flags), flag), False).to_numpy(zero_copy_only=False)
+    found[pc.list_parent_indices(flags).to_numpy()[equal]] = True
+    return found
 
 
-_BLOCK = 1 << 24  # bytes; a row must fit into one
+class RowSpool:
+    """Collects annotation rows: in memory while they are few, beyond that in a temporary Parquet file.
+
+    Args:
+        in_memory: bytes of rows that are held in memory.
+    """
+
+    def __init__(self, in_memory: int = _SPOOL_BYTES) -> None:
+        self._in_memory = in_memory
+        self._held: list[pa.Table] = []
+        self._bytes = 0
+        self._path: _TemporaryPath | None = None
+        self._file: pq.ParquetWriter | None = None
+
+    def add(self, rows: pa.Table | pa.RecordBatch) -> None:
+        """Add rows; their text may be dictionary-encoded."""
+        if rows.num_rows == 0:
+            return
+        table = pa.table(rows).cast(SCHEMA)
+        if self._file is not None:
+            self._file.write_table(table)
+            return
+        self._held.append(table)
+        self._bytes += table.nbytes
+        if self._bytes > self._in_memory:
+            self._begin_file()
+
+    def close(self) -> pa.Table | Path:
+        """All added rows in order, as a table or as the path of a file."""
+        if self._file is None:
+            return pa.concat_tables([SCHEMA.empty_table(), *self._held])
+        self._file.close()
+        assert self._path is not None
+        return self._path
+
+    def _begin_file(self) -> None:
+        with tempfile.NamedTemporaryFile(prefix="tagfill-rows-", suffix=".parquet", delete=False) as file:
+            self._path = _TemporaryPath(file.name)
+        weakref.finalize(self._path, Path(file.name).unlink, missing_ok=True)
+        self._file = pq.ParquetWriter(file.name, SCHEMA, compression="zstd")
+        self._file.write_table(pa.concat_tables(self._held))
+        self._held = []
 
 
-def csv_header(path: Path) -> list[str]:
+class _TemporaryPath(type(Path())):  # type: ignore[misc]
+    """The path of a temporary file; the file is deleted with the last reference to this object."""
+
+
+def find_table(folder: Path, name: str) -> Path:
+    """The Parquet file of a table, or its CSV twin if there is none."""
+    for file_type in FILE_TYPES:
+        if (path := folder / f"{name}.{file_type}").is_file():
+            return path
+    raise DatasetError(f"{folder} has neither {name}.parquet nor {name}.csv; it is not a complete dataset folder.")
+
+
+def check_table(path: Path, schema: pa.Schema) -> None:
+    """Raise if a file cannot be read or has the wrong columns; its rows are not read."""
+    if path.suffix == ".csv":
+        check_columns(_csv_header(path), schema, str(path))
+        return
+    try:
+        found = pq.read_schema(path)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    check_columns(found.names, schema, str(path))
+    empty = [pa.array([], field.type) for field in found]
+    to_schema(pa.RecordBatch.from_arrays(empty, schema=found), schema, str(path))
+
+
+def read_table(path: Path, schema: pa.Schema) -> pa.Table:
+    """Read a whole file."""
+    check_table(path, schema)
+    batches = [decode_dictionaries(batch, schema) for batch in stream_table(path, schema, coded=())]
+    table = pa.Table.from_batches(batches, schema=schema).combine_chunks()
+    del batches
+    pa.default_memory_pool().release_unused()
+    return table
+
+
+def stream_table(
+    path: Path, schema: pa.Schema, columns: Collection[str] | None = None, *, coded: Collection[str] = CODED
+) -> Iterator[pa.RecordBatch]:
+    """Stream the rows of a file in batches.
+
+    Args:
+        path: a Parquet or CSV file.
+        schema: column types.
+        columns: those to read; all by default.
+        coded: text columns that are dictionary-encoded when read from Parquet.
+    """
+    wanted = select_fields(schema, columns)
+    if path.suffix == ".csv":
+        batches = _read_csv(path, schema, wanted.names)
+    else:
+        batches = _read_parquet(path, schema, wanted.names, coded)
+    while True:
+        try:
+            batch = next(batches, None)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise _unreadable(path, error) from None
+        if batch is None:
+            return
+        yield to_schema(batch, wanted, str(path))
+
+
+def table_writer(file_type: str) -> Callable[[IO[bytes], Iterable[pa.RecordBatch], pa.Schema], None]:
+    """The function that writes batches to a file of this type: file, batches, schema."""
+    if file_type not in FILE_TYPES:
+        raise unknown_name("file type of tables", file_type, FILE_TYPES)
+    return _write_csv if file_type == "csv" else _write_parquet
+
+
+def select_fields(schema: pa.Schema, columns: Collection[str] | None) -> pa.Schema:
+    """The fields of some columns, in the order of the schema."""
+    return schema if columns is None else pa.schema([field for field in schema if field.name in columns])
+
+
+def decode_dictionaries(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch in exactly this schema, with dictionary-encoded text decoded."""
+    return batch if batch.schema.equals(schema) else batch.cast(schema)
+
+
+def check_columns(found: Collection[str], schema: pa.Schema, where: str) -> None:
+    """Raise if columns are missing, unknown or repeated."""
+    names = list(found)
+    missing = [name for name in schema.names if name in REQUIRED and name not in names]
+    unknown = [name for name in names if name not in schema.names]
+    if missing or unknown:
+        faults = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"has unknown {', '.join(unknown)}"] * bool(unknown)
+        raise DatasetError(
+            f"{where} has the wrong columns: it {' and '.join(faults)}; expected are {', '.join(schema.names)}."
+        )
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise DatasetError(f"{where} has two columns '{repeated[0]}'; drop one of them.")
+
+
+def to_schema(batch: pa.RecordBatch, schema: pa.Schema, where: str) -> pa.RecordBatch:
+    """Bring a batch into the columns and types of `schema`; dictionary-encoded text stays so.
+
+    Missing columns become null, and `kind` becomes `image`.
+
+    Raises:
+        DatasetError: if a column has another type.
+    """
+    if batch.schema.equals(schema):
+        return batch
+    arrays = []
+    for field in schema:
+        position = batch.schema.get_field_index(field.name)
+        if position < 0:
+            arrays.append(_default_column(field, batch.num_rows))
+            continue
+        column = batch.column(position)
+        if not _is_readable_as(column.type, field.type):
+            raise DatasetError(
+                f"{where}: column '{field.name}' has type {column.type}, but {field.type} is expected; convert it."
+            )
+        if not _is_coded(column.type, field.type):
+            try:
+                column = column.cast(field.type)
+            except pa.ArrowException as error:
+                raise DatasetError(f"{where}: column '{field.name}': {first_line(error)}.") from None
+        arrays.append(column)
+    fields = [field.with_type(column.type) for field, column in zip(schema, arrays, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _default_column(field: pa.Field, size: int) -> pa.Array:
+    if field.name == "kind":
+        return pa.DictionaryArray.from_arrays(pa.array([0] * size, pa.int32()), pa.array(["image"]))
+    return pa.nulls(size, field.type)
+
+
+def _is_coded(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a column is the wanted text, dictionary-encoded."""
+    return bool(pa.types.is_string(wanted) and pa.types.is_dictionary(found) and found.value_type.equals(wanted))
+
+
+def _is_readable_as(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a column of type `found` can be read as `wanted` without guessing."""
+    if pa.types.is_null(found):
+        return True
+    if pa.types.is_dictionary(found):
+        found = found.value_type
+    families = (
+        (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+        (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view),
+        (pa.types.is_boolean,),
+        (pa.types.is_floating,),
+        (pa.types.is_integer,),
+        (pa.types.is_timestamp,),
+    )
+    if pa.types.is_floating(wanted) and pa.types.is_integer(found):
+        return True
+    if pa.types.is_list(wanted):
+        listed = pa.types.is_list(found) or pa.types.is_large_list(found)
+        return listed and _is_readable_as(found.value_type, wanted.value_type)
+    return any(
+        any(is_type(found) for is_type in family) for family in families if any(is_type(wanted) for is_type in family)
+    )
+
+
+def first_line(error: Exception) -> str:
+    """The first line of another library's message, without its full stop."""
+    return (str(error).splitlines() or ["unknown error"])[0].rstrip(". ")
+
+
+def _unreadable(path: Path, error: Exception) -> DatasetError:
+    return DatasetError(f"{path} is damaged or not a table: {first_line(error)}.")
+
+
+def _read_parquet(
+    path: Path, schema: pa.Schema, columns: list[str], coded: Collection[str]
+) -> Iterator[pa.RecordBatch]:
+    names = pq.read_schema(path).names
+    check_columns(names, schema, str(path))
+    present = [name for name in columns if name in names]
+    with pq.ParquetFile(path, read_dictionary=[name for name in present if name in coded]) as file:
+        yield from file.iter_batches(batch_size=BATCH_ROWS, columns=present)
+
+
+def _write_parquet(file: IO[bytes], batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
+    with pq.ParquetWriter(file, schema, compression="zstd") as parquet:
+        for batch in batches:
+            parquet.write_batch(decode_dictionaries(batch, schema))
+
+
+def _csv_header(path: Path) -> list[str]:
     """The names of the columns."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -216,12 +382,14 @@ def csv_header(path: Path) -> list[str]:
     return names
 
 
-def stream_csv(path: Path, schema: pa.Schema, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """Some columns of a CSV table in batches, in the types of `schema`."""
+def _read_csv(path: Path, schema: pa.Schema, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    names = _csv_header(path)
+    check_columns(names, schema, str(path))
+    columns = [name for name in columns if name in names]
     as_text = pa.schema([field.with_type(_text_type(field.type)) for field in schema])
     reader = pacsv.open_csv(
         path,
-        read_options=pacsv.ReadOptions(use_threads=False, block_size=_BLOCK),  # one thread knows the row of an error
+        read_options=pacsv.ReadOptions(use_threads=False, block_size=_CSV_BLOCK),  # so that errors name the row
         parse_options=pacsv.ParseOptions(newlines_in_values=True),
         convert_options=pacsv.ConvertOptions(
             column_types=as_text,
@@ -239,8 +407,7 @@ def stream_csv(path: Path, schema: pa.Schema, columns: list[str]) -> Iterator[pa
             row += batch.num_rows
 
 
-def write_csv(file: IO[bytes], batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
-    """Write batches as CSV with a header."""
+def _write_csv(file: IO[bytes], batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
     as_text = pa.schema([field.with_type(_text_type(field.type)) for field in schema])
     with pacsv.CSVWriter(file, as_text, write_options=pacsv.WriteOptions(quoting_style="needed")) as writer:
         for batch in batches:
@@ -274,7 +441,7 @@ def _from_text(column: pa.Array, field: pa.Field, path: Path, first: int) -> pa.
 
 
 def _each(column: pa.Array, change: Callable[[Any], Any], kind: pa.DataType) -> pa.Array:
-    """The column with a function applied to each value that is not null."""
+    """Apply a function to each value that is not null."""
     if column.null_count == len(column):
         return pa.nulls(len(column), kind)
     return pa.array([None if value is None else change(value) for value in column.to_pylist()], kind)
@@ -301,228 +468,3 @@ def _strings(cell: str) -> list[str | None]:
     if not isinstance(value, list) or not all(entry is None or isinstance(entry, str) for entry in value):
         raise _CellError(cell, 'a JSON list of words such as ["crowd", "difficult"]')
     return value
-
-
-BATCH_ROWS = 1 << 18
-FILE_KINDS = ("parquet", "csv")
-CODED = ("image", "label", "kind", "source")  # text of few distinct values, kept as dictionaries
-
-
-def find_table(folder: Path, name: str) -> Path:
-    """The Parquet file of a table, or its CSV twin where that is missing."""
-    for kind in FILE_KINDS:
-        if (path := folder / f"{name}.{kind}").is_file():
-            return path
-    raise DatasetError(f"{folder} has neither {name}.parquet nor {name}.csv; it is not a complete dataset folder.")
-
-
-def check_table(path: Path, schema: pa.Schema) -> None:
-    """Refuse a file that cannot be read or has the wrong columns, without reading its rows."""
-    if path.suffix == ".csv":
-        check_columns(csv_header(path), schema, str(path))
-        return
-    try:
-        found = pq.read_schema(path)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise _unreadable(path, error) from None
-    check_columns(found.names, schema, str(path))
-    nothing = [pa.array([], field.type) for field in found]
-    to_schema(pa.RecordBatch.from_arrays(nothing, schema=found), schema, str(path))
-
-
-def stream_table(
-    path: Path, schema: pa.Schema, columns: Collection[str] | None = None, *, coded: Collection[str] = CODED
-) -> Iterator[pa.RecordBatch]:
-    """The rows of a file in batches, in the types of `schema`; `coded` columns of Parquet files are dictionaries."""
-    wanted = select_fields(schema, columns)
-    csv = path.suffix == ".csv"
-    batches = _from_csv(path, schema, wanted.names) if csv else _from_parquet(path, schema, wanted.names, coded)
-    while True:
-        try:
-            batch = next(batches, None)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise _unreadable(path, error) from None
-        if batch is None:
-            return
-        yield to_schema(batch, wanted, str(path))
-
-
-def read_table(path: Path, schema: pa.Schema) -> pa.Table:
-    """A whole file as a table in `schema`."""
-    check_table(path, schema)
-    batches = [decode_dictionaries(batch, schema) for batch in stream_table(path, schema, coded=())]
-    table = pa.Table.from_batches(batches, schema=schema).combine_chunks()
-    del batches
-    pa.default_memory_pool().release_unused()
-    return table
-
-
-def writer(kind: str) -> Callable[[IO[bytes], Iterable[pa.RecordBatch], pa.Schema], None]:
-    """What writes a table as `kind`."""
-    if kind not in FILE_KINDS:
-        raise unknown_name("kind of table", kind, FILE_KINDS)
-    return write_csv if kind == "csv" else _write_parquet
-
-
-def select_fields(schema: pa.Schema, columns: Collection[str] | None) -> pa.Schema:
-    """Some columns of a schema, in its order."""
-    return schema if columns is None else pa.schema([field for field in schema if field.name in columns])
-
-
-def decode_dictionaries(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch in exactly this schema, dictionaries decoded."""
-    return batch if batch.schema.equals(schema) else batch.cast(schema)
-
-
-def check_columns(found: Collection[str], schema: pa.Schema, where: str) -> None:
-    """Refuse missing, unknown and repeated columns."""
-    names = list(found)
-    missing = [name for name in schema.names if name in REQUIRED and name not in names]
-    strange = [name for name in names if name not in schema.names]
-    if missing or strange:
-        faults = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"has unknown {', '.join(strange)}"] * bool(strange)
-        raise DatasetError(
-            f"{where} has the wrong columns: it {' and '.join(faults)}; expected are {', '.join(schema.names)}."
-        )
-    if repeated := sorted({name for name in names if names.count(name) > 1}):
-        raise DatasetError(f"{where} has two columns '{repeated[0]}'; drop one of them.")
-
-
-def to_schema(batch: pa.RecordBatch, schema: pa.Schema, where: str) -> pa.RecordBatch:
-    """The batch with the columns of `schema` in its order and types; missing ones are empty, and `kind` is `image`."""
-    if batch.schema.equals(schema):
-        return batch
-    arrays = []
-    for field in schema:
-        position = batch.schema.get_field_index(field.name)
-        if position < 0:
-            arrays.append(_default_column(field, batch.num_rows))
-            continue
-        column = batch.column(position)
-        if not _is_a(column.type, field.type):
-            raise DatasetError(
-                f"{where}: column '{field.name}' holds {column.type}, and {field.type} is expected; "
-                "convert it, so that nothing has to be guessed."
-            )
-        if not _coded(column.type, field.type):
-            try:
-                column = column.cast(field.type)
-            except pa.ArrowException as error:
-                raise DatasetError(f"{where}: column '{field.name}': {first_line(error)}.") from None
-        arrays.append(column)
-    fields = [field.with_type(column.type) for field, column in zip(schema, arrays, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
-
-
-def first_line(error: Exception) -> str:
-    """The first line of another library's message, without its full stop."""
-    return (str(error).splitlines() or ["unknown error"])[0].rstrip(". ")
-
-
-def _from_parquet(
-    path: Path, schema: pa.Schema, columns: list[str], coded: Collection[str]
-) -> Iterator[pa.RecordBatch]:
-    names = pq.read_schema(path).names
-    check_columns(names, schema, str(path))
-    here = [name for name in columns if name in names]
-    with pq.ParquetFile(path, read_dictionary=[name for name in here if name in coded]) as file:
-        yield from file.iter_batches(batch_size=BATCH_ROWS, columns=here)
-
-
-def _from_csv(path: Path, schema: pa.Schema, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    names = csv_header(path)
-    check_columns(names, schema, str(path))
-    return stream_csv(path, schema, [name for name in columns if name in names])
-
-
-def _write_parquet(file: IO[bytes], batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
-    with pq.ParquetWriter(file, schema, compression="zstd") as parquet:
-        for batch in batches:
-            parquet.write_batch(decode_dictionaries(batch, schema))
-
-
-def _unreadable(path: Path, error: Exception) -> DatasetError:
-    return DatasetError(f"{path} is damaged or not a table: {first_line(error)}.")
-
-
-def _default_column(field: pa.Field, size: int) -> pa.Array:
-    if field.name == "kind":
-        return pa.DictionaryArray.from_arrays(pa.array([0] * size, pa.int32()), pa.array(["image"]))
-    return pa.nulls(size, field.type)
-
-
-def _coded(found: pa.DataType, wanted: pa.DataType) -> bool:
-    return bool(pa.types.is_string(wanted) and pa.types.is_dictionary(found) and found.value_type.equals(wanted))
-
-
-def _is_a(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a column of one type can be read as another without guessing."""
-    if pa.types.is_null(found):
-        return True
-    if pa.types.is_dictionary(found):
-        found = found.value_type
-    families = (
-        (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
-        (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view),
-        (pa.types.is_boolean,),
-        (pa.types.is_floating,),
-        (pa.types.is_integer,),
-        (pa.types.is_timestamp,),
-    )
-    if pa.types.is_floating(wanted) and pa.types.is_integer(found):
-        return True
-    if pa.types.is_list(wanted):
-        listed = pa.types.is_list(found) or pa.types.is_large_list(found)
-        return listed and _is_a(found.value_type, wanted.value_type)
-    return any(any(is_a(found) for is_a in family) for family in families if any(is_a(wanted) for is_a in family))
-
-
-BYTES_IN_MEMORY = 32 << 20
-
-
-class _Spool(type(Path())):  # type: ignore[misc]
-    """The path of a temporary file that is deleted with the last dataset that refers to it."""
-
-
-class RowSpool:
-    """Takes rows in lots of any size and gives the annotations of a dataset.
-
-    Args:
-        in_memory: bytes of rows that are held before a file is begun.
-    """
-
-    def __init__(self, in_memory: int = BYTES_IN_MEMORY) -> None:
-        self._in_memory = in_memory
-        self._held: list[pa.Table] = []
-        self._bytes = 0
-        self._path: _Spool | None = None
-        self._file: pq.ParquetWriter | None = None
-
-    def add(self, rows: pa.Table | pa.RecordBatch) -> None:
-        """Keep some rows; their text may be coded as dictionaries."""
-        if rows.num_rows == 0:
-            return
-        table = pa.table(rows).cast(SCHEMA)
-        if self._file is not None:
-            self._file.write_table(table)
-            return
-        self._held.append(table)
-        self._bytes += table.nbytes
-        if self._bytes > self._in_memory:
-            self._begin_file()
-
-    def close(self) -> pa.Table | Path:
-        """Everything that was added, in its order, as a table or as the path of a file."""
-        if self._file is None:
-            return pa.concat_tables([SCHEMA.empty_table(), *self._held])
-        self._file.close()
-        assert self._path is not None
-        return self._path
-
-    def _begin_file(self) -> None:
-        with tempfile.NamedTemporaryFile(prefix="tagfill-rows-", suffix=".parquet", delete=False) as file:
-            self._path = _Spool(file.name)
-        weakref.finalize(self._path, Path(file.name).unlink, missing_ok=True)
-        self._file = pq.ParquetWriter(file.name, SCHEMA, compression="zstd")
-        self._file.write_table(pa.concat_tables(self._held))
-        self._held = []

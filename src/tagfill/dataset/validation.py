@@ -1,11 +1,4 @@
-"""What is wrong with a dataset, as a list that a person can work through.
-
-What can be wrong with annotation rows, one at a time.
-
-What can be wrong with the table of images.
-
-Everything that is wrong with a dataset, listed at once rather than one error after the other.
-"""
+"""Everything that is wrong with a dataset, listed at once instead of one error at a time."""
 
 from __future__ import annotations
 
@@ -18,10 +11,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tagfill.dataset import masks, resolve
+from tagfill.dataset import masks
 from tagfill.dataset.hierarchy import Hierarchy
-from tagfill.dataset.resolve import collect, evidence
-from tagfill.dataset.tables import KINDS, Lookup
+from tagfill.dataset.lookup import Lookup
+from tagfill.dataset.resolve import (
+    Selection,
+    collect_answers,
+    decide,
+    describe_conflict,
+    describe_contradiction,
+    newest_rows,
+    resolve_by_vote,
+)
+from tagfill.dataset.tables import KINDS
 from tagfill.errors import DatasetError
 from tagfill.labels import POSITIVE
 from tagfill.progress import SILENT, Progress
@@ -35,15 +37,15 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing to mend.
+    """One problem of a dataset.
 
     Attributes:
-        kind: a short name of the sort of problem, such as `unknown-label`.
+        kind: a short name, such as `unknown-label`.
         file: where.
-        row: the row of the table, counted from 0 and without the header of a CSV file; None if it is no single row.
+        row: row of the table, counted from 0 without the header of a CSV file; None if it is not about a single row.
         what: what was found, in words.
         remedy: what to do about it.
-        severity: an `error` stands in the way of training, a `warning` is worth a look.
+        severity: an `error` prevents training, a `warning` does not.
     """
 
     kind: str
@@ -58,8 +60,30 @@ class Problem:
         return f"{place}: {self.what}; {self.remedy}."
 
 
+def validate(dataset: Dataset, *, examples: int = 20, progress: Progress = SILENT) -> list[Problem]:
+    """List the problems of a dataset, errors first.
+
+    Args:
+        dataset: its rows are read twice.
+        examples: how many problems of each kind to list; the others are counted.
+        progress: reports the number of rows read.
+
+    >>> from tagfill.dataset import Dataset
+    >>> for problem in validate(Dataset.open("my-data")):  # doctest: +SKIP
+    ...     print(problem)
+    my-data/annotations.csv, row 7: label 'ctas' is not in the class list; correct it, add it to the classes, or ...
+    """
+    problems = Problems(examples)
+    if not dataset.classes:
+        problems.add("no-class", dataset.where("dataset"), [None], "there is no class", "list the classes")
+    _check_images(dataset.images, dataset.where("images"), problems)
+    _check_rows(dataset, problems, progress)
+    _check_labels(dataset, problems)
+    return problems.list()
+
+
 class Problems:
-    """Collects problems, a limited number of examples of each kind; the others are counted."""
+    """Collects problems: a limited number of examples of each kind, and the number of the others."""
 
     def __init__(self, examples: int) -> None:
         self._examples = examples
@@ -75,7 +99,7 @@ class Problems:
         remedy: str,
         severity: Severity = "error",
     ) -> None:
-        """One problem for each of `rows`; `what` may be made from the position in `rows`."""
+        """Add one problem for each of `rows`; `what` may be a function of the position in `rows`."""
         found = self._found.setdefault((kind, file), [])
         for at, row in enumerate(rows[: max(self._examples - len(found), 0)]):
             text = what if isinstance(what, str) else what(at)
@@ -83,7 +107,7 @@ class Problems:
         self._counts[kind, file] = self._counts.get((kind, file), 0) + len(rows)
 
     def room(self, kind: str, file: str) -> int:
-        """How many more examples of a kind are wanted."""
+        """How many more examples of a kind are listed."""
         return max(self._examples - len(self._found.get((kind, file), ())), 0)
 
     def list(self) -> list[Problem]:
@@ -99,7 +123,98 @@ class Problems:
         return sorted(listed, key=lambda problem: problem.severity != "error")
 
 
-_EDGE = 1e-3  # by how much a box may stick out of its image, for coordinates that were rounded to pixels
+_OUTSIDE = r"(^[/\\])|(^[A-Za-z]:[/\\])|((^|[/\\])\.\.([/\\]|$))"  # an absolute path, or one with ..
+
+
+def _check_images(images: pa.Table, file: str, problems: Problems) -> None:
+    """Add the problems of an image table."""
+    if not images.num_rows:
+        problems.add("no-image", file, [None], "the table has no image", "add some")
+        return
+    _check_names(images, file, problems)
+    _check_repeated(images, file, problems)
+    blank = _rows(pc.equal(pc.utf8_trim_whitespace(pc.fill_null(images["split"], "")), ""))
+    problems.add("blank-split", file, blank, "the split has no name", "name it, such as train, val or test")
+    for side in ("width", "height"):
+        _check_sizes(images[side], side, file, problems)
+
+
+def _check_sizes(column: pa.ChunkedArray, side: str, file: str, problems: Problems) -> None:
+    wrong = _rows(pc.fill_null(pc.less_equal(column, 0), False))
+    remedy = "give it in pixels, or leave it empty"
+    problems.add("image-size", file, wrong, lambda at: f"{side} is {column[int(wrong[at])]}", remedy)
+
+
+def _check_names(images: pa.Table, file: str, problems: Problems) -> None:
+    names = images["image"]
+    empty = _rows(pc.equal(pc.fill_null(names, ""), ""))
+    problems.add("blank-image", file, empty, "the image has no name", "give its path below the image root")
+    climbing = _rows(pc.fill_null(pc.match_substring_regex(names, _OUTSIDE), False))
+    problems.add(
+        "image-outside-root",
+        file,
+        climbing,
+        lambda at: f"image '{names[int(climbing[at])].as_py()}' is not below the image root",
+        "give a relative path without '..'",
+    )
+
+
+def _check_repeated(images: pa.Table, file: str, problems: Problems) -> None:
+    """Images that are listed twice, in the same split or in two."""
+    coded = images["image"].combine_chunks().dictionary_encode()
+    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    if len(coded.dictionary) == len(codes):
+        return
+    order = np.argsort(codes, kind="stable")
+    again = np.zeros(len(codes), dtype=bool)
+    again[1:] = (codes[order][1:] == codes[order][:-1]) & (codes[order][1:] >= 0)
+    began = np.maximum.accumulate(np.where(again, 0, np.arange(len(codes))))
+    later = np.sort(order[again])
+    first = np.empty(len(codes), dtype=np.int64)
+    first[order] = order[began]
+    split = images["split"].combine_chunks().dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    crossing = split[later] != split[first[later]]
+
+    def named(rows: NDArray[np.int64], at: int) -> str:
+        row = int(rows[at])
+        name, here, there = images["image"][row], images["split"][row], images["split"][int(first[row])]
+        if split[row] != split[first[row]]:
+            return f"image '{name}' is in split '{here}' here and in split '{there}' in row {first[row]}"
+        return f"image '{name}' is already listed in row {first[row]}"
+
+    two, same = later[crossing], later[~crossing]
+    problems.add("image-in-two-splits", file, two, lambda at: named(two, at), "keep it in one of them")
+    problems.add("repeated-image", file, same, lambda at: named(same, at), "drop one of the rows")
+
+
+def _rows(mask: pa.ChunkedArray) -> NDArray[np.int64]:
+    return np.flatnonzero(mask.to_numpy())
+
+
+def _check_rows(dataset: Dataset, problems: Problems, progress: Progress) -> None:
+    images, classes = Lookup(dataset.images["image"]), Lookup(pa.array(dataset.classes, pa.string()))
+    nowhere = [[np.nan, np.nan]]  # the size of images that are not in the table
+    known = np.stack([_side(dataset.images["width"]), _side(dataset.images["height"])], axis=1)
+    sizes, file, offset = np.concatenate([known, nowhere]), dataset.where(), 0
+    with progress.bar("Checking rows", None, "rows") as bar:
+        for batch in dataset.scan():
+            columns = RowBatch(batch, images, classes, sizes)
+            for check in CHECKS:
+                rows = np.flatnonzero(check.find(columns))
+                if len(rows):
+                    shown = rows[: problems.room(check.kind, file)]
+                    words = [check.what(record) for record in batch.take(pa.array(shown)).to_pylist()]
+                    problems.add(check.kind, file, rows + offset, words.__getitem__, check.remedy, check.severity)
+            offset += batch.num_rows
+            bar.advance(batch.num_rows)
+
+
+def _side(column: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    sizes: np.ndarray[tuple[int], np.dtype[np.float64]] = pc.cast(column, pa.float64()).to_numpy()
+    return sizes
+
+
+_EDGE = 1e-3  # how far a box may exceed its image, for coordinates that were rounded to pixels
 _PLACE, _SIZE = ("x", "y"), ("w", "h")
 _RASTER = ("rle", "rle_height", "rle_width")
 NEEDS = {"image": (), "point": _PLACE, "box": _PLACE + _SIZE, "mask": _PLACE + _SIZE + _RASTER}
@@ -107,8 +222,8 @@ NEEDS = {"image": (), "point": _PLACE, "box": _PLACE + _SIZE, "mask": _PLACE + _
 Mask = NDArray[np.bool_]
 
 
-class Columns:
-    """The columns of a batch as arrays, with the positions of its images, labels and kinds."""
+class RowBatch:
+    """A batch of annotation rows: columns as arrays, and positions of images, labels and kinds in their lists."""
 
     def __init__(self, batch: pa.RecordBatch, images: Lookup, classes: Lookup, sizes: NDArray[np.float64]) -> None:
         self.batch = batch
@@ -135,73 +250,73 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Check:
-    """A sort of problem that a row can have.
+class RowCheck:
+    """A kind of problem that a row can have.
 
     Attributes:
         kind: its name.
         find: which rows of a batch have it.
-        what: the problem of a row, in words.
+        what: describes the problem of a row.
         remedy: what to do.
         severity: error or warning.
     """
 
     kind: str
-    find: Callable[[Columns], Mask]
+    find: Callable[[RowBatch], Mask]
     what: Callable[[dict[str, Any]], str]
     remedy: str
     severity: Severity = "error"
 
 
-def _missing(columns: Columns) -> Mask:
-    return _any(columns.of_kind(NEEDS, name) & ~columns.given[name] for name in columns.given)
+def _missing(rows: RowBatch) -> Mask:
+    return _any(rows.of_kind(NEEDS, name) & ~rows.given[name] for name in rows.given)
 
 
-def _superfluous(columns: Columns) -> Mask:
-    known = columns.kind >= 0
-    return _any(known & ~columns.of_kind(NEEDS, name) & columns.given[name] for name in columns.given)
+def _superfluous(rows: RowBatch) -> Mask:
+    known = rows.kind >= 0
+    return _any(known & ~rows.of_kind(NEEDS, name) & rows.given[name] for name in rows.given)
 
 
-def _not_finite(columns: Columns) -> Mask:
-    return _any(columns.given[name] & ~np.isfinite(columns.number[name]) for name in (*_PLACE, *_SIZE))
+def _not_finite(rows: RowBatch) -> Mask:
+    return _any(rows.given[name] & ~np.isfinite(rows.number[name]) for name in (*_PLACE, *_SIZE))
 
 
-def _outside(columns: Columns) -> Mask:
-    numbers = [columns.number[name] for name in (*_PLACE, *_SIZE)]
+def _outside(rows: RowBatch) -> Mask:
+    numbers = [rows.number[name] for name in (*_PLACE, *_SIZE)]
     return _any(np.isfinite(number) & ((number < 0) | (number > 1)) for number in numbers)
 
 
-def _empty(columns: Columns) -> Mask:
-    return _any(columns.number[name] == 0 for name in _SIZE)
+def _empty(rows: RowBatch) -> Mask:
+    return _any(rows.number[name] == 0 for name in _SIZE)
 
 
-def _sticks_out(columns: Columns) -> Mask:
+def _sticks_out(rows: RowBatch) -> Mask:
     edges = []
     for place, size in zip(_PLACE, _SIZE, strict=True):
-        middle, half = columns.number[place], columns.number[size] / 2
+        middle, half = rows.number[place], rows.number[size] / 2
         with np.errstate(invalid="ignore"):
             edges += [middle - half < -_EDGE, middle + half > 1 + _EDGE]
-    return _any(edges) & ~_outside(columns) & ~_not_finite(columns)
+    return _any(edges) & ~_outside(rows) & ~_not_finite(rows)
 
 
-def _bad_runs(columns: Columns) -> Mask:
+def _bad_runs(rows: RowBatch) -> Mask:
     """Masks whose run lengths do not fill their raster."""
-    bad = np.zeros(columns.batch.num_rows, dtype=bool)
-    whole = columns.is_kind("mask") & columns.given["rle"] & columns.given["rle_height"] & columns.given["rle_width"]
-    rows = np.flatnonzero(whole)
-    for row, rle in zip(rows, columns.batch["rle"].take(pa.array(rows)).to_pylist(), strict=True):
-        height, width = columns.number["rle_height"][row], columns.number["rle_width"][row]
+    bad = np.zeros(rows.batch.num_rows, dtype=bool)
+    whole = rows.is_kind("mask") & rows.given["rle"] & rows.given["rle_height"] & rows.given["rle_width"]
+    whole_rows = np.flatnonzero(whole)
+    for row, rle in zip(whole_rows, rows.batch["rle"].take(pa.array(whole_rows)).to_pylist(), strict=True):
+        height, width = rows.number["rle_height"][row], rows.number["rle_width"][row]
         bad[row] = height <= 0 or width <= 0 or _covered(rle) != height * width
     return bad
 
 
-def _other_shape(columns: Columns) -> Mask:
-    """Masks whose raster cannot be the image at another scale; each side may have been rounded to a whole pixel."""
-    width, height = columns.size.T
+def _other_shape(rows: RowBatch) -> Mask:
+    """Masks whose raster is not the image at another scale; each side may have been rounded to a whole pixel."""
+    width, height = rows.size.T
     with np.errstate(invalid="ignore"):
-        difference = columns.number["rle_width"] * height - columns.number["rle_height"] * width
+        difference = rows.number["rle_width"] * height - rows.number["rle_height"] * width
         different: Mask = np.abs(difference) > width + height
-    return columns.is_kind("mask") & different
+    return rows.is_kind("mask") & different
 
 
 def _any(masks: Any) -> Mask:
@@ -230,7 +345,7 @@ def _has_too_much(record: dict[str, Any]) -> str:
 
 
 def _covered(rle: bytes) -> int | None:
-    """How many pixels run lengths cover, zeros and ones; None where they cannot be read."""
+    """How many pixels run lengths cover, zeros and ones; None if they cannot be read."""
     try:
         return int(masks.runs(rle).sum()) if rle else None
     except ValueError:
@@ -244,48 +359,50 @@ def _raster(record: dict[str, Any]) -> str:
 
 
 CHECKS = (
-    Check(
+    RowCheck(
         "unknown-label",
-        lambda columns: columns.label < 0,
+        lambda rows: rows.label < 0,
         lambda record: f"{_named(record, 'label')} is not in the class list" if record["label"] else "label is empty",
         "correct it, add it to the classes, or drop the row",
     ),
-    Check(
+    RowCheck(
         "unknown-image",
-        lambda columns: columns.image < 0,
+        lambda rows: rows.image < 0,
         lambda record: f"{_named(record, 'image')} is not in the image table" if record["image"] else "image is empty",
         "correct it, add it to the images, or drop the row",
     ),
-    Check(
+    RowCheck(
         "unknown-kind",
-        lambda columns: columns.kind < 0,
+        lambda rows: rows.kind < 0,
         lambda record: f"kind is '{record['kind']}'" if record["kind"] else "kind is empty",
         f"use one of {', '.join(KINDS)}",
     ),
-    Check("missing-coordinates", _missing, _lacks, "give them, or make it a row of another kind"),
-    Check("superfluous-coordinates", _superfluous, _has_too_much, "leave them empty, or make it a row of another kind"),
-    Check("coordinates-not-finite", _not_finite, _numbers, "give finite numbers, or drop the row"),
-    Check(
+    RowCheck("missing-coordinates", _missing, _lacks, "give them, or make it a row of another kind"),
+    RowCheck(
+        "superfluous-coordinates", _superfluous, _has_too_much, "leave them empty, or make it a row of another kind"
+    ),
+    RowCheck("coordinates-not-finite", _not_finite, _numbers, "give finite numbers, or drop the row"),
+    RowCheck(
         "coordinates-outside",
         _outside,
         lambda record: f"{_numbers(record)}, outside of 0 to 1",
         "divide coordinates by the width and height of the image",
     ),
-    Check(
+    RowCheck(
         "empty-box",
         _empty,
         lambda record: f"a {record['kind']} without area, {_numbers(record)}",
         "give it a size, make it a point, or drop the row",
     ),
-    Check(
+    RowCheck(
         "box-sticks-out",
         _sticks_out,
         lambda record: f"a {record['kind']} that reaches beyond the image, {_numbers(record)}",
-        "check that x and y are its centre, and clip it",
+        "check that x and y are its center, and clip it",
         "warning",
     ),
-    Check("mask-raster", _bad_runs, _raster, "encode the mask again with its own height and width"),
-    Check(
+    RowCheck("mask-raster", _bad_runs, _raster, "encode the mask again with its own height and width"),
+    RowCheck(
         "mask-shape",
         _other_shape,
         lambda record: (
@@ -297,126 +414,18 @@ CHECKS = (
 )
 
 
-_OUTSIDE = r"(^[/\\])|(^[A-Za-z]:[/\\])|((^|[/\\])\.\.([/\\]|$))"  # an absolute path, or one that climbs
-
-
-def check_images(images: pa.Table, file: str, problems: Problems) -> None:
-    """Add the problems of an image table."""
-    if not images.num_rows:
-        problems.add("no-image", file, [None], "the table has no image", "add some")
-        return
-    _names(images, file, problems)
-    _repeated(images, file, problems)
-    blank = _rows(pc.equal(pc.utf8_trim_whitespace(pc.fill_null(images["split"], "")), ""))
-    problems.add("blank-split", file, blank, "the split has no name", "name it, such as train, val or test")
-    for side in ("width", "height"):
-        _sizes(images[side], side, file, problems)
-
-
-def _sizes(column: pa.ChunkedArray, side: str, file: str, problems: Problems) -> None:
-    wrong = _rows(pc.fill_null(pc.less_equal(column, 0), False))
-    remedy = "give it in pixels, or leave it empty"
-    problems.add("image-size", file, wrong, lambda at: f"{side} is {column[int(wrong[at])]}", remedy)
-
-
-def _names(images: pa.Table, file: str, problems: Problems) -> None:
-    names = images["image"]
-    empty = _rows(pc.equal(pc.fill_null(names, ""), ""))
-    problems.add("blank-image", file, empty, "the image has no name", "give its path below the image root")
-    climbing = _rows(pc.fill_null(pc.match_substring_regex(names, _OUTSIDE), False))
-    problems.add(
-        "image-outside-root",
-        file,
-        climbing,
-        lambda at: f"image '{names[int(climbing[at])].as_py()}' is not below the image root",
-        "give a relative path without '..'",
-    )
-
-
-def _repeated(images: pa.Table, file: str, problems: Problems) -> None:
-    """Images that are listed again, in the same split or in another one."""
-    coded = images["image"].combine_chunks().dictionary_encode()
-    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    if len(coded.dictionary) == len(codes):
-        return
-    order = np.argsort(codes, kind="stable")
-    again = np.zeros(len(codes), dtype=bool)
-    again[1:] = (codes[order][1:] == codes[order][:-1]) & (codes[order][1:] >= 0)
-    began = np.maximum.accumulate(np.where(again, 0, np.arange(len(codes))))
-    later = np.sort(order[again])
-    first = np.empty(len(codes), dtype=np.int64)
-    first[order] = order[began]
-    split = images["split"].combine_chunks().dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    crossing = split[later] != split[first[later]]
-
-    def named(rows: NDArray[np.int64], at: int) -> str:
-        row = int(rows[at])
-        name, here, there = images["image"][row], images["split"][row], images["split"][int(first[row])]
-        if split[row] != split[first[row]]:
-            return f"image '{name}' is in split '{here}' here and in split '{there}' in row {first[row]}"
-        return f"image '{name}' is listed before, in row {first[row]}"
-
-    two, same = later[crossing], later[~crossing]
-    problems.add("image-in-two-splits", file, two, lambda at: named(two, at), "keep it in one of them")
-    problems.add("repeated-image", file, same, lambda at: named(same, at), "drop one of the rows")
-
-
-def _rows(mask: pa.ChunkedArray) -> NDArray[np.int64]:
-    return np.flatnonzero(mask.to_numpy())
-
-
-def validate(dataset: Dataset, *, examples: int = 20, progress: Progress = SILENT) -> list[Problem]:
-    """List the problems of a dataset, errors first.
-
-    Args:
-        dataset: its rows are streamed, twice.
-        examples: how many of each kind to list; the others are counted.
-        progress: shown how many rows are read.
-
-    >>> from tagfill.dataset import Dataset
-    >>> for problem in validate(Dataset.open("my-data")):  # doctest: +SKIP
-    ...     print(problem)
-    my-data/annotations.csv, row 7: label 'ctas' is not in the class list; correct it, add it to the classes, or ...
-    """
-    problems = Problems(examples)
-    if not dataset.classes:
-        problems.add("no-class", dataset.where("dataset"), [None], "there is no class", "list the classes")
-    check_images(dataset.images, dataset.where("images"), problems)
-    _check_rows(dataset, problems, progress)
-    _check_labels(dataset, problems)
-    return problems.list()
-
-
-def _check_rows(dataset: Dataset, problems: Problems, progress: Progress) -> None:
-    images, classes = Lookup(dataset.images["image"]), Lookup(pa.array(dataset.classes, pa.string()))
-    nowhere = [[np.nan, np.nan]]  # the size of images that are not in the table
-    known = np.stack([_size(dataset.images["width"]), _size(dataset.images["height"])], axis=1)
-    sizes, file, offset = np.concatenate([known, nowhere]), dataset.where(), 0
-    with progress.bar("Checking rows", None, "rows") as bar:
-        for batch in dataset.scan():
-            columns = Columns(batch, images, classes, sizes)
-            for check in CHECKS:
-                rows = np.flatnonzero(check.find(columns))
-                if len(rows):
-                    shown = rows[: problems.room(check.kind, file)]
-                    words = [check.what(record) for record in batch.take(pa.array(shown)).to_pylist()]
-                    problems.add(check.kind, file, rows + offset, words.__getitem__, check.remedy, check.severity)
-            offset += batch.num_rows
-            bar.advance(batch.num_rows)
-
-
 def _check_labels(dataset: Dataset, problems: Problems) -> None:
-    """Contradictions, the hierarchy, and classes that no image is known to show."""
-    file, selection = dataset.where(), resolve.Selection.of(dataset, None)
-    decided = resolve.decide(*collect(dataset, selection.position, strict=False))
+    """Contradictions between rows, the hierarchy, and classes without a known positive."""
+    file, selection = dataset.where(), Selection.of(dataset, None)
+    decided = decide(*collect_answers(dataset, selection.position, strict=False))
     keys, values = decided.keys, decided.values
-    if len(decided.clashes) and dataset.conflict == "majority":
-        resolve.settle(decided, evidence(dataset, selection.position, decided.clashes, strict=False))
-    elif len(decided.clashes):
-        shown = decided.clashes[: problems.room("contradiction", file)]
-        found = evidence(dataset, selection.position, shown, strict=False)
-        words = [resolve.clash(dataset, selection, found, int(key)) for key in shown]
-        _add_words(problems, "contradiction", file, words, len(decided.clashes))
+    if len(decided.conflicts) and dataset.conflict == "majority":
+        resolve_by_vote(decided, newest_rows(dataset, selection.position, decided.conflicts, strict=False))
+    elif len(decided.conflicts):
+        shown = decided.conflicts[: problems.room("contradiction", file)]
+        found = newest_rows(dataset, selection.position, shown, strict=False)
+        words = [describe_conflict(dataset, selection, found, int(key)) for key in shown]
+        _add_words(problems, "contradiction", file, words, len(decided.conflicts))
     try:
         hierarchy = Hierarchy(dataset.classes, dataset.hierarchy)
     except DatasetError as error:
@@ -426,8 +435,8 @@ def _check_labels(dataset: Dataset, problems: Problems) -> None:
         keys, values, contradictions = hierarchy.close(keys, values)
         if len(contradictions):
             pairs = contradictions[: problems.room("hierarchy-contradiction", file)]
-            found = evidence(dataset, selection.position, np.unique(pairs), strict=False)
-            words = [resolve.contradiction(dataset, selection, found, int(low), int(high)) for low, high in pairs]
+            found = newest_rows(dataset, selection.position, np.unique(pairs), strict=False)
+            words = [describe_contradiction(dataset, selection, found, int(low), int(high)) for low, high in pairs]
             _add_words(problems, "hierarchy-contradiction", file, words, len(contradictions))
     if dataset.classes:
         positives = np.bincount(keys[values == POSITIVE] % len(dataset.classes), minlength=len(dataset.classes))
@@ -443,14 +452,9 @@ def _check_labels(dataset: Dataset, problems: Problems) -> None:
 
 
 def _add_words(problems: Problems, kind: str, file: str, words: list[str], count: int) -> None:
-    """Add sentences that end with their remedy after a semicolon."""
+    """Add sentences that end in a semicolon and the remedy."""
     parts = [text.rpartition("; ") for text in words]
     for what, _, remedy in parts:
         problems.add(kind, file, [None], what, remedy)
     if parts:
         problems.add(kind, file, [None] * (count - len(parts)), "", parts[-1][2])
-
-
-def _size(column: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    sizes: np.ndarray[tuple[int], np.dtype[np.float64]] = pc.cast(column, pa.float64()).to_numpy()
-    return sizes

@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tagfill.dataset import Dataset, masks
-from tagfill.dataset.tables import CROWD, Lookup, has_flag
+from tagfill.dataset.lookup import Lookup
+from tagfill.dataset.tables import CROWD, has_flag
 from tagfill.errors import DatasetError
 from tagfill.labels import in_sorted
 

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from tagfill.dataset import SCHEMA, Dataset
 from tagfill.dataset.identity import RowsHash
-from tagfill.dataset.tables import OBSERVED, Lookup, RowSpool
+from tagfill.dataset.lookup import Lookup
+from tagfill.dataset.tables import OBSERVED, RowSpool
 from tagfill.errors import DatasetError, TagfillError
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix, in_sorted
 from tagfill.protocols.pairs import PairNumbers, Pairs, known

@@ -68,7 +68,7 @@ def test_a_folder_can_move_with_its_images_and_truth(tmp_path):
     assert (again.root, again.truth) == (tmp_path / "moved" / "pictures", tmp_path / "moved" / "full")
 
 
-def test_the_way_to_settle_conflicts_is_saved(tmp_path):
+def test_the_resolution_of_conflicts_is_saved(tmp_path):
     data = dataset(row("cat", True), row("cat", False), conflict="majority").save(tmp_path)
     assert data.labels().dense()[0, 0] == -1
 
@@ -81,8 +81,8 @@ def test_a_missing_table_is_named(tmp_path, table):
         Dataset.open(tmp_path)
 
 
-def test_an_unknown_kind_of_table_is_refused_before_anything_is_written(tmp_path):
-    with pytest.raises(TagfillError, match="no kind of table 'json'"):
+def test_an_unknown_file_type_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(TagfillError, match="no file type of tables 'json'"):
         dataset(row()).save(tmp_path / "data", tables="json")
     assert not (tmp_path / "data").exists()
 
