@@ -222,7 +222,7 @@ def apply_decisions(dataset: Dataset, entries: Sequence[Entry], live: Sequence[E
     if not fresh and not stale:
         return 0
     with atomic_write(dataset.annotations) as file:
-        write = tables.writer(dataset.annotations.suffix.removeprefix("."))
+        write = tables.table_writer(dataset.annotations.suffix.removeprefix("."))
         write(file, _rows(dataset, known, set(wanted), fresh), SCHEMA)
     return len(fresh) + stale
 
