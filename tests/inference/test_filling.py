@@ -16,7 +16,7 @@ from inference.colours import CLASSES, probability, write_image, write_images, w
 from tagfill.errors import ImageError, TagfillError
 from tagfill.inference import files as plans
 from tagfill.inference import predict, predict_to_file
-from tagfill.inference.files import Parts
+from tagfill.inference.files import PartsFolder
 
 
 @pytest.fixture
@@ -128,16 +128,16 @@ def test_after_an_interruption_only_what_is_missing_is_made(
     model: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = predict_to_file(model, photos, tmp_path / "whole.parquet")
-    out, write, count = tmp_path / "out.parquet", Parts.write, 0
+    out, write, count = tmp_path / "out.parquet", PartsFolder.write, 0
 
-    def failing(parts: Parts, *arguments: object) -> None:
+    def failing(parts: PartsFolder, *arguments: object) -> None:
         nonlocal count
         count += 1
         if count == 2:
             raise KeyboardInterrupt
         write(parts, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Parts, "write", failing)
+    monkeypatch.setattr(PartsFolder, "write", failing)
     with pytest.raises(KeyboardInterrupt):
         predict_to_file(model, photos, out)
     assert not out.exists()
@@ -195,7 +195,7 @@ def test_other_models_images_and_settings_are_refused(
 def test_a_file_of_somebody_else_is_not_overwritten(model: Path, photos: Path, tmp_path: Path) -> None:
     (tmp_path / "out.csv").write_text("precious")
 
-    with pytest.raises(TagfillError, match="is there already"):
+    with pytest.raises(TagfillError, match="exists already"):
         predict_to_file(model, photos, tmp_path / "out.csv")
 
     assert (tmp_path / "out.csv").read_text() == "precious"
@@ -216,7 +216,7 @@ def test_processes_make_parts_of_their_own_and_the_last_one_joins(
     last = predict_to_file(model, photos, out)
     assert (last.made, last.predicted, last.finished) == (15, 25, True)
     assert out.read_bytes() == alone.out.read_bytes()
-    with pytest.raises(TagfillError, match="Of several processes none can begin anew"):
+    with pytest.raises(TagfillError, match="--force does not work with several processes"):
         predict_to_file(model, photos, out, force=True)
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 from inference.colours import write_image, write_model
 from tagfill.errors import TagfillError
 from tagfill.inference import predict_to_file
-from tagfill.inference.pipeline import picture_path
+from tagfill.inference.files import picture_path
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def test_an_image_that_is_given_twice_is_listed_once(photos: Path) -> None:
 def test_every_number_leads_to_its_file(photos: Path) -> None:
     found = find_images(["photos/more/c.jpg", "photos", "photos/001.png"])
 
-    sizes = [decode(*found.place(number)).size for number in range(len(found))]
+    sizes = [decode(*found.locate(number)).size for number in range(len(found))]
 
     assert sizes == [(40, 30)] * 3
 
@@ -72,7 +72,7 @@ def test_a_part_has_the_same_images_under_numbers_of_its_own(photos: Path) -> No
 
     for first in range(4):
         for last in range(first, 4):
-            assert names(found.part(range(first, last))) == names(found)[first:last]
+            assert names(found.subset(range(first, last))) == names(found)[first:last]
 
 
 def test_identity_is_of_names_and_their_order(photos: Path) -> None:

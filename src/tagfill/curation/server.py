@@ -31,7 +31,7 @@ from tagfill.curation.review import PairStatus, ReviewSession, Suggestion, Verdi
 from tagfill.curation.suggestions import Suggestions
 from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
-from tagfill.images import EVAL, encode_jpeg, load_view, open_root, overlay_class_map, thumbnail
+from tagfill.images import encode_jpeg, load_eval_view, open_root, overlay_class_map, thumbnail
 from tagfill.inference import Predictor, http, open_predictor
 from tagfill.inference.http import add_page
 from tagfill.io import exclusive_lock
@@ -77,7 +77,7 @@ class ImageViews:
         return thumbnail(self._root, image, side)
 
     def _map(self, image: str, label: str) -> NDArray[np.floating]:
-        pixels, _ = load_view(self._root, image, EVAL, self._predictor.size, seed=0)
+        pixels, _ = load_eval_view(self._root, image, self._predictor.size)
         maps = self._predictor(pixels[None], maps=True).maps
         assert maps is not None
         chosen: NDArray[np.floating] = maps[0, self._dataset.classes.index(label)]

@@ -27,7 +27,8 @@ from tagfill.data.feature_cache import FeatureCache
 from tagfill.data.locations import Locations
 from tagfill.dataset import Dataset
 from tagfill.errors import ImageError, TagfillError
-from tagfill.images import EVAL, Geometry, Root, View, load_view, load_weak_and_strong, open_root
+from tagfill.images import Geometry, Root, View, load_batches, load_view, load_weak_and_strong, open_root
+from tagfill.images.batches import Sample, collate
 from tagfill.models.allocator import release_freed_memory
 from tagfill.rng import words
 
@@ -60,9 +61,6 @@ class Item:
     index: int
     epoch: int = 0
     view: int = 0
-
-
-Sample = tuple[NDArray[np.uint8], Geometry] | ImageError
 
 
 @dataclass
@@ -99,15 +97,13 @@ class _Views(TorchDataset[Sample]):
 
     def join(self, samples: list[Sample]) -> Loaded:
         """The good views of a batch as one array; of pairs, first all weak ones, then all strong ones."""
-        good = [sample for sample in samples if not isinstance(sample, ImageError)]
-        bad = [sample for sample in samples if isinstance(sample, ImageError)]
-        kept = np.array([at for at, sample in enumerate(samples) if not isinstance(sample, ImageError)], dtype=np.int64)
-        pixels = np.stack([pixels for pixels, _ in good]) if good else np.empty((0, *self._size, 3), np.uint8)
-        geometry = Geometry.join([Geometry.whole(0), *(geometry for _, geometry in good)])
-        if self._pairs and good:
+        batch = collate(range(len(samples)), samples, self._size)
+        pixels, geometry = batch.inputs, batch.geometry
+        if self._pairs and len(batch.index):
             pixels = np.concatenate([pixels[:, 0], pixels[:, 1]])
-            geometry = geometry.take(np.arange(2 * len(good)).reshape(-1, 2).T.ravel())
-        return Loaded(torch.from_numpy(pixels).permute(0, 3, 1, 2), geometry, kept, bad)
+            geometry = geometry.take(np.arange(len(geometry)).reshape(-1, 2).T.ravel())
+        bad = [error for _, error in batch.bad]
+        return Loaded(torch.from_numpy(pixels).permute(0, 3, 1, 2), geometry, batch.index, bad)
 
 
 def load(
@@ -154,7 +150,8 @@ class PixelSource:
         size: height and width of the network's input.
         view: of the training images; evaluation always shows the whole image.
         seed: of the run.
-        workers: processes that decode; 0 decodes in this one.
+        workers: processes that decode and augment training images, and threads that decode images for evaluation; 0
+            decodes in this process.
         pairs: training batches hold a weak and a strong view of each image, one view after the other; the strong one is
             the weak one after Cutout and RandAugment.
         on_bad: told about each image that cannot be decoded and is left out of its batch; by default it is raised.
@@ -176,20 +173,11 @@ class PixelSource:
 
     def train(self, batches: Sequence[NDArray[np.int64]], epoch: int) -> Iterator[Batch]:
         """Batches of the training split in the views of an epoch."""
+        rows, labels = self._dataset.split(TRAINING), self._dataset.labels(TRAINING)
         names = ("weak", "strong") if self._pairs else ("train",)
-        return self._batches(TRAINING, batches, self._view, epoch, names)
-
-    def evaluate(self, split: str, index: NDArray[np.int64]) -> Iterator[Batch]:
-        """These positions of a split, whole images."""
-        return self._batches(split, chunks(index, EVALUATION_BATCH), EVAL, 0, ("eval",))
-
-    def _batches(
-        self, split: str, batches: Sequence[NDArray[np.int64]], view: View, epoch: int, names: tuple[str, ...]
-    ) -> Iterator[Batch]:
-        rows, labels = self._dataset.split(split), self._dataset.labels(split)
         items = [[Item(int(rows[i]), int(i), epoch) for i in batch] for batch in batches]
         loaded = load(
-            self._dataset, items, view, self._size, seed=self._seed, workers=self._workers, pairs=len(names) > 1
+            self._dataset, items, self._view, self._size, seed=self._seed, workers=self._workers, pairs=self._pairs
         )
         for index, views in zip(batches, loaded, strict=True):
             for error in views.bad:
@@ -197,6 +185,16 @@ class PixelSource:
             kept = index[views.kept]
             known = torch.from_numpy(labels.rows(kept))
             yield Batch(torch.from_numpy(kept), known, views.pixels, views.geometry, names)
+
+    def evaluate(self, split: str, index: NDArray[np.int64]) -> Iterator[Batch]:
+        """These positions of a split, whole images; decoded as prediction decodes them."""
+        root, names = open_root(self._dataset.root), self._dataset.names(self._dataset.split(split))
+        labels, parts = self._dataset.labels(split), chunks(index, EVALUATION_BATCH)
+        for batch in load_batches(parts, lambda at: (root, names[at]), self._size, workers=self._workers):
+            for _, error in batch.bad:
+                self._on_bad(error)
+            known, pixels = torch.from_numpy(labels.rows(batch.index)), torch.from_numpy(batch.inputs)
+            yield Batch(torch.from_numpy(batch.index), known, pixels.permute(0, 3, 1, 2), batch.geometry, ("eval",))
 
 
 def _ignore(error: ImageError) -> None:

@@ -1,5 +1,6 @@
 """Decoding images and looking at them through recorded views."""
 
+from tagfill.images.batches import PixelBatch, load_batches, load_eval_view
 from tagfill.images.decode import decode
 from tagfill.images.display import encode_jpeg, overlay_class_map, thumbnail
 from tagfill.images.geometry import Geometry
@@ -23,12 +24,15 @@ __all__ = [
     "FLIP",
     "STRONG",
     "Geometry",
+    "PixelBatch",
     "Root",
     "View",
     "check_images",
     "decode",
     "encode_jpeg",
     "input_size",
+    "load_batches",
+    "load_eval_view",
     "load_view",
     "load_weak_and_strong",
     "open_root",

@@ -1,47 +1,32 @@
-"""One file of all parts, as Parquet, CSV or JSON lines, a part at a time.
+"""Predictions for any number of images, written to one file.
 
-Parquet and CSV have a row for each image and label, see `tagfill.inference.files`. JSON lines have one line an image:
+The images are divided into parts. Each part is a Parquet file of its own until all parts exist, so a rerun makes only
+the missing ones, and memory holds one part at a time:
 
-    {"image": "photos/1.jpg", "present": ["bell"], "scores": {"bell": 0.93, "anchor": 0.04}}
+    OUT.parts/plan.json, 000000.parquet, …   while the work is under way
+    OUT, OUT.json, OUT.bad.tsv               afterwards; the last one only if some images could not be decoded
 
+`OUT.json` is written last: a file that has it is complete. A file that was made with another model, other images or
+other settings is left untouched.
 
-Results on disk while the work is under way: one Parquet file for each part of the images, whole or not there.
+Several processes can work on the same file, each on its own parts:
 
-A row is an image and a label:
+- processes started by torchrun (`RANK` and `WORLD_SIZE`): process r of n makes parts r, r+n, r+2n, …, and the last one
+  to finish joins them;
+- tasks of an engine (`tagfill.engines`), one part each: processes of this machine, or Ray on a cluster.
+
+Parquet and CSV files have one row per image and label:
 
 | column | type | meaning |
 |---|---|---|
-| image | text | its name |
+| image | text | name of the image |
 | label | text | class name |
 | score | float32 | probability that the label is present |
 | present | bool | whether the score reaches the threshold of the class |
 
-Images that could not be decoded have no row; their names and problems are in the metadata of the part's file. Whoever
-makes parts needs to know nothing of others who do: what is missing is seen from the files.
+JSON lines have one line per image:
 
-What a file of predictions depends on; kept beside it, so that work which was interrupted goes on with the same.
-
-While the work is under way the plan lies in the folder of parts, `OUT.parts/plan.json`. Afterwards it stays beside the
-results as `OUT.json`, with the counts and all that a reader of them may ask: classes, thresholds, hashes.
-
-Making one part of a file of predictions, here or in another process.
-
-A file of predictions on disk: begun, made in parts, joined, finished.
-
-    OUT.parts/plan.json, 000000.parquet, …   while the work is under way
-    OUT, OUT.json, OUT.bad.tsv               afterwards; the last one only where images could not be decoded
-
-`OUT.json` is written last: a file with it is complete, and one whose plan differs is not touched.
-
-Predictions for any number of images, in a file; work that was interrupted goes on, and may be shared.
-
-The images are dealt out in parts. Each part is a file of its own until all are there (`tagfill.inference.files`), so a
-rerun makes only those that are missing, and memory holds one part at most. Several processes may work on the same
-file, each on parts of its own:
-
-- those that torchrun starts (`RANK` and `WORLD_SIZE`): process r of n makes parts r, r+n, r+2n, …, and whoever ends
-  last joins them;
-- tasks of an engine (`tagfill.engines`), a part each: processes of this machine, or Ray over a cluster.
+    {"image": "photos/1.jpg", "present": ["bell"], "scores": {"bell": 0.93, "anchor": 0.04}}
 """
 
 from __future__ import annotations
@@ -50,343 +35,55 @@ import functools
 import io
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tagfill.engines import Engine, create_engine
+from tagfill.engines import create_engine
 from tagfill.errors import TagfillError, unknown_name
+from tagfill.images import overlay_class_map, thumbnail
 from tagfill.inference.images import ImageList, Images, find_images
 from tagfill.inference.pipeline import (
     BATCH_SIZE,
-    Decided,
-    Heatmaps,
+    Decisions,
     Threshold,
     check_top_k,
     decide,
-    look_at,
     resolve_thresholds,
+    score_images,
 )
 from tagfill.inference.predictors import ModelPath, Predictor, model_path, open_predictor
 from tagfill.io import atomic_write, exclusive_lock, write_json
 from tagfill.progress import SILENT, Bar, Progress
 
-_PLAIN = pa.schema([("image", pa.string()), ("label", pa.string()), ("score", pa.float32()), ("present", pa.bool_())])
+_PART_IMAGES, _PART_ROWS = 4096, 2**21  # upper limits of a part
+_HEATMAP_SIDE = 640  # pixels, the longer side
 
-
-def check_ending(out: Path) -> None:
-    """Refuse a file whose ending names no format."""
-    if out.suffix not in _WRITERS:
-        raise TagfillError(f"{out} ends in none of {', '.join(_WRITERS)}; its ending decides what is written.")
-
-
-def join(tables: Iterable[pa.Table], out: Path) -> None:
-    """Write all rows into one file, whole or not at all; its ending decides the format."""
-    with atomic_write(out) as file:
-        _WRITERS[out.suffix](tables, file)
-
-
-def lines(rows: pa.Table) -> Iterator[dict[str, Any]]:
-    """What is said about each image; the rows of an image lie together."""
-    images = rows["image"].combine_chunks()
-    columns = [rows[name].to_pylist() for name in ("label", "score", "present")]
-    names, numbers = images.dictionary.to_pylist(), images.indices.to_pylist()
-    start = 0
-    while start < len(numbers):
-        end = start
-        while end < len(numbers) and numbers[end] == numbers[start]:
-            end += 1
-        labels, scores, present = (column[start:end] for column in columns)
-        yield {
-            "image": names[numbers[start]],
-            "present": [label for label, there in zip(labels, present, strict=True) if there],
-            "scores": dict(zip(labels, scores, strict=True)),
-        }
-        start = end
-
-
-def _write_parquet(tables: Iterable[pa.Table], file: IO[bytes]) -> None:
-    with pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
-        for rows in tables:
-            writer.write_table(rows)
-
-
-def _write_csv(tables: Iterable[pa.Table], file: IO[bytes]) -> None:
-    with pacsv.CSVWriter(file, _PLAIN, write_options=pacsv.WriteOptions(quoting_style="needed")) as writer:
-        for rows in tables:
-            for batch in rows.to_batches(max_chunksize=65536):
-                writer.write_batch(batch.cast(_PLAIN))
-
-
-def _write_json_lines(tables: Iterable[pa.Table], file: IO[bytes]) -> None:
-    text = io.TextIOWrapper(file, encoding="utf-8", write_through=True)
-    for rows in tables:
-        for line in lines(rows):
-            text.write(json.dumps(line, ensure_ascii=False) + "\n")
-    text.detach()
-
-
-_WRITERS: dict[str, Callable[[Iterable[pa.Table], IO[bytes]], None]] = {
-    ".parquet": _write_parquet,
-    ".csv": _write_csv,
-    ".jsonl": _write_json_lines,
-}
-
-
-_TEXT = pa.dictionary(pa.int32(), pa.string())
-SCHEMA = pa.schema([("image", _TEXT), ("label", _TEXT), ("score", pa.float32()), ("present", pa.bool_())])
-_BAD = b"tagfill.bad"
-
-Bad = tuple[str, str]  # name and problem
-
-
-def predictions_table(names: Sequence[str], decided: Decided, classes: Sequence[str]) -> pa.Table:
-    """Rows of some images.
-
-    Args:
-        names: n.
-        decided: about them.
-        classes: all names.
-    """
-    kept = decided.labels.shape[1]
-    image = np.repeat(np.arange(len(names), dtype=np.int32), kept)
-    columns = [
-        pa.DictionaryArray.from_arrays(pa.array(image), pa.array(names, pa.string())),
-        pa.DictionaryArray.from_arrays(pa.array(decided.labels.ravel()), pa.array(classes, pa.string())),
-        pa.array(decided.scores.ravel()),
-        pa.array(decided.present.ravel()),
-    ]
-    return pa.Table.from_arrays(columns, schema=SCHEMA)
-
-
-@dataclass(frozen=True)
-class Parts:
-    """A folder of parts."""
-
-    folder: Path
-
-    @property
-    def plan(self) -> Path:
-        """What the parts depend on."""
-        return self.folder / "plan.json"
-
-    def path(self, number: int) -> Path:
-        """Of a part."""
-        return self.folder / f"{number:06d}.parquet"
-
-    def missing(self, numbers: Sequence[int]) -> list[int]:
-        """Those that are not there yet."""
-        return [number for number in numbers if not self.path(number).exists()]
-
-    def write(self, number: int, rows: pa.Table, bad: Sequence[Bad]) -> None:
-        """Keep a part, whole or not at all."""
-        with atomic_write(self.path(number)) as file:
-            pq.write_table(rows.replace_schema_metadata({_BAD: json.dumps(list(bad))}), file, compression="zstd")
-
-    def bad(self, number: int) -> list[Bad]:
-        """Images of a part that could not be decoded."""
-        metadata = pq.read_schema(self.path(number)).metadata
-        return [(name, problem) for name, problem in json.loads(metadata[_BAD])]
-
-    def rows(self, numbers: Sequence[int]) -> Iterator[pa.Table]:
-        """The rows of each part, one part at a time."""
-        for number in numbers:
-            yield pq.read_table(self.path(number)).replace_schema_metadata(None)
-
-
-_PART_IMAGES, _PART_ROWS = 4096, 2**21  # a part has no more of either
-_WORDS = {
-    "model": "another model",
-    "images": "another list of images",
-    "count": "another list of images",
-    "classes": "other classes",
-    "thresholds": "other thresholds",
-    "top_k": "another --top-k",
-    "heatmaps": "other --heatmaps or --classes",
-    "batch_size": "another --batch-size",
-}
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Everything that decides what the results will be.
-
-    Attributes:
-        model: its identity.
-        images: hash of the list of images.
-        count: how many those are.
-        classes: names.
-        thresholds: of each class.
-        top_k: how many labels of an image are kept; None keeps all.
-        heatmaps: folder and classes of the pictures of class maps, if they are drawn.
-        batch_size: last bits of scores depend on it.
-    """
-
-    model: str
-    images: str
-    count: int
-    classes: tuple[str, ...]
-    thresholds: tuple[float, ...]
-    top_k: int | None
-    heatmaps: dict[str, Any] | None
-    batch_size: int
-
-    @property
-    def labels_per_image(self) -> int:
-        """How many labels of an image are kept."""
-        return min(self.top_k or len(self.classes), len(self.classes))
-
-    @property
-    def part_size(self) -> int:
-        """Images of a part."""
-        return max(1, min(_PART_IMAGES, _PART_ROWS // self.labels_per_image))
-
-    @property
-    def parts(self) -> list[range]:
-        """The images of each part."""
-        return [range(at, min(at + self.part_size, self.count)) for at in range(0, self.count, self.part_size)]
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain values."""
-        values = asdict(self)
-        return {**values, "classes": list(self.classes), "thresholds": list(self.thresholds)}
-
-    def check(self, other: dict[str, Any], out: Path) -> None:
-        """Refuse to go on with work that was begun with other settings."""
-        for name, value in self.to_json().items():
-            if other.get(name) != value:
-                raise TagfillError(
-                    f"The predictions of {out} were made with {_WORDS[name]}; choose another --out, or give --force to "
-                    "make them anew."
-                )
-
-
-def read_plan(path: Path) -> dict[str, Any] | None:
-    """What a plan on disk says; None where there is none."""
-    try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        raise TagfillError(f"{path} is damaged: it is not valid JSON; give --force to predict anew.") from None
-    return content
-
-
-def write_plan(path: Path, plan: Plan, **more: Any) -> None:
-    """Keep a plan, with counts once they are known."""
-    write_json(path, {**more, **plan.to_json()})
-
-
-@dataclass(frozen=True)
-class Opening:
-    """How to open the model, for a process that has yet to."""
-
-    path: str
-    device: str
-    threads: int | None
-
-    def open(self) -> Predictor:
-        """Open it."""
-        return open_predictor(self.path, device=self.device, threads=self.threads)
-
-
-@dataclass(frozen=True)
-class Job:
-    """All that making a part takes; it can be sent to another process.
-
-    Attributes:
-        opening: of the model.
-        plan: of the whole file.
-        parts: where parts go.
-        number: of this one.
-        images: of this part alone.
-        workers: threads that decode.
-    """
-
-    opening: Opening
-    plan: Plan
-    parts: Parts
-    number: int
-    images: ImageList
-    workers: int
-
-
-@dataclass(frozen=True)
-class Made:
-    """What came of a job: images that were looked at, and those among them that could not be decoded."""
-
-    images: int
-    bad: list[Bad]
-
-
-def make_part_elsewhere(job: Job) -> Made:
-    """Make a part in a process of its own, which keeps the model open for its next one.
-
-    A part that another process made meanwhile, before it died, is not made again.
-    """
-    if not job.parts.missing([job.number]):
-        return Made(0, [])
-    with SILENT.bar("", None) as bar:
-        return make_part(_opened(job.opening), job, bar)
-
-
-def make_part(predictor: Predictor, job: Job, bar: Bar) -> Made:
-    """Make a part; its pictures are drawn before it counts as made."""
-    plan, images, tables, bad = job.plan, job.images, list[pa.Table](), list[Bad]()
-    heatmaps = _open_heatmaps(plan)
-    batches = look_at(
-        predictor,
-        images,
-        range(len(images)),
-        batch_size=plan.batch_size,
-        workers=job.workers,
-        maps=heatmaps is not None,
-    )
-    for batch in batches:
-        names = [images.name(number) for number in batch.numbers]
-        tables.append(predictions_table(names, decide(batch.logits, plan.thresholds, plan.top_k), plan.classes))
-        if heatmaps is not None and batch.maps is not None:
-            present = decide(batch.logits, plan.thresholds).present
-            for row, number in enumerate(batch.numbers):
-                heatmaps.draw(images, number, plan.classes, batch.maps[row], present[row])
-        bad.extend((images.name(number), problem) for number, problem in batch.bad)
-        bar.advance(len(batch.numbers) + len(batch.bad))
-    job.parts.write(job.number, pa.concat_tables(tables).unify_dictionaries().combine_chunks(), bad)
-    return Made(len(images), bad)
-
-
-@functools.lru_cache(maxsize=1)
-def _opened(opening: Opening) -> Predictor:
-    return opening.open()
-
-
-def _open_heatmaps(plan: Plan) -> Heatmaps | None:
-    if plan.heatmaps is None:
-        return None
-    chosen = plan.heatmaps["classes"]
-    classes = None if chosen is None else tuple(plan.classes.index(name) for name in chosen)
-    return Heatmaps(Path(plan.heatmaps["folder"]), classes)
+BadImage = tuple[str, str]  # name and problem
 
 
 @dataclass(frozen=True)
 class PredictionFile:
-    """How a file of predictions stands.
+    """State of a prediction file.
 
     Attributes:
         out: the file.
-        images: how many were listed.
-        predicted: images with predictions.
-        bad: images that could not be decoded; `bad_list` names them.
-        made: images that were looked at in this call; the others were there before, or are made elsewhere.
-        finished: whether the file is there; if not, other processes still make parts of it.
+        images: number of images listed.
+        predicted: number of images with predictions.
+        bad: number of images that could not be decoded; `bad_list` names them.
+        made: number of images processed by this call; the others existed before or are made by other processes.
+        finished: whether the file is complete; if not, other processes are still making parts of it.
     """
 
     out: Path
@@ -398,112 +95,14 @@ class PredictionFile:
 
     @property
     def bad_list(self) -> Path:
-        """Lines of name, tab, problem; not there where all images could be decoded."""
+        """Lines of name, tab, problem; exists only if some images could not be decoded."""
         return _beside(self.out, ".bad.tsv")
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """The state as plain values."""
         listed = str(self.bad_list) if self.bad and self.finished else None
         counts = {name: getattr(self, name) for name in ("images", "predicted", "bad", "made", "finished")}
         return {"out": str(self.out), **counts, "bad_list": listed}
-
-
-@dataclass(frozen=True)
-class Target:
-    """A file of predictions that is to be made, or was.
-
-    Attributes:
-        out: the file.
-        plan: what it is to hold.
-    """
-
-    out: Path
-    plan: Plan
-
-    @property
-    def parts(self) -> Parts:
-        """Where its parts lie until it is finished."""
-        return Parts(_beside(self.out.absolute(), ".parts"))
-
-    @property
-    def _sidecar(self) -> Path:
-        return _beside(self.out, ".json")
-
-    def begin(self, force: bool, world: int) -> PredictionFile | None:
-        """Make ready, or tell that all is done already."""
-        if force and world > 1:
-            raise TagfillError(f"Of several processes none can begin anew; remove {self.out} and {self.parts.folder}.")
-        if force:
-            shutil.rmtree(self.parts.folder, ignore_errors=True)
-            for path in (self._sidecar, self.out):
-                path.unlink(missing_ok=True)
-        finished = self._finished()
-        if finished is not None:
-            return finished
-        if self.out.exists() and not self.parts.folder.exists():
-            raise TagfillError(f"{self.out} is there already; choose another --out, or give --force to make it anew.")
-        begun = read_plan(self.parts.plan)
-        if begun is None:
-            write_plan(self.parts.plan, self.plan)
-        else:
-            self.plan.check(begun, self.out)
-        return None
-
-    def end(self, made: int) -> PredictionFile:
-        """Join the parts if all are there and nobody else is at it."""
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(exclusive_lock(self.parts.folder, "joins predictions"))
-            except TagfillError:
-                return self._standing(made)
-            numbers = range(len(self.plan.parts))
-            if self._finished() is None:
-                if self.parts.missing(numbers):
-                    return self._standing(made)
-                bad = self._list_bad()
-                join(self.parts.rows(numbers), self.out)
-                write_plan(self._sidecar, self.plan, predicted=self.plan.count - bad, bad=bad)
-            shutil.rmtree(self.parts.folder, ignore_errors=True)  # others who end now may be at it too
-        finished = self._finished(made)
-        assert finished is not None
-        return finished
-
-    def _standing(self, made: int) -> PredictionFile:
-        """How far all processes together are."""
-        every = range(len(self.plan.parts))
-        there = set(every) - set(self.parts.missing(every))
-        try:
-            bad = sum(len(self.parts.bad(number)) for number in there)
-        except FileNotFoundError:  # whoever joined them has just removed them
-            finished = self._finished(made)
-            if finished is None:
-                raise
-            return finished
-        predicted = sum(len(self.plan.parts[number]) for number in there) - bad
-        return PredictionFile(self.out, self.plan.count, predicted, bad, made, finished=False)
-
-    def _finished(self, made: int = 0) -> PredictionFile | None:
-        """How the file stands if it is complete."""
-        told = read_plan(self._sidecar)
-        if told is None or not self.out.exists():
-            return None
-        self.plan.check(told, self.out)
-        return PredictionFile(self.out, self.plan.count, told["predicted"], told["bad"], made, finished=True)
-
-    def _list_bad(self) -> int:
-        count, path = 0, _beside(self.out, ".bad.tsv")
-        with atomic_write(path) as file:
-            for number in range(len(self.plan.parts)):
-                for name, problem in self.parts.bad(number):
-                    file.write(f"{name}\t{problem}\n".encode())
-                    count += 1
-        if not count:
-            path.unlink()
-        return count
-
-
-def _beside(out: Path, ending: str) -> Path:
-    return out.with_name(out.name + ending)
 
 
 def predict_to_file(
@@ -526,87 +125,451 @@ def predict_to_file(
     force: bool = False,
     progress: Progress = SILENT,
 ) -> PredictionFile:
-    """Write what a model says about images into a file; of a file that was begun, only what is missing.
+    """Predict labels for images and write them to a file; resume a file that is incomplete.
 
     Args:
         run: a run or its folder, a model folder, or an ONNX file.
-        images: files, folders, patterns, shards, URLs, datasets, see `find_images`.
+        images: files, folders, patterns, shards, URLs or datasets; see `find_images`.
         out: a file that ends in .parquet, .csv or .jsonl.
-        split: of datasets; without it all of their images.
-        threshold: of all classes, or of some by name, in place of the model's own.
-        top_k: only the most probable labels of each image.
-        heatmaps: a folder for pictures of class maps, of the labels that are present.
-        classes: draw these classes instead, whether they are present or not.
-        batch_size: images that the model looks at together.
-        workers: threads that decode.
-        threads: of the network; by default one a core.
+        split: of datasets; by default all of their images.
+        threshold: for all classes, or by class name, instead of the model's own.
+        top_k: keep only this number of labels per image, the most probable ones.
+        heatmaps: a folder for pictures of class maps, drawn for the labels that are present.
+        classes: draw these classes instead, whether present or not.
+        batch_size: images per forward pass.
+        workers: threads that decode images.
+        threads: threads of the network; by default one per core.
         device: `cpu`, `cuda`, `mps` or `auto`.
-        engine: `joblib` for several processes of this machine, `ray` for those of a cluster, which must all see the
-            same files; without it this process does everything.
-        jobs: processes of the engine at once on this machine; one a core by default.
-        ray_address: of a Ray cluster that runs already.
-        force: make a file that is there anew.
-        progress: told about each batch and each image that cannot be decoded.
+        engine: `joblib` for several processes on this machine, `ray` for a cluster whose machines all see the same
+            files; by default this process does everything.
+        jobs: processes of the engine on this machine; by default one per core.
+        ray_address: address of a running Ray cluster.
+        force: overwrite an existing file.
+        progress: receives the number of images done, and a line for each image that cannot be decoded.
 
     Raises:
-        TagfillError: if the file was made or begun with another model, other images or other settings.
+        TagfillError: if the file was made with another model, other images or other settings.
     """
     out = Path(out)
-    check_ending(out)
+    if out.suffix not in _WRITERS:
+        raise TagfillError(f"{out} ends in none of {', '.join(_WRITERS)}; its ending decides the format.")
     check_top_k(top_k)
-    opening = Opening(str(model_path(run).absolute()), device, threads)  # a worker may have another working folder
-    predictor = opening.open()
+    model = (str(model_path(run).absolute()), device, threads)  # absolute: a worker may have another working folder
+    predictor = open_predictor(model[0], device=device, threads=threads)
     if heatmaps is not None:
         predictor.check_maps()
     elif classes is not None:
         raise TagfillError("Classes are chosen for pictures of class maps; give a folder for --heatmaps too.")
+    drawn = None if classes is None else tuple(classes)
+    for name in drawn or ():
+        if name not in predictor.classes:
+            raise unknown_name("class", name, predictor.classes)
     found = find_images(images, split=split, progress=progress)
-    plan = Plan(
+    manifest = PredictionManifest(
         model=predictor.identity,
         images=found.identity(),
         count=len(found),
         classes=predictor.classes,
         thresholds=resolve_thresholds(predictor.classes, predictor.thresholds, threshold),
         top_k=top_k,
-        heatmaps=None if heatmaps is None else _heatmaps(Path(heatmaps), classes, predictor.classes),
+        heatmaps=None if heatmaps is None else HeatmapOptions(folder=str(Path(heatmaps).absolute()), classes=drawn),
         batch_size=batch_size,
     )
-    rank, world = _rank_and_world()
+    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))  # set by torchrun
     if engine is not None and world > 1:
         raise TagfillError("Several processes share the work already (WORLD_SIZE); leave out --engine.")
-    spread = None if engine is None else create_engine(engine, workers=jobs, address=ray_address)
-    target = Target(out, plan)
-    done = target.begin(force, world)
+    pool = None if engine is None else create_engine(engine, workers=jobs, address=ray_address)
+    parts = PartsFolder(out, manifest)
+    done = parts.start(force, world)
     if done is not None:
         return done
-    missing = target.parts.missing(range(rank, len(plan.parts), world))
-    todo = [Job(opening, plan, target.parts, number, found.part(plan.parts[number]), workers) for number in missing]
-    made = 0
-    for part in _made(todo, predictor, spread, progress):
-        made += part.images
-        for name, problem in part.bad:
-            progress.say(f"left out: {name}: {problem}")
-    return target.end(made)
+    ranges, made = manifest.parts, 0
+    todo = [(number, found.subset(ranges[number])) for number in parts.missing(range(rank, len(ranges), world))]
+    with progress.bar("predicting", sum(len(part) for _, part in todo), "img") as bar:
+        results: Iterator[tuple[int, list[BadImage]]]
+        if pool is None:
+            results = ((len(part), _make_part(predictor, parts, number, part, workers, bar)) for number, part in todo)
+        else:
+            results = pool.map(_make_part_in_worker, [(parts, number, part, workers, model) for number, part in todo])
+        for (_, part), (count, bad) in zip(todo, results, strict=True):
+            made += count
+            if pool is not None:
+                bar.advance(len(part))
+            for name, problem in bad:
+                progress.say(f"left out: {name}: {problem}")
+    return parts.finish(made)
 
 
-def _made(jobs: Sequence[Job], predictor: Predictor, engine: Engine | None, progress: Progress) -> Iterator[Made]:
-    with progress.bar("predicting", sum(len(job.images) for job in jobs), "img") as bar:
-        if engine is None:
-            yield from (make_part(predictor, job, bar) for job in jobs)
-            return
-        for job, made in zip(jobs, engine.map(make_part_elsewhere, jobs), strict=True):
-            bar.advance(len(job.images))
-            yield made
+def _make_part_in_worker(
+    task: tuple[PartsFolder, int, ImageList, int, tuple[str, str, int | None]],
+) -> tuple[int, list[BadImage]]:
+    """Make a part in a process of an engine, which keeps the model open for its next part."""
+    parts, number, images, workers, model = task
+    if not parts.missing([number]):  # made by a process that died before it could report
+        return 0, []
+    with SILENT.bar("", None) as bar:
+        return len(images), _make_part(_open_once(*model), parts, number, images, workers, bar)
 
 
-def _rank_and_world() -> tuple[int, int]:
-    """Which of how many processes this is, as torchrun says."""
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+@functools.lru_cache(maxsize=1)
+def _open_once(path: str, device: str, threads: int | None) -> Predictor:
+    return open_predictor(path, device=device, threads=threads)
 
 
-def _heatmaps(folder: Path, chosen: Sequence[str] | None, classes: Sequence[str]) -> dict[str, Any]:
-    """What a plan says about pictures of class maps."""
-    for name in chosen or ():
-        if name not in classes:
-            raise unknown_name("class", name, classes)
-    return {"folder": str(folder.absolute()), "classes": None if chosen is None else list(chosen)}
+def _make_part(
+    predictor: Predictor, parts: PartsFolder, number: int, images: ImageList, workers: int, bar: Bar
+) -> list[BadImage]:
+    """Score the images of a part, draw their heatmaps, then write the part; return its bad images."""
+    manifest, tables, bad = parts.manifest, list[pa.Table](), list[BadImage]()
+    heatmaps = manifest.heatmaps
+    for batch, outputs in score_images(
+        predictor, images, batch_size=manifest.batch_size, workers=workers, maps=heatmaps is not None
+    ):
+        numbers = batch.index.tolist()
+        decisions = decide(outputs.logits, manifest.thresholds, manifest.top_k)
+        tables.append(_table([images.name(image) for image in numbers], decisions, manifest.classes))
+        if heatmaps is not None and outputs.maps is not None:
+            present = decide(outputs.logits, manifest.thresholds).present
+            for row, image in enumerate(numbers):
+                _draw_heatmaps(heatmaps, manifest.classes, images, image, outputs.maps[row], present[row])
+        bad.extend((images.name(image), error.problem) for image, error in batch.bad)
+        bar.advance(len(batch.index) + len(batch.bad))
+    parts.write(number, pa.concat_tables(tables).unify_dictionaries().combine_chunks(), bad)
+    return bad
+
+
+# The manifest
+
+
+class HeatmapOptions(BaseModel):
+    """Where pictures of class maps go, and which classes are drawn.
+
+    Attributes:
+        folder: of all pictures.
+        classes: names; None draws the labels that are present.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    folder: str
+    classes: tuple[str, ...] | None
+
+
+class PredictionManifest(BaseModel):
+    """Everything that decides what a prediction file contains.
+
+    It is `OUT.parts/plan.json` while the work is under way, so that interrupted work resumes with the same settings,
+    and stays beside the finished file as `OUT.json`.
+
+    Attributes:
+        model: identity of the model.
+        images: hash of the list of images.
+        count: number of images.
+        classes: names.
+        thresholds: of each class.
+        top_k: number of labels kept per image; None keeps all.
+        heatmaps: of the pictures of class maps, if they are drawn.
+        batch_size: the last bits of scores depend on it.
+        predicted: number of images with predictions, once finished.
+        bad: number of images that could not be decoded, once finished.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    model: str
+    images: str
+    count: int
+    classes: tuple[str, ...]
+    thresholds: tuple[float, ...]
+    top_k: int | None
+    heatmaps: HeatmapOptions | None
+    batch_size: int
+    predicted: int = 0
+    bad: int = 0
+
+    @property
+    def parts(self) -> list[range]:
+        """The images of each part."""
+        labels = min(self.top_k or len(self.classes), len(self.classes))
+        size = max(1, min(_PART_IMAGES, _PART_ROWS // labels))
+        return [range(at, min(at + size, self.count)) for at in range(0, self.count, size)]
+
+    def check_same_settings(self, other: PredictionManifest, out: Path) -> None:
+        """Raise if a file was made, or begun, with other settings."""
+        for name, difference in _DIFFERENCES.items():
+            if getattr(self, name) != getattr(other, name):
+                raise TagfillError(
+                    f"The predictions of {out} were made with {difference}; choose another --out, or give --force to "
+                    "overwrite them."
+                )
+
+    @classmethod
+    def read(cls, path: Path) -> PredictionManifest | None:
+        """Read a manifest; None if there is none."""
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValidationError as error:
+            found = error.errors()[0]
+            problem = ": ".join([*map(str, found["loc"]), found["msg"]])
+            raise TagfillError(f"{path} is damaged ({problem}); give --force to predict again.") from None
+
+    def write(self, path: Path, *, finished: bool) -> None:
+        """Write the manifest; the counts only if the file is finished."""
+        counts = {"predicted": self.predicted, "bad": self.bad} if finished else {}
+        write_json(path, {**counts, **self.model_dump(mode="json", exclude={"predicted", "bad"})})
+
+
+_DIFFERENCES = {
+    "model": "another model",
+    "images": "another list of images",
+    "count": "another list of images",
+    "classes": "other classes",
+    "thresholds": "other thresholds",
+    "top_k": "another --top-k",
+    "heatmaps": "other --heatmaps or --classes",
+    "batch_size": "another --batch-size",
+}
+
+
+# The parts
+
+
+@dataclass(frozen=True)
+class PartsFolder:
+    """A prediction file and the folder of its parts, shared by all processes that work on it.
+
+    What is missing is seen from the files alone: processes do not talk to each other.
+
+    Attributes:
+        out: the prediction file.
+        manifest: what it contains.
+    """
+
+    out: Path
+    manifest: PredictionManifest
+
+    @property
+    def folder(self) -> Path:
+        """The parts, until the file is finished."""
+        return _beside(self.out.absolute(), ".parts")
+
+    def start(self, force: bool, world: int) -> PredictionFile | None:
+        """Prepare the folder; return the state of the file if it is complete already."""
+        if force and world > 1:
+            raise TagfillError(
+                f"--force does not work with several processes; remove {self.out} and {self.folder} yourself."
+            )
+        if force:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            for path in (self._finished_manifest, self.out):
+                path.unlink(missing_ok=True)
+        finished = self._read_finished()
+        if finished is not None:
+            return finished
+        if self.out.exists() and not self.folder.exists():
+            raise TagfillError(f"{self.out} exists already; choose another --out, or give --force to overwrite it.")
+        path = self.folder / "plan.json"
+        begun = PredictionManifest.read(path)
+        if begun is None:
+            self.manifest.write(path, finished=False)
+        else:
+            self.manifest.check_same_settings(begun, self.out)
+        return None
+
+    def missing(self, numbers: Sequence[int]) -> list[int]:
+        """The parts that do not exist yet."""
+        return [number for number in numbers if not self._path(number).exists()]
+
+    def write(self, number: int, rows: pa.Table, bad: Sequence[BadImage]) -> None:
+        """Write a part atomically; its bad images are in the metadata."""
+        with atomic_write(self._path(number)) as file:
+            pq.write_table(rows.replace_schema_metadata({_BAD: json.dumps(list(bad))}), file, compression="zstd")
+
+    def finish(self, made: int) -> PredictionFile:
+        """Join the parts if all exist and no other process is joining them.
+
+        Args:
+            made: number of images processed by this process.
+        """
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(exclusive_lock(self.folder, "joins predictions"))
+            except TagfillError:
+                return self._unfinished(made)
+            if self._read_finished() is None:
+                numbers = range(len(self.manifest.parts))
+                if self.missing(numbers):
+                    return self._unfinished(made)
+                bad = self._write_bad_list()
+                with atomic_write(self.out) as file:
+                    _WRITERS[self.out.suffix](map(self._rows, numbers), file)
+                counts = {"predicted": self.manifest.count - bad, "bad": bad}
+                self.manifest.model_copy(update=counts).write(self._finished_manifest, finished=True)
+            shutil.rmtree(self.folder, ignore_errors=True)  # another process may be removing it too
+        finished = self._read_finished(made)
+        assert finished is not None
+        return finished
+
+    @property
+    def _finished_manifest(self) -> Path:
+        return _beside(self.out, ".json")
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number:06d}.parquet"
+
+    def _rows(self, number: int) -> pa.Table:
+        return pq.read_table(self._path(number)).replace_schema_metadata(None)
+
+    def _bad(self, number: int) -> list[BadImage]:
+        metadata = pq.read_schema(self._path(number)).metadata
+        return [(name, problem) for name, problem in json.loads(metadata[_BAD])]
+
+    def _unfinished(self, made: int) -> PredictionFile:
+        """The state while parts are missing, counting the parts of all processes."""
+        ranges = self.manifest.parts
+        existing = set(range(len(ranges))) - set(self.missing(range(len(ranges))))
+        try:
+            bad = sum(len(self._bad(number)) for number in existing)
+        except FileNotFoundError:  # another process has just joined and removed them
+            finished = self._read_finished(made)
+            if finished is None:
+                raise
+            return finished
+        predicted = sum(len(ranges[number]) for number in existing) - bad
+        return PredictionFile(self.out, self.manifest.count, predicted, bad, made, finished=False)
+
+    def _read_finished(self, made: int = 0) -> PredictionFile | None:
+        """The state if the file is complete."""
+        found = PredictionManifest.read(self._finished_manifest)
+        if found is None or not self.out.exists():
+            return None
+        self.manifest.check_same_settings(found, self.out)
+        return PredictionFile(self.out, self.manifest.count, found.predicted, found.bad, made, finished=True)
+
+    def _write_bad_list(self) -> int:
+        """List the images that could not be decoded; return their number."""
+        count, path = 0, _beside(self.out, ".bad.tsv")
+        with atomic_write(path) as file:
+            for number in range(len(self.manifest.parts)):
+                for name, problem in self._bad(number):
+                    file.write(f"{name}\t{problem}\n".encode())
+                    count += 1
+        if not count:
+            path.unlink()
+        return count
+
+
+def _beside(out: Path, ending: str) -> Path:
+    return out.with_name(out.name + ending)
+
+
+# Tables and formats
+
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+_SCHEMA = pa.schema([("image", _TEXT), ("label", _TEXT), ("score", pa.float32()), ("present", pa.bool_())])
+_CSV_SCHEMA = pa.schema(
+    [("image", pa.string()), ("label", pa.string()), ("score", pa.float32()), ("present", pa.bool_())]
+)
+_BAD = b"tagfill.bad"
+
+
+def _table(names: Sequence[str], decisions: Decisions, classes: Sequence[str]) -> pa.Table:
+    """Rows of n images: k labels for each."""
+    image = np.repeat(np.arange(len(names), dtype=np.int32), decisions.labels.shape[1])
+    columns = [
+        pa.DictionaryArray.from_arrays(pa.array(image), pa.array(names, pa.string())),
+        pa.DictionaryArray.from_arrays(pa.array(decisions.labels.ravel()), pa.array(classes, pa.string())),
+        pa.array(decisions.scores.ravel()),
+        pa.array(decisions.present.ravel()),
+    ]
+    return pa.Table.from_arrays(columns, schema=_SCHEMA)
+
+
+def _write_parquet(tables: Iterable[pa.Table], file: IO[bytes]) -> None:
+    with pq.ParquetWriter(file, _SCHEMA, compression="zstd") as writer:
+        for rows in tables:
+            writer.write_table(rows)
+
+
+def _write_csv(tables: Iterable[pa.Table], file: IO[bytes]) -> None:
+    with pacsv.CSVWriter(file, _CSV_SCHEMA, write_options=pacsv.WriteOptions(quoting_style="needed")) as writer:
+        for rows in tables:
+            for batch in rows.to_batches(max_chunksize=65536):
+                writer.write_batch(batch.cast(_CSV_SCHEMA))
+
+
+def _write_json_lines(tables: Iterable[pa.Table], file: IO[bytes]) -> None:
+    text = io.TextIOWrapper(file, encoding="utf-8", write_through=True)
+    for rows in tables:
+        for line in _lines(rows):
+            text.write(json.dumps(line, ensure_ascii=False) + "\n")
+    text.detach()
+
+
+def _lines(rows: pa.Table) -> Iterator[dict[str, Any]]:
+    """One record per image; the rows of an image are consecutive."""
+    images = rows["image"].combine_chunks()
+    columns = [rows[name].to_pylist() for name in ("label", "score", "present")]
+    names, numbers = images.dictionary.to_pylist(), images.indices.to_pylist()
+    start = 0
+    while start < len(numbers):
+        end = start
+        while end < len(numbers) and numbers[end] == numbers[start]:
+            end += 1
+        labels, scores, present = (column[start:end] for column in columns)
+        yield {
+            "image": names[numbers[start]],
+            "present": [label for label, there in zip(labels, present, strict=True) if there],
+            "scores": dict(zip(labels, scores, strict=True)),
+        }
+        start = end
+
+
+_WRITERS: dict[str, Callable[[Iterable[pa.Table], IO[bytes]], None]] = {
+    ".parquet": _write_parquet,
+    ".csv": _write_csv,
+    ".jsonl": _write_json_lines,
+}
+
+
+# Pictures of class maps: FOLDER/<image>/<class>.jpg
+
+
+def _draw_heatmaps(
+    options: HeatmapOptions,
+    classes: tuple[str, ...],
+    images: ImageList,
+    number: int,
+    maps: NDArray[np.floating],
+    present: NDArray[np.bool_],
+) -> None:
+    """Draw class maps (L×H×W) of one image over the image as it was taken, not over the network's input.
+
+    The evaluation view is the whole image, so a map covers all of it.
+    """
+    wanted = np.flatnonzero(present).tolist()
+    if options.classes is not None:
+        wanted = [classes.index(name) for name in options.classes]
+    if not wanted:
+        return
+    image = thumbnail(*images.locate(number), _HEATMAP_SIDE)
+    for label in wanted:
+        path = Path(options.folder) / picture_path(images.name(number), classes[label])
+        with atomic_write(path, sync=False) as file:
+            overlay_class_map(image, maps[label]).save(file, format="JPEG", quality=90)
+
+
+def picture_path(image: str, label: str) -> PurePosixPath:
+    """The path of a picture below the folder of pictures; no name leads out of that folder.
+
+    >>> picture_path("../photos/1.jpg", "cat/dog").as_posix()
+    'photos/1.jpg/cat_dog.jpg'
+    """
+    parts = [_safe_name(part) for part in re.split(r"[/\\]+", image) if part not in ("", ".", "..")]
+    return PurePosixPath(*parts, f"{_safe_name(label)}.jpg")
+
+
+def _safe_name(text: str) -> str:
+    return re.sub(r'[\x00-\x1f/\\:*?"<>|]', "_", text).strip(". ") or "_"

@@ -43,7 +43,7 @@ class ImageList:
     """Images by number.
 
     >>> images = ImageList([ImageGroup(FolderRoot(Path("a")), "a/", ["1.jpg", "2.jpg"])])
-    >>> len(images), images.name(1), images.place(1)
+    >>> len(images), images.name(1), images.locate(1)
     (2, 'a/2.jpg', (FolderRoot(folder=PosixPath('a')), '2.jpg'))
     """
 
@@ -59,8 +59,8 @@ class ImageList:
         group, at = self._find(number)
         return group.prefix + group.names[at]
 
-    def place(self, number: int) -> tuple[Root, str]:
-        """Where an image is read."""
+    def locate(self, number: int) -> tuple[Root, str]:
+        """The root of an image, and its name there."""
         group, at = self._find(number)
         return group.root, group.names[at]
 
@@ -68,8 +68,8 @@ class ImageList:
         """A hash of all names in their order."""
         return sha256_of_strings(self.name(number) for number in range(len(self)))
 
-    def part(self, numbers: range) -> ImageList:
-        """Some neighbours alone, numbered from 0; what another process needs to know of a long list."""
+    def subset(self, numbers: range) -> ImageList:
+        """Consecutive images as a list of their own, numbered from 0; short enough to send to another process."""
         groups = []
         for group, start in zip(self._groups, self._starts, strict=False):
             names = group.names[max(numbers.start - start, 0) : max(numbers.stop - start, 0)]

@@ -20,32 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from tagfill.errors import TagfillError
+from tagfill.images import load_batches
 from tagfill.inference.images import Images, find_images
 from tagfill.inference.onnx_predictor import Sidecar, open_session, sidecar_path
-from tagfill.inference.pipeline import decoded
 from tagfill.inference.predictors import ModelPath, model_path
 from tagfill.io import atomic_write, sha256
-from tagfill.models import Classifier
 
 if TYPE_CHECKING:
     from tagfill.inference.torch_predictor import TorchPredictor
-
-
-class ExportedModule(nn.Module):
-    """Pixels in, logits out, and class maps if wanted."""
-
-    def __init__(self, model: Classifier, *, maps: bool) -> None:
-        super().__init__()
-        self.model, self.maps = model, maps
-
-    def forward(self, pixels: Tensor) -> tuple[Tensor, ...]:
-        """Logits (N×L) of N×3×H×W uint8 pixels, and class maps (N×L×h×w)."""
-        prediction = self.model(pixels, maps=self.maps)
-        assert isinstance(prediction.logits, Tensor)
-        return (prediction.logits,) if prediction.maps is None else (prediction.logits, prediction.maps)
 
 
 TOLERANCE = 1e-4
@@ -145,7 +129,20 @@ def _graph(predictor: TorchPredictor, outputs: tuple[str, ...]) -> bytes:
         raise TagfillError(
             "Exporting needs onnx, onnxscript and onnxruntime; install them with: pip install 'tagfill[export]'."
         ) from None
-    module = ExportedModule(predictor.model, maps="maps" in outputs).eval()
+
+    class PlainOutputs(torch.nn.Module):
+        """The classifier with a tuple of tensors as its output, which is what exporters trace."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = predictor.model
+
+        def forward(self, pixels: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            prediction = self.model(pixels, maps="maps" in outputs)
+            assert isinstance(prediction.logits, torch.Tensor)
+            return (prediction.logits,) if prediction.maps is None else (prediction.logits, prediction.maps)
+
+    module = PlainOutputs().eval()
     pixels = torch.zeros(2, 3, *predictor.size, dtype=torch.uint8)  # a batch of one would be taken for a constant
     dynamic = {"pixels": {0: torch.export.Dim("batch")}}
     names: dict[str, Any] = {"input_names": ["pixels"], "output_names": list(outputs)}
@@ -185,8 +182,8 @@ def _forget(part: Any) -> None:
 def _first(images: Images | Iterable[Images], split: str | None, size: tuple[int, int]) -> NDArray[np.uint8] | None:
     """The pixels of the first real images; None where none can be decoded."""
     found = find_images(images, split=split)
-    (batch,) = decoded(found, range(min(_REAL, len(found))), size, batch_size=_REAL, workers=0)
-    return batch.pixels if batch.numbers else None
+    (batch,) = load_batches([range(min(_REAL, len(found)))], found.locate, size)
+    return batch.inputs if len(batch.index) else None
 
 
 def _differences(

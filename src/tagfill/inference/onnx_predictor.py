@@ -163,7 +163,9 @@ class OnnxPredictor:
             raise TagfillError(f"{self._path} was exported without class maps; export the model again with --maps.")
 
     def __call__(self, pixels: NDArray[np.uint8], *, maps: bool = False) -> Outputs:
-        """Look at images, B×H×W×3."""
+        """Score images: B×H×W×3 pixels."""
+        if not len(pixels):
+            return Outputs.empty(len(self.classes))
         wanted = ["logits", "maps"] if maps else ["logits"]
         found = self._session.run(wanted, {"pixels": np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))})
         return Outputs(found[0], found[1] if maps else None)

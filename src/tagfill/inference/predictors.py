@@ -25,6 +25,11 @@ class Outputs:
     logits: NDArray[np.float32]
     maps: NDArray[np.float32] | None = None
 
+    @classmethod
+    def empty(cls, classes: int) -> Outputs:
+        """The outputs for no image, which a network may refuse to compute."""
+        return cls(np.empty((0, classes), np.float32))
+
 
 class Predictor(Protocol):
     """A model, whatever it is made of."""

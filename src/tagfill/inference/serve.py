@@ -50,7 +50,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
 from tagfill.errors import ImageError, TagfillError
-from tagfill.images import EVAL, encode_jpeg, load_view, overlay_class_map, thumbnail
+from tagfill.images import encode_jpeg, load_eval_view, overlay_class_map, thumbnail
 from tagfill.images.decode import open_header
 from tagfill.inference.http import add_page
 from tagfill.inference.pipeline import Threshold, decide, resolve_thresholds
@@ -409,7 +409,7 @@ def _pixels(image: Upload, size: tuple[int, int], limits: Limits) -> NDArray[np.
     """The view of evaluation, H×W×3; what the header says is checked first."""
     check_uploads(image, limits)
     try:
-        return load_view(_Sent(image), image.name, EVAL, size, seed=0)[0]
+        return load_eval_view(_Sent(image), image.name, size)[0]
     except ImageError as error:
         raise RefusedError(415, str(error).rstrip(".")) from None
 

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
+from tagfill.contract import Prediction
 from tagfill.errors import TagfillError
 from tagfill.inference.predictors import Outputs
 from tagfill.io import sha256
@@ -43,13 +45,28 @@ class TorchPredictor:
         """Refuse class maps where the head has none."""
         self.model.check_use(maps=True)
 
-    @torch.inference_mode()
     def __call__(self, pixels: NDArray[np.uint8], *, maps: bool = False) -> Outputs:
-        """Look at images, B×H×W×3."""
-        inputs = torch.from_numpy(pixels).permute(0, 3, 1, 2).to(self._device)
-        prediction = self.model(inputs, maps=maps)
-        found = None if prediction.maps is None else prediction.maps.cpu().numpy()
-        return Outputs(prediction.logits.cpu().numpy(), found)
+        """Score images: B×H×W×3 pixels."""
+        if not len(pixels):
+            return Outputs.empty(len(self.classes))
+        prediction = forward(self.model, torch.from_numpy(pixels).permute(0, 3, 1, 2).to(self._device), maps=maps)
+        class_maps = None if prediction.maps is None else prediction.maps.cpu().numpy()
+        return Outputs(prediction.logits.cpu().numpy(), class_maps)
+
+
+@torch.inference_mode()
+def forward(model: nn.Module, inputs: Tensor, *, maps: bool = False, attention: bool = False) -> Prediction:
+    """The forward pass of a classifier outside training; the model must be in evaluation mode.
+
+    Args:
+        model: a `Classifier`, or a module that wraps one.
+        inputs: B×3×H×W pixels or cached features, on the device of the model.
+        maps: also return class maps.
+        attention: also return attention.
+    """
+    wanted = {"maps": maps, "attention": True} if attention else {"maps": maps}
+    prediction: Prediction = model(inputs, **wanted)
+    return prediction
 
 
 def folder_identity(folder: Path) -> str:

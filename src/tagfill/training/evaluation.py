@@ -15,6 +15,7 @@ Scoring a model on a split, on any number of processes.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -35,6 +36,8 @@ from tagfill.dataset.tables import OBSERVED
 from tagfill.errors import DatasetError, TagfillError, one_of
 from tagfill.images import EVAL
 from tagfill.images.geometry import Geometry
+from tagfill.inference.pipeline import score
+from tagfill.inference.torch_predictor import forward
 from tagfill.labels import NEGATIVE, POSITIVE
 from tagfill.metrics import (
     Definition,
@@ -71,16 +74,12 @@ def predict(
     attention: bool = False,
     place: Callable[[Batch], Batch] = lambda batch: batch,
 ) -> Iterator[tuple[Batch, Prediction]]:
-    """An evaluation pass over some positions of a split."""
+    """Score some positions of a split in evaluation mode; `place` moves a batch to the model's device."""
     wanted = {"maps": maps, "attention": True} if attention else {"maps": maps}
     training = model.training
     model.eval()
     try:
-        for batch in source.evaluate(split, index):
-            placed = place(batch)
-            with torch.inference_mode():
-                prediction = model(placed.inputs, **wanted)
-            yield placed, prediction
+        yield from score(functools.partial(forward, model), map(place, source.evaluate(split, index)), **wanted)
     finally:
         model.train(training)
 
