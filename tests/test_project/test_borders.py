@@ -26,7 +26,7 @@ LEAVES = {
     "torchvision_remedy",
 }
 
-_TRAINING = {"dataset", "images", "contract", "models", "data", "losses", "memory", "methods", "metrics"}
+_TRAINING = {"dataset", "images", "contract", "models", "data", "losses", "memory", "methods", "metrics", "inference"}
 _EXPERIMENTS = {*_TRAINING, "training", "scenes", "protocols"}
 
 MAY_IMPORT: dict[str, set[str]] = {
@@ -45,8 +45,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "metrics": set(),
     "training": _TRAINING,
     "experiments": _EXPERIMENTS,
-    "inference": {"models", "images", "dataset"},
-    "curation": {*_EXPERIMENTS, "experiments", "inference", "formats"},
+    "inference": {"contract", "models", "images", "dataset"},
+    "curation": {*_EXPERIMENTS, "experiments", "formats"},
 }
 MAY_IMPORT["cli"] = {*MAY_IMPORT, "tagfill"}
 MAY_IMPORT["__main__"] = {"cli"}
