@@ -172,17 +172,18 @@ def test_a_comparison_over_ray_resumes_the_run_of_a_killed_worker(ray_instance: 
         import signal
 
         from tagfill.experiments.runs import make_run
-        from tagfill.training import Saving, start, trainer
+        from tagfill.training import Saving, start
+        from tagfill.training.trainer import Trainer
 
         if job.title == "run 1" and not job.folder.exists():
-            write_down = trainer.write_down
+            log_epoch = Trainer._log_epoch
 
-            def die_after_writing(run, events, epoch):  # type: ignore[no-untyped-def]
-                write_down(run, events, epoch)
-                if epoch.number == 3:
+            def die_after_logging(self, line, *arguments):  # type: ignore[no-untyped-def]
+                log_epoch(self, line, *arguments)
+                if line["epoch"] == 3:
                     os.kill(os.getpid(), signal.SIGKILL)
 
-            trainer.write_down = die_after_writing
+            Trainer._log_epoch = die_after_logging  # type: ignore[method-assign]
             start(tagfill.Dataset.open(job.recipe.dataset), job.recipe, out=job.folder, saving=Saving(every_steps=1))
         return make_run(job)
 

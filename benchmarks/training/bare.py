@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from data import BACKBONE
 from rounds import take_turns
 from trained import recorded
 
+from data import BACKBONE
 from tagfill.dataset import Dataset
 from tagfill.losses import assume_negative
 from tagfill.models import Classifier, create

@@ -13,11 +13,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from data import features
 from rounds import Turns
 from trained import recipe
 
-from tagfill.training import Saving, resume, start, trainer
+from data import features
+from tagfill.training import Saving, resume, start
+from tagfill.training.trainer import Trainer
 
 BATCH, SAVES = 50, 4
 
@@ -46,15 +47,15 @@ def main() -> None:
     dataset = features(folder / "data", images, classes, maps=maps)
     taken: list[float] = []
     state: dict[str, Any] = {}
-    original = trainer.saving.save
+    original = Trainer._save
 
-    def timed(*arguments: Any) -> None:
+    def timed(self: Trainer, epoch: int, step: int) -> None:
         begin = time.perf_counter()
-        original(*arguments)
+        original(self, epoch, step)
         taken.append(time.perf_counter() - begin)
-        state["bytes"] = sum(arguments[1].memory._bytes.values())
+        state["bytes"] = sum(self._active.memory.sizes().values())
 
-    trainer.saving.save = timed
+    Trainer._save = timed  # type: ignore[method-assign]
     settings = recipe(folder / "data", method, BATCH, True, memory={"storage": "disk" if maps else "ram"})
     run = folder / "run"
     try:

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from data import BACKBONE
 from numpy.typing import NDArray
 from rounds import Turns
 
+from data import BACKBONE
 from tagfill.contract import Batch
 from tagfill.dataset import Dataset
 from tagfill.images import Geometry
@@ -75,7 +75,7 @@ def main() -> None:
     dataset = Dataset.open(options.folder)
     if options.recorded:
         tensors = recorded("pooled" if options.cache else "images", options.batch)
-        stage.make_source = lambda *_: Recorded(dataset, tensors)  # type: ignore[assignment]
+        stage._make_source = lambda *_: Recorded(dataset, tensors)  # type: ignore[assignment]
     with tempfile.TemporaryDirectory(prefix="training-") as own:
         start(
             dataset,

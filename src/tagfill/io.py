@@ -120,21 +120,41 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tagfill"
 
 
+_held_locks: set[IO[bytes]] = set()
+
+
+def _drop_inherited_locks() -> None:
+    """A forked worker must not keep a lock alive when the process that took it dies."""
+    for file in _held_locks:
+        file.close()
+    _held_locks.clear()
+
+
+os.register_at_fork(after_in_child=_drop_inherited_locks)
+
+
 @contextmanager
-def exclusive_lock(folder: Path, doing: str) -> Iterator[None]:
+def exclusive_lock(folder: Path, doing: str, *, choose: str = "folder") -> Iterator[None]:
     """Lock a folder against other processes; the system releases the lock if this process dies.
 
     Args:
         folder: created if it is missing.
         doing: what the process that holds the lock does, for the error, such as "is extracting features".
+        choose: what the error advises to change.
 
     Raises:
-        TagfillError: if another process holds the lock.
+        TagfillError: if the lock is held, by another process or by this one.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("wb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise TagfillError(f"Another process {doing} in {folder}; wait for it or choose another folder.") from None
-        yield
+            raise TagfillError(
+                f"Another process {doing} in {folder}; wait for it or choose another {choose}."
+            ) from None
+        _held_locks.add(file)
+        try:
+            yield
+        finally:
+            _held_locks.discard(file)

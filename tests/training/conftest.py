@@ -1,4 +1,4 @@
-"""A small dataset with one label an image, a tiny backbone, and the cache of its features."""
+"""A small dataset with one label per image, a tiny backbone, and the cache of its features."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
 @pytest.fixture(scope="session")
 def partial(material: Material, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same images with a third of all labels, positives and negatives."""
-    part = tagfill.protocols.random_labels(tagfill.Dataset.open(material.full), proportion=0.3, seed=3)
+    part = tagfill.protocols.random_entries(tagfill.Dataset.open(material.full), proportion=0.3, seed=3)
     folder = part.save(tmp_path_factory.mktemp("partial") / "partial").folder
     assert folder is not None
     return folder

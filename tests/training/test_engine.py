@@ -258,13 +258,13 @@ def test_disk_that_fills_up_later_destroys_nothing(material: Material, tmp_path:
     script = (
         "import resource, sys\n"
         "from tagfill.cli import main\n"
-        "from tagfill.training import saving\n"
-        "plain = saving.save\n"
-        "def save(setting, active, totals, records, standing, epoch, step):\n"
+        "from tagfill.training.trainer import Trainer\n"
+        "plain = Trainer._save\n"
+        "def save(self, epoch, step):\n"
         "    if (epoch, step) == (2, 4):\n"
         "        resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\n"
-        "    plain(setting, active, totals, records, standing, epoch, step)\n"
-        "saving.save = save\n"
+        "    plain(self, epoch, step)\n"
+        "Trainer._save = save\n"
         "sys.exit(main())\n"
     )
     command = [sys.executable, "-c", script, "train", str(material.single), *flags, "--batch-size", "16"]
@@ -284,13 +284,13 @@ def test_disk_that_fills_up_later_destroys_nothing(material: Material, tmp_path:
 def test_killed_worker_is_told_in_one_sentence(material: Material, tmp_path: Path) -> None:
     script = (
         "import os, signal, sys, tagfill\n"
-        "from tagfill.data import pixels\n"
-        "plain = pixels.look\n"
+        "from tagfill.data import sources\n"
+        "plain = sources.look\n"
         "def look(*arguments, **address):\n"
         "    if address['index'] == 50:\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
         "    return plain(*arguments, **address)\n"
-        "pixels.look = look\n"
+        "sources.look = look\n"
         "from tagfill.dataset import Dataset\n"
         "from tagfill.training import make_recipe, start\n"
         "recipe = make_recipe({'dataset': sys.argv[1], 'method': 'an', 'backbone': 'test_efficientnet',\n"
@@ -319,9 +319,9 @@ def test_interruption_at_the_very_end_loses_nothing(
     unbroken = train(material, tmp_path / "unbroken", {}, method="en+scl", memory={"storage": "disk"})
     plain = Trainer._end_epoch
 
-    def interrupted(self: Trainer, active: object, epoch: int, seconds: float, visits: int) -> None:
-        plain(self, active, epoch, seconds, visits)  # type: ignore[arg-type]
-        self._interruption.asked = epoch == 2
+    def interrupted(self: Trainer, epoch: int, seconds: float, images: int) -> None:
+        plain(self, epoch, seconds, images)
+        self._interrupt.pressed = epoch == 2
 
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "_end_epoch", interrupted)

@@ -6,7 +6,13 @@ import pytest
 import torch
 
 from tagfill.models import create
-from tagfill.training.optimizers import Optimizer, WeightAverage, build_optimizer, set_rate
+from tagfill.training.optimizers import (
+    Optimizer,
+    average_state,
+    build_optimizer,
+    load_average_state,
+    weight_average,
+)
 
 
 @pytest.fixture(scope="module")
@@ -17,9 +23,7 @@ def model() -> torch.nn.Module:
 def test_head_has_its_own_multiple(model: torch.nn.Module) -> None:
     optimizer = build_optimizer(Optimizer(head_multiplier=10), model)
 
-    set_rate(optimizer, 0.25)
-
-    assert [group["lr"] for group in optimizer.param_groups] == [0.25, 2.5]
+    assert [group["multiplier"] for group in optimizer.param_groups] == [1, 10]
     assert len(optimizer.param_groups[1]["params"]) == 2
 
 
@@ -47,12 +51,12 @@ def test_optimizer_is_torch_s_own(model: torch.nn.Module, name: str, kind: str) 
 def test_weight_average_follows_the_formula() -> None:
     module = torch.nn.Linear(1, 1, bias=False)
     torch.nn.init.constant_(module.weight, 1.0)
-    average = WeightAverage(module, 0.9)
+    average = weight_average(module, 0.9)
 
     expected = 1.0
     for step in range(200):
         torch.nn.init.constant_(module.weight, float(step))
-        average.update(module)
+        average.update_parameters(module)
         decay = min(0.9, (1 + step) / (10 + step))
         expected = decay * expected + (1 - decay) * step
 
@@ -61,12 +65,12 @@ def test_weight_average_follows_the_formula() -> None:
 
 def test_weight_average_continues_after_saving() -> None:
     module = torch.nn.Linear(2, 2)
-    first, second = WeightAverage(module, 0.9), WeightAverage(torch.nn.Linear(2, 2), 0.9)
-    first.update(module)
-    second.load_state_dict(first.state_dict())
+    first, second = weight_average(module, 0.9), weight_average(torch.nn.Linear(2, 2), 0.9)
+    first.update_parameters(module)
+    load_average_state(second, average_state(first))
     torch.nn.init.zeros_(module.weight)
 
-    first.update(module)
-    second.update(module)
+    first.update_parameters(module)
+    second.update_parameters(module)
 
     assert torch.equal(first.module.weight, second.module.weight)

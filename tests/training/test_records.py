@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 import tagfill
-from tagfill.contract import Batch, Decisions, Prediction
+from tagfill.contract import Batch, Decisions, Prediction, Ranks
 from tagfill.errors import TagfillError
 from tagfill.images.geometry import Geometry
 from tagfill.labels import LabelMatrix
@@ -111,21 +112,23 @@ def test_interrupted_run_writes_the_same_records(
         assert path.read_bytes() == (tmp_path / "run" / "records" / path.name).read_bytes()
 
 
-def recorder(run: Run, rank: int, images: list[int]) -> Recorder:
-    shard = np.array(images)
-    memory = Memory(LabelMatrix.from_dense(np.full((4, 2), -1, np.int8)), shard, seed=0)
-    return Recorder(run, 0, ("decisions", "scores"), memory, (4, 2), shard, seed=0, rank=rank)
+def recorder(run: Run, rank: int, world: int, images: list[int]) -> Recorder:
+    shard, labels = np.array(images), LabelMatrix.from_dense(np.full((4, 2), -1, np.int8))
+    ranks = Ranks()
+    ranks.rank, ranks.world = rank, world
+    task: Any = SimpleNamespace(labels=labels, shard=shard, memory=Memory(labels, shard, seed=0), seed=0, ranks=ranks)
+    return Recorder(run, 0, ("decisions", "scores"), task)
 
 
 def test_processes_write_down_their_own_images(tmp_path: Path) -> None:
     run = Run(tmp_path)
     for rank in (0, 1):
-        own = recorder(run, rank, [rank, rank + 2])
+        own = recorder(run, rank, 2, [rank, rank + 2])
         index = torch.tensor([rank + 2])
         batch = Batch(index, torch.full((1, 2), -1, dtype=torch.int8), torch.zeros(1, 3), Geometry.whole(1))
         decided = Decisions.of(index, torch.tensor([[False, True]]), "rejected", -1)
         own.visit(batch, Prediction(torch.tensor([[0.0, 50.0]])), decided)
-        own.end_epoch(1, world=2)
+        own.end_epoch(1)
 
     (epoch,) = records.read_records(run)
 
@@ -139,9 +142,9 @@ def test_processes_write_down_their_own_images(tmp_path: Path) -> None:
 def test_what_more_processes_left_is_removed(tmp_path: Path) -> None:
     run = Run(tmp_path)
     for rank in (0, 1):
-        recorder(run, rank, [rank, rank + 2]).end_epoch(1, world=2)
+        recorder(run, rank, 2, [rank, rank + 2]).end_epoch(1)
 
-    recorder(run, 0, [0, 1, 2, 3]).end_epoch(1, world=1)
+    recorder(run, 0, 1, [0, 1, 2, 3]).end_epoch(1)
 
     (epoch,) = records.read_records(run)
     assert epoch.column("scores.index").tolist() == [0, 1, 2, 3]

@@ -139,14 +139,14 @@ def test_expected_positives_are_counted_on_validation(material: Material, tmp_pa
     [
         ({"method": "wan"}, None),
         ({"method": "wan", "expected_positives": 2.5}, None),
-        ({"method": "ep"}, "expected positives an image: 3.667, counted on the validation split"),
+        ({"method": "ep"}, "expected positives per image: 3.667, counted on the validation split"),
         (
             {"method": "epr", "expected_positives": 2.5},
-            "expected positives an image: 2.500, given as expected_positives",
+            "expected positives per image: 2.500, given as expected_positives",
         ),
         (
             {"method": "role", "options": {"role": {"expected": 1.5}}, "expected_positives": 2.5},
-            "expected positives an image: 1.500, given as an option of the method",
+            "expected positives per image: 1.500, given as an option of the method",
         ),
     ],
 )
@@ -215,11 +215,10 @@ def test_second_run_in_the_same_folder_is_refused(material: Material, tmp_path: 
     script = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from tagfill.training.run_folder import Lock, Run\n"
-        "lock = Lock(Run(Path(sys.argv[1])))\n"
-        "lock.acquire()\n"
-        "print('held', flush=True)\n"
-        "sys.stdin.read()\n"
+        "from tagfill.io import exclusive_lock\n"
+        "with exclusive_lock(Path(sys.argv[1]), 'is training'):\n"
+        "    print('held', flush=True)\n"
+        "    sys.stdin.read()\n"
     )
     command = [sys.executable, "-c", script, str(tmp_path / "run")]
     recipe = make_recipe({"dataset": str(material.single), "method": "an", **material.settings})
@@ -227,7 +226,7 @@ def test_second_run_in_the_same_folder_is_refused(material: Material, tmp_path: 
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
 
-        with pytest.raises(tagfill.TagfillError, match="Another process is training"):
+        with pytest.raises(tagfill.TagfillError, match=r"Another process is training in .* another --out\."):
             start(Dataset.open(material.single), recipe, out=tmp_path / "run", force=True)
 
 
@@ -364,7 +363,7 @@ def test_the_same_call_begins_anew_by_force_and_gives_the_same_bytes(material: M
 
 
 def test_a_refused_run_leaves_its_folder_to_the_corrected_call(material: Material, tmp_path: Path) -> None:
-    with pytest.raises(TagfillError, match="99 present labels an image are expected, and there are"):
+    with pytest.raises(TagfillError, match="99 present labels per image are expected, but there are"):
         cached(material, tmp_path / "run", method="en", epochs=1, expected_positives=99)
     assert not Run.open(tmp_path / "run").begun
     assert cached(material, tmp_path / "run", method="en", epochs=1, expected_positives=1.2).begun

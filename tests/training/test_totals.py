@@ -10,7 +10,7 @@ import pytest
 import tagfill
 from tagfill import methods
 from tagfill.contract import Decisions, Ranks
-from tagfill.training.trainer import Totals, add_up
+from tagfill.training.trainer import Totals, merge_counts
 
 from .conftest import Material
 from .extra_methods import Rejecting
@@ -32,16 +32,15 @@ def test_means_weigh_parts_by_their_images() -> None:
 @pytest.mark.parametrize("kinds", [None, [], ["rejected"], ["flipped", "rejected", "flipped"]])
 def test_totals_come_back_from_a_checkpoint(kinds: list[str] | None) -> None:
     totals = Totals()
-    totals.add({"a": 1 / 3}, 7)
-    totals.decide(None if kinds is None else decided(kinds))
+    totals.add({"a": 1 / 3}, 7, None if kinds is None else decided(kinds))
 
     assert Totals.from_state(totals.state_dict()) == totals
 
 
 def test_decisions_of_ranks_add_up() -> None:
-    assert add_up([None, None]) is None
-    assert add_up([None, {}]) == {}
-    assert add_up([{"rejected": 2}, {"flipped": 1, "rejected": 3}]) == {"flipped": 1, "rejected": 5}
+    assert merge_counts([None, None]) is None
+    assert merge_counts([None, {}]) == {}
+    assert merge_counts([{"rejected": 2}, {"flipped": 1, "rejected": 3}]) == {"flipped": 1, "rejected": 5}
 
 
 def test_decisions_of_an_epoch_are_counted(material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ then go round separately, each in a new order every time, and an epoch has as ma
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +56,7 @@ class Sampler:
                         f"labelled_share mixes labelled and unlabelled images, but there are no {kind} ones."
                     )
 
-    @property
+    @cached_property
     def shard(self) -> NDArray[np.int64]:
         """Positions of this rank's images in the training set, in ascending order."""
         return np.sort(generator(self.seed, "shards").permutation(self.size)[self.rank :: self.world])

@@ -118,9 +118,9 @@ class Devices:
         if state:
             self._fabric.strategy.precision.load_state_dict(state)
 
-    def anybody(self, asked: bool) -> bool:
-        """Whether any process asks for something."""
-        return asked if self.ranks.world == 1 else bool(self.ranks.sum(torch.tensor(int(asked))))
+    def any_rank(self, condition: bool) -> bool:
+        """Whether a condition holds in any process."""
+        return condition if self.ranks.world == 1 else bool(self.ranks.sum(torch.tensor(int(condition))))
 
     def barrier(self) -> None:
         """Wait for all processes."""

@@ -1,27 +1,26 @@
-"""Optimisers over a classifier: its backbone and its head as groups with learning rates of their own; their state.
+"""Optimizers over a classifier, the running average of its weights, and the state of both.
 
-A running average of the weights (EMA), which often ranks better than the weights themselves.
+Backbone and head are groups with learning rates of their own. The average of the weights (EMA) often ranks better than
+the weights themselves:
 
     w̄ ← d w̄ + (1 − d) w      after each step t, with d = min(decay, (1 + t) / (10 + t)), which soon forgets early steps
-
-Buffers, such as the statistics of batch normalisation, are copied and not averaged.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
 from tagfill.models import Classifier
 
 
 class Optimizer(BaseModel):
-    """How weights are stepped."""
+    """Settings of the optimizer."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -30,11 +29,11 @@ class Optimizer(BaseModel):
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9  # of sgd
     head_multiplier: Annotated[float, Field(gt=0)] = 1.0  # learning rate of the head over that of the backbone
-    decay_vectors: bool = True  # whether biases and normalisation weights decay too
+    decay_vectors: bool = True  # whether biases and normalization weights decay too
 
 
 def build_optimizer(settings: Optimizer, module: Classifier) -> torch.optim.Optimizer:
-    """An optimiser over the weights that train; each group remembers its own multiple of the learning rate."""
+    """Build an optimizer over the weights that train; a group's `multiplier` scales the learning rate of the stage."""
     parts: list[tuple[Iterable[nn.Parameter], float]] = [(module.head.parameters(), settings.head_multiplier)]
     if module.backbone is not None:
         parts.insert(0, (module.backbone.parameters(), 1.0))
@@ -52,8 +51,8 @@ def build_optimizer(settings: Optimizer, module: Classifier) -> torch.optim.Opti
     return kind(groups, lr=settings.lr)
 
 
-def state_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
-    """An optimiser's state as named tensors, and the plain values of its groups."""
+def optimizer_state(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
+    """The state of an optimizer as named tensors, and the plain values of its groups."""
     content = optimizer.state_dict()
     tensors = {
         f"{number}.{name}": torch.as_tensor(value)
@@ -67,7 +66,7 @@ def state_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], 
 def load_optimizer_state(
     optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], groups: list[dict[str, Any]]
 ) -> None:
-    """Back from `state_tensors`."""
+    """Load what `optimizer_state` returned."""
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         number, _, name = key.partition(".")
@@ -75,35 +74,27 @@ def load_optimizer_state(
     optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
-def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Set the learning rate of every group to its multiple of `lr`."""
-    for group in optimizer.param_groups:
-        group["lr"] = lr * group["multiplier"]
+def weight_average(module: nn.Module, decay: float) -> AveragedModel:
+    """A copy of a module that holds the average of its weights; buffers are copied and not averaged.
+
+    `AveragedModel` copies the weights in its first update. Here that is the copy made now, so `n_averaged` starts at 1.
+    """
+
+    def blend(average: Sequence[Tensor], current: Sequence[Tensor], averaged: Tensor | int) -> None:
+        step = int(averaged) - 1
+        torch._foreach_lerp_(list(average), list(current), 1 - min(decay, (1 + step) / (10 + step)))
+
+    average = AveragedModel(module, multi_avg_fn=blend).requires_grad_(False)
+    average.n_averaged.fill_(1)
+    return average
 
 
-class WeightAverage:
-    """The average of a module's weights, as a module of its own that can be evaluated and saved."""
+def average_state(average: AveragedModel) -> dict[str, Tensor]:
+    """The averages under the names of the module's weights, and the number of updates."""
+    return {**average.module.state_dict(), "_steps": average.n_averaged - 1}
 
-    def __init__(self, module: nn.Module, decay: float) -> None:
-        self.module = copy.deepcopy(module).requires_grad_(False)
-        self._decay = decay
-        self._steps = 0
 
-    @torch.no_grad()
-    def update(self, module: nn.Module) -> None:
-        """One more step was taken."""
-        decay = min(self._decay, (1 + self._steps) / (10 + self._steps))
-        for average, current in zip(self.module.parameters(), module.parameters(), strict=True):
-            average.lerp_(current.to(average.dtype), 1 - decay)
-        for kept, buffer in zip(self.module.buffers(), module.buffers(), strict=True):
-            kept.copy_(buffer)
-        self._steps += 1
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """The averages and the number of steps."""
-        return {**self.module.state_dict(), "_steps": torch.tensor(self._steps)}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take them back."""
-        self._steps = int(state["_steps"])
-        self.module.load_state_dict({name: value for name, value in state.items() if name != "_steps"})
+def load_average_state(average: AveragedModel, state: dict[str, Tensor]) -> None:
+    """Load what `average_state` returned."""
+    average.n_averaged.copy_(state["_steps"] + 1)
+    average.module.load_state_dict({name: value for name, value in state.items() if name != "_steps"})

@@ -1,13 +1,13 @@
-"""What a run writes down for analyses where its recipe asks for it (`record`); nothing of it changes how training goes.
+"""Records for analyses, written if the recipe asks for them (`record`); they do not change training.
 
 decisions   every label that the method decided: image, class, kind, value
-scores      of a sample of the training images: probabilities at their visit, and estimates as the epoch leaves them
-heatmaps    of a few of them: the running heatmaps as the epoch leaves them
+scores      of a sample of the training images: probabilities at their visit, and estimates at the end of the epoch
+heatmaps    of a few of them: the running heatmaps at the end of the epoch
 
-    RUN/records/<stage>-<epoch>-rank<rank>.safetensors     one file an epoch and process
+    RUN/records/<stage>-<epoch>-rank<rank>.safetensors     one file per epoch and process
 
-What an unfinished epoch has gathered is part of a checkpoint, so that a resumed run writes the same files. The truth
-about labels is not opened here: analyses join it.
+Checkpoints hold what an unfinished epoch has gathered, so a resumed run writes the same files. True labels are not
+read here: analyses join them.
 """
 
 from __future__ import annotations
@@ -23,31 +23,30 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from tagfill.contract import Batch, Decisions, Prediction
+from tagfill.contract import Batch, Decisions, Prediction, Task
 from tagfill.images.geometry import Geometry
 from tagfill.io import atomic_write
-from tagfill.memory import Memory
 from tagfill.memory.estimates import Estimates
 from tagfill.memory.heatmaps import Heatmaps
 from tagfill.rng import generator
 from tagfill.training.run_folder import Run
 
 KINDS = ("rejected", "flipped", "ignored", "pseudo-labelled")
-SCORED, PICTURED = 2000, 16  # training images whose scores and whose heatmaps are kept
-_ROOM = 4_000_000  # values of an epoch; with many classes fewer images are kept
+SCORED, PICTURED = 2000, 16  # training images whose scores and whose heatmaps are recorded
+_ROOM = 4_000_000  # values per epoch; with many classes fewer images are recorded
 _COLUMNS = {"image": torch.int32, "label": torch.int32, "kind": torch.uint8, "value": torch.int8}
 
 
 def sample_images(seed: int, size: int, most: int, values: int) -> NDArray[np.int64]:
-    """Positions of the training images that are written down: always the same for a seed, ascending.
+    """Positions of the training images that are recorded, ascending; they depend on the seed only.
 
     Args:
         seed: of the run.
         size: the number of training images.
-        most: how many at most.
-        values: that are kept of each.
+        most: how many images at most.
+        values: recorded per image.
 
-    >>> len(sample(0, 5000, 2000, 80)), len(sample(0, 5000, 2000, 8000))
+    >>> len(sample_images(0, 5000, 2000, 80)), len(sample_images(0, 5000, 2000, 8000))
     (2000, 500)
     """
     count = min(size, most, max(1, _ROOM // max(values, 1)))
@@ -55,42 +54,24 @@ def sample_images(seed: int, size: int, most: int, values: int) -> NDArray[np.in
 
 
 class Recorder:
-    """Gathers an epoch of a stage, and writes it down at its end.
+    """Gathers what an epoch of a stage records, and writes it at the end of the epoch.
 
     Args:
         run: whose folder it writes into.
         stage: position of the stage in the recipe.
-        wanted: `decisions`, `scores`, `heatmaps`, or none of them.
-        memory: of the stage.
-        shape: numbers of training images and of classes.
-        shard: the images of this process.
-        seed: of the run.
-        rank: of this process.
+        wanted: some of `decisions`, `scores` and `heatmaps`.
+        task: of the stage.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        stage: int,
-        wanted: tuple[str, ...],
-        memory: Memory,
-        shape: tuple[int, int],
-        shard: NDArray[np.int64],
-        *,
-        seed: int,
-        rank: int,
-    ) -> None:
-        self._run, self._stage, self._wanted, self._memory = run, stage, wanted, memory
-        self._size, self._width = shape
-        self._shard, self._seed, self._rank = shard, seed, rank
+    def __init__(self, run: Run, stage: int, wanted: tuple[str, ...], task: Task) -> None:
+        self._run, self._stage, self._wanted, self._task = run, stage, wanted, task
+        self._size, self._width = task.labels.shape
         self._scored = self._own(SCORED, self._width) if "scores" in wanted else np.empty(0, np.int64)
         self._decided: list[dict[str, Tensor]] = []
         self._scores = self._unseen()
 
     def visit(self, batch: Batch, prediction: Prediction, decided: Decisions | None) -> None:
-        """Take in a part of a batch, after its step; of several views the first."""
-        if not self._wanted:
-            return
+        """Record a micro-batch; of several views the first."""
         if "decisions" in self._wanted and decided is not None:
             names, each = np.unique(decided.kind, return_inverse=True)
             kind = np.array([KINDS.index(name) for name in names.tolist()], dtype=np.int64)[each]
@@ -103,22 +84,21 @@ class Recorder:
                 rows = torch.from_numpy(np.searchsorted(self._scored, index[kept]))
                 self._scores[rows] = prediction.logits[torch.from_numpy(kept)].detach().sigmoid().half().cpu()
 
-    def end_epoch(self, epoch: int, world: int) -> None:
-        """Write down what was gathered, and begin anew."""
-        if not self._wanted:
-            return
+    def end_epoch(self, epoch: int) -> None:
+        """Write what was gathered, and start over."""
+        ranks = self._task.ranks
         kept = {**self.state_dict(), **self._estimates(), **self._heatmaps()}
         folder = self._run.folder / "records"
-        with atomic_write(folder / _name(self._stage, epoch, self._rank)) as file:
+        with atomic_write(folder / _name(self._stage, epoch, ranks.rank)) as file:
             file.write(save({name: value.contiguous() for name, value in kept.items()}))
-        if self._rank == 0:  # what more processes left, before this run was resumed with fewer
+        if ranks.rank == 0:  # files of more processes, from before the run was resumed with fewer
             for path in folder.glob(_name(self._stage, epoch, "*")):
-                if int(path.stem.rpartition("rank")[2]) >= world:
+                if int(path.stem.rpartition("rank")[2]) >= ranks.world:
                     path.unlink()
         self._decided, self._scores = [], self._unseen()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """What the epoch has gathered so far."""
+        """What was gathered since the epoch began."""
         state: dict[str, Tensor] = {}
         if "decisions" in self._wanted:
             for name, kind in _COLUMNS.items():
@@ -129,7 +109,7 @@ class Recorder:
         return state
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take it back."""
+        """Load what `state_dict` returned."""
         if "decisions.image" in state:
             self._decided = [{name: state[f"decisions.{name}"] for name in _COLUMNS}]
         if "scores.probabilities" in state:
@@ -139,20 +119,20 @@ class Recorder:
         return torch.full((len(self._scored), self._width), torch.nan, dtype=torch.float16)
 
     def _own(self, most: int, values: int) -> NDArray[np.int64]:
-        chosen = sample_images(self._seed, self._size, most, values)
-        return chosen[np.isin(chosen, self._shard)]
+        chosen = sample_images(self._task.seed, self._size, most, values)
+        return chosen[np.isin(chosen, self._task.shard)]
 
     def _estimates(self) -> dict[str, Tensor]:
-        estimates = self._memory.find("estimates")
+        estimates = self._task.memory.find("estimates")
         if "scores" not in self._wanted or not isinstance(estimates, Estimates):
             return {}
         return {"scores.estimates": estimates.read(torch.from_numpy(self._scored)).sigmoid().half()}
 
     def _heatmaps(self) -> dict[str, Tensor]:
-        heatmaps = self._memory.find("heatmaps")
+        heatmaps = self._task.memory.find("heatmaps")
         if "heatmaps" not in self._wanted or not isinstance(heatmaps, Heatmaps) or not heatmaps.chosen:
             return {}
-        side, some = heatmaps.size, heatmaps.kept(torch.from_numpy(self._shard[:1]))
+        side, some = heatmaps.size, heatmaps.kept(torch.from_numpy(self._task.shard[:1]))
         images = self._own(PICTURED, side * side * (self._width if some is None else some.shape[1]))
         index = torch.from_numpy(images)
         kept = heatmaps.kept(index)
@@ -167,7 +147,7 @@ class Recorder:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What all processes wrote down about an epoch.
+    """The records of an epoch, from all processes.
 
     Attributes:
         stage: position of its stage in the recipe.
@@ -189,7 +169,7 @@ class Recorded:
 
 
 def read_records(run: Run) -> Iterator[Recorded]:
-    """The epochs that a run has written down, in their order, one at a time."""
+    """Read the recorded epochs of a run, in order, one at a time."""
     found: dict[tuple[int, int], list[Path]] = {}
     for path in sorted((run.folder / "records").glob("*.safetensors")):
         number, visited, _ = path.stem.split("-")

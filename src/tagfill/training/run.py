@@ -1,27 +1,20 @@
-"""κ, the number of labels that an image is expected to have, for the methods that ask for it.
-
-Training a run to its end, from the beginning or from a checkpoint, and writing down how it ended.
-
-Starting a run in a folder of its own.
-
-Resuming a run from its newest checkpoint, unless something that it depends on has changed.
-"""
+"""Training a run: start it in a folder of its own, resume it from its newest checkpoint, and fit it to the end."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from tagfill import methods
 from tagfill.data import FeatureCache
 from tagfill.dataset import Dataset
-from tagfill.errors import RunError, TagfillError, unknown_name
-from tagfill.io import recover_folder
+from tagfill.errors import RunError, unknown_name
+from tagfill.io import exclusive_lock, recover_folder
 from tagfill.models import HEADS
 from tagfill.models.allocator import keep_freed_memory
 from tagfill.options import option_parameters
@@ -30,107 +23,9 @@ from tagfill.training import checkpoints
 from tagfill.training.checkpoints import Checkpoint
 from tagfill.training.devices import Devices
 from tagfill.training.recipe import Recipe, make_recipe
-from tagfill.training.run_folder import BadImages, Lock, Logged, Run, default_name, describe
-from tagfill.training.stage import RunContext, views_of
+from tagfill.training.run_folder import Logged, Run, default_name, describe
+from tagfill.training.stage import RunContext, open_cache
 from tagfill.training.trainer import Saving, Trainer
-
-
-def resolve_expected_positives(dataset: Dataset, recipe: Recipe) -> tuple[float | None, str | None]:
-    """κ as given, or as counted on a completely labelled validation split.
-
-    Args:
-        dataset: the data.
-        recipe: names the methods; an option `expected` of a method goes before the run's own number.
-
-    Returns:
-        The number, and where it comes from; None where nobody knows it, and where no method of the run asks for it.
-    """
-    chosen = [recipe.method_of(stage) for stage in recipe.stages]
-    own = [_own(options) for name, options in chosen if "expected_positives" in methods.create(name, options).needs]
-    if not own:
-        return None, None
-    if None not in own:
-        return _possible(own[0], dataset), "given as an option of the method"
-    if recipe.expected_positives is not None:
-        return _possible(recipe.expected_positives, dataset), "given as expected_positives"
-    if "val" in dataset.splits:
-        labels = dataset.labels("val")
-        if labels.complete():
-            return float(labels.positives_per_image().mean()), "counted on the validation split"
-    return None, None
-
-
-def _possible(expected: float | None, dataset: Dataset) -> float | None:
-    """A number that was given, unless an image cannot have as many labels."""
-    if expected is not None and expected > len(dataset.classes):
-        raise TagfillError(
-            f"{expected:g} present labels an image are expected, and there are {len(dataset.classes)} classes; give a "
-            "smaller number."
-        )
-    return expected
-
-
-def _own(options: Mapping[str, Mapping[str, Any]]) -> float | None:
-    """What the method of a stage was given as its own option."""
-    given = [float(part["expected"]) for part in options.values() if part.get("expected") is not None]
-    return given[0] if given else None
-
-
-def fit(
-    run: Run,
-    dataset: Dataset,
-    recipe: Recipe,
-    devices: Devices,
-    checkpoint: Checkpoint | None,
-    workers: int,
-    saving: Saving,
-    progress: Progress,
-) -> Run:
-    """Run all stages that are left.
-
-    Args:
-        run: its folder, locked.
-        dataset: the data.
-        recipe: all settings that decide the result.
-        devices: the processes, launched.
-        checkpoint: to go on from; None begins.
-        workers: processes that decode images.
-        saving: when to save.
-        progress: told about epochs and steps.
-    """
-    if devices.main:
-        progress = Logged(progress, run.folder / "log.txt")
-    expected, origin = resolve_expected_positives(dataset, recipe)
-    if origin is not None:
-        progress.say(f"expected positives an image: {expected:.3f}, {origin}")
-    bad_images = BadImages(run.folder / "bad-images.txt", int(recipe.max_bad_images * len(dataset)), progress)
-    setting = RunContext(run, recipe, dataset, devices, workers, expected, bad_images)
-    if "val" in dataset.splits and not setting.validated:
-        progress.say(
-            "Validation has no class that is known as present in one image and as absent in another, and so no mAP; "
-            "the last epoch is kept."
-        )
-    threads = torch.get_num_threads()
-    torch.set_num_threads(recipe.threads)
-    if any(stage.input == "images" for stage in recipe.stages):
-        keep_freed_memory()  # heads on cached features take and free little
-    try:
-        with torch.random.fork_rng():
-            best = Trainer(setting, saving, progress, checkpoint).run()
-    finally:
-        torch.set_num_threads(threads)
-    stage = recipe.stages[int(best["stage"])].name
-    result: dict[str, Any] = {"stage": stage, "epoch": int(best["epoch"])}
-    if origin is not None:
-        result |= {"expected_positives": expected, "expected_positives_from": origin}
-    if setting.chosen_by_map:
-        result |= {"val_mAP": 100 * best["score"], "chosen_by": f"mAP on val, {recipe.val_labels} labels"}
-    else:
-        result |= {"chosen_by": "being the last epoch"}
-    if devices.main:
-        run.finish(result)
-    devices.barrier()
-    return run
 
 
 def train(
@@ -221,34 +116,47 @@ def start(
         force: begin anew in a folder that is not empty.
         progress: told about epochs and steps.
     """
-    if dataset.folder is not None:  # wherever the run is resumed from
+    if dataset.folder is not None:  # an absolute path, for resuming from another working directory
         recipe = recipe.model_copy(update={"dataset": str(dataset.folder.absolute())})
     devices = Devices(processes, device, recipe.precision)
     run = Run(Path(out) if out is not None else Path("runs") / default_name(dataset, recipe))
-    lock = Lock(run)
-    devices.on_main(lambda: _prepare(run, lock, dataset, recipe, force))
-    try:
+    devices.on_main(lambda: _check_free(run, force))
+    cache = open_cache(recipe, dataset)
+    with _locked(run, devices):
+        devices.on_main(lambda: _create(run, dataset, recipe, cache))
         if dataset.folder is None:
             dataset = Dataset.open(run.folder / "dataset")
-        return fit(run, dataset, recipe, devices, None, workers, saving or Saving(), progress)
-    finally:
-        lock.release()
+        return _fit(RunContext(run, recipe, dataset, cache, devices, workers, progress), saving, None)
 
 
-def _prepare(run: Run, lock: Lock, dataset: Dataset, recipe: Recipe, force: bool) -> None:
-    """Lock the run folder and make it a run."""
+def _check_free(run: Run, force: bool) -> None:
+    """Refuse a folder that is not empty, unless forced."""
     if not force and _occupied(run):
         hint = f"continue it with 'tagfill train --resume {run.folder}', " if run.begun else ""
         raise RunError(
-            f"{run.folder} is not empty; {hint}choose another --out, or give --force to begin anew in it (out and "
+            f"{run.folder} is not empty; {hint}choose another --out, or give --force to start over in it (out and "
             "force=True in Python)."
         )
-    views = views_of(recipe, dataset)
-    lock.acquire()
+
+
+@contextmanager
+def _locked(run: Run, devices: Devices) -> Iterator[None]:
+    """Keep other processes from training in the folder; the main process holds the lock for all."""
+    with ExitStack() as held:
+        lock = exclusive_lock(run.folder, "is training", choose="--out")
+        devices.on_main(lambda: held.enter_context(lock))
+        yield
+
+
+def _create(run: Run, dataset: Dataset, recipe: Recipe, cache: FeatureCache | None) -> None:
+    """Remove what an earlier run left in the folder, and make it a run."""
     _clear(run)
     if dataset.folder is None:
         dataset.save(run.folder / "dataset")
-    run.create(recipe, describe(dataset, recipe) | ({} if views is None else {"views": views}))
+    description = describe(dataset, recipe)
+    if cache is not None:
+        description["views"] = {name: view.identity for name, view in cache.manifest.views.items()}
+    run.create(recipe, description)
 
 
 def _occupied(run: Run) -> bool:
@@ -278,16 +186,18 @@ def resume(
     saving: Saving | None = None,
     progress: Progress = SILENT,
 ) -> Run:
-    """Continue a run that was stopped; with as many processes, it ends with the same bytes as one that was not.
+    """Continue a run that was stopped.
+
+    With the same number of processes, it ends with the same bytes as a run that was never stopped.
 
     Args:
         folder: of the run.
         processes: that train together on this machine.
         device: to train on.
         workers: processes that decode images.
-        reshard: go on with another number of processes, from the newest checkpoint between two epochs.
+        reshard: continue with another number of processes, from the newest checkpoint between two epochs.
         saving: when to save.
-        progress: told about epochs and steps.
+        progress: shows epochs and steps.
     """
     run = Run.open(folder)
     if run.finished:
@@ -295,16 +205,16 @@ def resume(
     recipe = run.recipe
     devices = Devices(processes, device, recipe.precision)
     dataset = Dataset.open(run.folder / recipe.dataset)
-    lock = Lock(run)
-    devices.on_main(lambda: _check(run, lock, dataset, recipe))
-    try:
+    devices.on_main(lambda: _check_unchanged(run, dataset, recipe))
+    cache = open_cache(recipe, dataset, run.views)
+    with _locked(run, devices):
         recover_folder(run.model_folder)
         checkpoint, warnings = checkpoints.open_newest(run.checkpoints)
         if checkpoint.world != devices.ranks.world:
             if not reshard:
                 raise RunError(
                     f"The run {run.folder} was saved by {checkpoint.world} processes and there are "
-                    f"{devices.ranks.world} now; give --reshard to go on from the end of an epoch, or use as many."
+                    f"{devices.ranks.world} now; give --reshard to continue from the end of an epoch, or use as many."
                 )
             checkpoint, warnings = checkpoints.open_newest(run.checkpoints, between_epochs=True)
         for warning in warnings:
@@ -316,13 +226,11 @@ def resume(
             if checkpoint.world != devices.ranks.world:
                 checkpoints.roll_back(run, checkpoint)
         devices.barrier()
-        return fit(run, dataset, recipe, devices, checkpoint, workers, saving or Saving(), progress)
-    finally:
-        lock.release()
+        return _fit(RunContext(run, recipe, dataset, cache, devices, workers, progress), saving, checkpoint)
 
 
-def _check(run: Run, lock: Lock, dataset: Dataset, recipe: Recipe) -> None:
-    """Lock the run folder, unless something that the run depends on has changed."""
+def _check_unchanged(run: Run, dataset: Dataset, recipe: Recipe) -> None:
+    """Refuse to resume if the recipe or the dataset changed since the run began."""
     was, now = run.description(), describe(dataset, recipe)
     if was["recipe_hash"] != now["recipe_hash"]:
         raise RunError(f"{run.folder / 'recipe.yaml'} was changed since the run began; undo that or start a new run.")
@@ -331,7 +239,38 @@ def _check(run: Run, lock: Lock, dataset: Dataset, recipe: Recipe) -> None:
             raise RunError(
                 f"The {what} of dataset {dataset.folder} changed since the run {run.folder} began; start a new run."
             )
-    if run.views is not None:
-        assert recipe.features is not None
-        FeatureCache.open(recipe.features, dataset).only(run.views)
-    lock.acquire()
+
+
+def _fit(context: RunContext, saving: Saving | None, checkpoint: Checkpoint | None) -> Run:
+    """Train all stages that are left, and write the result into the run folder."""
+    run, recipe, dataset, devices = context.run, context.recipe, context.dataset, context.devices
+    if devices.main:
+        context.progress = Logged(context.progress, run.folder / "log.txt")
+    expected, origin = context.expected_positives
+    if origin is not None:
+        context.progress.say(f"expected positives per image: {expected:.3f}, {origin}")
+    if "val" in dataset.splits and not context.validated:
+        context.progress.say(
+            "Validation has no class that is known to be present in one image and absent in another, so there is no "
+            "mAP; the last epoch is kept."
+        )
+    threads = torch.get_num_threads()
+    torch.set_num_threads(recipe.threads)
+    if any(stage.input == "images" for stage in recipe.stages):
+        keep_freed_memory()  # heads on cached features allocate little
+    try:
+        with torch.random.fork_rng():
+            best = Trainer(context, saving or Saving(), checkpoint).run()
+    finally:
+        torch.set_num_threads(threads)
+    result: dict[str, Any] = {"stage": recipe.stages[int(best["stage"])].name, "epoch": int(best["epoch"])}
+    if origin is not None:
+        result |= {"expected_positives": expected, "expected_positives_from": origin}
+    if context.chosen_by_map:
+        result |= {"val_mAP": 100 * best["score"], "chosen_by": f"mAP on val, {recipe.val_labels} labels"}
+    else:
+        result |= {"chosen_by": "being the last epoch"}
+    if devices.main:
+        run.finish(result)
+    devices.barrier()
+    return run

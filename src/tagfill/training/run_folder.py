@@ -19,7 +19,6 @@ TensorBoard events beside the run's own metrics, where the extra `tensorboard` i
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
@@ -31,7 +30,7 @@ from functools import cached_property
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from tagfill.dataset import Dataset
 from tagfill.errors import ImageError, RunError
@@ -148,33 +147,6 @@ class Run:
 def memory_folder(run: Run, name: str, rank: int) -> Path:
     """Where the files of a memory lie."""
     return run.folder / "memory" / name / f"rank{rank}"
-
-
-class Lock:
-    """Keeps a second process from training in the same folder; the system lets go of it when the holder dies."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._file: IO[bytes] | None = None
-
-    def acquire(self) -> None:
-        """Take it, or refuse."""
-        self._run.folder.mkdir(parents=True, exist_ok=True)
-        file = (self._run.folder / ".lock").open("wb")
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.close()
-            raise RunError(
-                f"Another process is training in {self._run.folder}; wait for it or choose another --out."
-            ) from None
-        self._file = file
-
-    def release(self) -> None:
-        """Let go, if it is held."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
 
 
 def default_name(dataset: Dataset, recipe: Recipe) -> str:

@@ -1,21 +1,10 @@
-"""What all stages of a run share.
-
-The memory of the best epoch, kept for a stage that starts from it.
-
-The memory of a stage: new, from a checkpoint, from other processes, or from the best epoch of the stage before.
-
-What methods may be told beyond the labels of the training images, when they ask for it.
-
-What a stage trains on: which images in which order, from where, with what beside them.
-
-Setting up one stage of a run: its model, data, memory, method and optimiser.
-"""
+"""One stage of a run, ready to train: its model, data, memory, method and optimizer."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,38 +17,104 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
 from tagfill import methods
 from tagfill.contract import Method, Task
 from tagfill.data import FeatureCache, FeatureSource, Locations, MarkedSource, PixelSource, Sampler, Source
 from tagfill.dataset import Dataset
-from tagfill.errors import ImageError, TagfillError
+from tagfill.errors import TagfillError
 from tagfill.images import View
 from tagfill.io import atomic_write, write_json
 from tagfill.labels import LabelMatrix
 from tagfill.memory import Memory, sub_state
-from tagfill.metrics import Gathered
 from tagfill.models import Backbone, Classifier, create, create_backbone
-from tagfill.training import checkpoints, optimizers
+from tagfill.progress import Progress
+from tagfill.training import checkpoints
 from tagfill.training.checkpoints import Checkpoint
 from tagfill.training.devices import Devices
-from tagfill.training.evaluation import can_validate, choose_thresholds, predict, share
-from tagfill.training.optimizers import WeightAverage
+from tagfill.training.evaluation import can_validate, predict, share
+from tagfill.training.optimizers import (
+    build_optimizer,
+    load_average_state,
+    load_optimizer_state,
+    weight_average,
+)
 from tagfill.training.recipe import Recipe, Stage
-from tagfill.training.run_folder import Run, memory_folder
+from tagfill.training.run_folder import BadImages, Run, memory_folder
+
+_LABELED_SHARE = 0.5  # for methods that learn from images without any label, unless the stage sets its own
 
 
 @dataclass
 class RunContext:
-    """What all stages of a run share."""
+    """A run under way: what its stages share, each part opened or built once.
+
+    Attributes:
+        run: its folder, locked.
+        recipe: all settings that decide the result.
+        dataset: the data.
+        cache: the feature cache; None if no stage trains on one.
+        devices: the processes, launched.
+        workers: processes that decode images.
+        progress: shows epochs and steps.
+    """
 
     run: Run
     recipe: Recipe
     dataset: Dataset
+    cache: FeatureCache | None
     devices: Devices
     workers: int
-    expected_positives: float | None
-    on_bad_image: Callable[[ImageError], None]
+    progress: Progress
+
+    @cached_property
+    def methods(self) -> dict[int, Method]:
+        """The methods of the stages that were not entered yet, by the position of the stage."""
+        return {
+            number: methods.create(*self.recipe.method_of(stage)) for number, stage in enumerate(self.recipe.stages)
+        }
+
+    @cached_property
+    def expected_positives(self) -> tuple[float | None, str | None]:
+        """κ, the number of labels that an image is expected to have, and where the number comes from.
+
+        An option `expected` of a method has priority over the run's own number. Without either, the labels of a
+        completely labeled validation split are counted. Both are None if no method of the run needs κ, and if it is
+        unknown.
+        """
+        own = [
+            _expected_option(self.recipe.method_of(self.recipe.stages[number])[1])
+            for number, method in self.methods.items()
+            if "expected_positives" in method.needs
+        ]
+        if not own:
+            return None, None
+        if None not in own:
+            return self._at_most_all(own[0]), "given as an option of the method"
+        if self.recipe.expected_positives is not None:
+            return self._at_most_all(self.recipe.expected_positives), "given as expected_positives"
+        if "val" in self.dataset.splits:
+            labels = self.dataset.labels("val")
+            if labels.complete():
+                return float(labels.positives_per_image().mean()), "counted on the validation split"
+        return None, None
+
+    def _at_most_all(self, expected: float | None) -> float | None:
+        """Refuse more labels per image than there are classes."""
+        classes = len(self.dataset.classes)
+        if expected is not None and expected > classes:
+            raise TagfillError(
+                f"{expected:g} present labels per image are expected, but there are only {classes} classes; give a "
+                "smaller number."
+            )
+        return expected
+
+    @cached_property
+    def bad_images(self) -> BadImages:
+        """Images that could not be decoded."""
+        limit = int(self.recipe.max_bad_images * len(self.dataset))
+        return BadImages(self.run.folder / "bad-images.txt", limit, self.progress)
 
     @cached_property
     def validated(self) -> bool:
@@ -68,12 +123,310 @@ class RunContext:
 
     @property
     def chosen_by_map(self) -> bool:
-        """Whether the best epoch is that of the best validation mAP; else it is the last one."""
+        """Whether the best epoch is the one with the best validation mAP; otherwise it is the last one."""
         return self.validated and self.recipe.select == "mAP"
 
 
+def _expected_option(options: Mapping[str, Mapping[str, Any]]) -> float | None:
+    """The option `expected` of a stage's method."""
+    given = [float(part["expected"]) for part in options.values() if part.get("expected") is not None]
+    return given[0] if given else None
+
+
+def open_cache(recipe: Recipe, dataset: Dataset, views: Mapping[str, str] | None = None) -> FeatureCache | None:
+    """Open the feature cache of a run; None if no stage trains on one.
+
+    Args:
+        recipe: names the cache.
+        dataset: whose images it must hold.
+        views: identities of the views that the run started with, by name; views added since then are left out.
+    """
+    if not any(stage.input == "cache" for stage in recipe.stages):
+        return None
+    if recipe.features is None:
+        raise TagfillError(
+            "A stage with input: cache needs a feature cache; make one with 'tagfill features' and give --features."
+        )
+    cache = FeatureCache.open(recipe.features, dataset)
+    return cache if views is None else cache.only(views)
+
+
+@dataclass
+class ActiveStage:
+    """A stage that is ready to train.
+
+    Attributes:
+        number: position in the recipe's list.
+        stage: its settings.
+        full: the classifier with its backbone, which is saved.
+        module: what trains: `full`, or its head alone on cached features.
+        wrapped: `module`, sharing gradients between processes.
+        optimizer: over the weights that train.
+        stepper: steps the optimizer, in the precision of the run.
+        average: of the weights, if the stage keeps one.
+        sampler: the order of visits.
+        source: batches of images or of cached features.
+        method: computes the loss.
+        memory: per-image state of the method.
+        memory_name: of the folder with the memory's files.
+        task: what the method knows about the stage.
+        maps: whether the method needs class maps.
+    """
+
+    number: int
+    stage: Stage
+    full: Classifier
+    module: Classifier
+    wrapped: nn.Module
+    optimizer: torch.optim.Optimizer
+    stepper: Any
+    average: AveragedModel | None
+    sampler: Sampler
+    source: Source
+    method: Method
+    memory: Memory
+    memory_name: str
+    task: Task
+    maps: bool
+
+    @cached_property
+    def has_memory(self) -> bool:
+        """Whether the method keeps per-image state."""
+        return bool(self.memory.sizes())
+
+    def micro_batches(self, batch: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Split a batch into `accumulate` micro-batches of nearly the same size."""
+        count = min(self.stage.accumulate, len(batch))
+        return [batch] if self.stage.accumulate == 1 else np.array_split(batch, count)
+
+    def deployed(self) -> Classifier:
+        """The classifier that is validated and saved: with averaged weights, if there is an average."""
+        if self.average is None:
+            return self.full
+        average = self.average.module
+        assert isinstance(average, Classifier)
+        return average if average.backbone is not None else self.full.with_head(average.head)
+
+
+def enter_stage(
+    context: RunContext, number: int, previous: ActiveStage | None, checkpoint: Checkpoint | None
+) -> ActiveStage:
+    """Set up a stage.
+
+    Args:
+        context: the run.
+        number: position of the stage in the recipe's list.
+        previous: the stage before it, where that was trained in this process.
+        checkpoint: inside the stage, to continue from.
+    """
+    recipe, stage, devices = context.recipe, context.recipe.stages[number], context.devices
+    method = context.methods.pop(number)  # the context must not keep the state of a stage that has ended
+    maps = "maps" in method.needs
+    cache = context.cache if stage.input == "cache" else None
+    full = _build_classifier(context, stage, previous, cache)
+    full.check_use(maps=maps)
+    module = full if cache is None else Classifier(None, full.head, full.head_name, full.classes)
+    module.freeze(backbone=stage.train == "head", stem="stem" in stage.freeze, batch_norm="batch-norm" in stage.freeze)
+    labels = context.dataset.labels("train")
+    module.mask_boost(torch.from_numpy(labels.positives > 0))
+    if checkpoint is not None:
+        module.load_state_dict(sub_state(checkpoint.model, "module"))
+    optimizer = build_optimizer(stage.optimizer, module)
+    wrapped, stepper = devices.wrap(module, optimizer)
+    average = None if stage.average is None else weight_average(module, stage.average)
+    if checkpoint is not None:
+        if average is not None:
+            load_average_state(average, sub_state(checkpoint.model, "average"))
+        devices.load_state_dict(checkpoint.state.precision)
+        load_optimizer_state(optimizer, checkpoint.optimizer, checkpoint.state.groups)
+    sampler = _make_sampler(context, stage, labels, method.needs)
+    source = _make_source(context, stage, cache, full, method.needs)
+    if previous is not None and stage.start.memory == "last":
+        memory, memory_name = previous.memory, previous.memory_name
+        memory.begin_stage()
+    else:
+        if previous is not None:
+            previous.memory.close()
+        memory, memory_name = _open_memory(context, sampler, number, checkpoint)
+    assert full.backbone is not None
+    task = Task(
+        classes=context.dataset.classes,
+        labels=labels,
+        size=len(labels),
+        epochs=stage.epochs,
+        seed=recipe.seed,
+        grid=full.backbone.grid if full.head.has_maps else None,
+        expected_positives=context.expected_positives[0],
+        lr=stage.optimizer.lr,
+        memory=memory,
+        ranks=devices.ranks,
+        predict=lambda split: predict(
+            wrapped if average is None else average.module,
+            source,
+            split,
+            sampler.shard if split == "train" else share(len(context.dataset.split(split)), devices.ranks),
+            maps=maps,
+            place=devices.place,
+        ),
+        shard=sampler.shard,
+        frozen_features=lambda: _frozen_features(context, cache, source),
+        truth=lambda: true_labels(context.dataset, "train"),
+        say=context.progress.say,
+    )
+    method.setup(task)
+    if checkpoint is not None:
+        method.load_state_dict(sub_state(checkpoint.of_rank(devices.ranks.rank % checkpoint.world), "method"))
+    return ActiveStage(
+        number=number,
+        stage=stage,
+        full=full,
+        module=module,
+        wrapped=wrapped,
+        optimizer=optimizer,
+        stepper=stepper,
+        average=average,
+        sampler=sampler,
+        source=source,
+        method=method,
+        memory=memory,
+        memory_name=memory_name,
+        task=task,
+        maps=maps,
+    )
+
+
+def _build_classifier(
+    context: RunContext, stage: Stage, previous: ActiveStage | None, cache: FeatureCache | None
+) -> Classifier:
+    """The classifier that a stage starts from, with its backbone."""
+    recipe = context.recipe
+    size = recipe.image_size if cache is None else cache.preprocessing.size
+    full = create(
+        recipe.backbone,
+        recipe.head,
+        context.dataset.classes,
+        pretrained=recipe.pretrained,
+        image_size=size,
+        seed=recipe.seed,
+        **recipe.head_options,
+    )
+    assert full.backbone is not None
+    if previous is not None:
+        origin = Classifier.load(context.run.model_folder) if stage.start.head == "best" else previous.full
+        assert origin.backbone is not None
+        if stage.start.head != "new":
+            full.head.load_state_dict(origin.head.state_dict())
+        if stage.start.backbone == "previous":
+            full.backbone.load_state_dict(origin.backbone.state_dict())
+    if cache is not None and cache.manifest.fingerprint != full.backbone.fingerprint():
+        raise TagfillError(
+            f"The feature cache {cache.folder} was made by {cache.manifest.backbone} with other weights than this "
+            f"run's backbone {recipe.backbone} has; make a cache with it, or give the same backbone and weights."
+        )
+    return full
+
+
+def _make_sampler(context: RunContext, stage: Stage, labels: LabelMatrix, needs: frozenset[str]) -> Sampler:
+    """The order of visits, with a fixed share of labeled images if the stage or the needs of its method ask for it."""
+    ranks, share, unlabeled = context.devices.ranks, stage.labelled_share, labels.unannotated()
+    if share is None and "unlabelled" in needs and 0 < len(unlabeled) < len(labels):
+        share = _LABELED_SHARE
+    return Sampler(
+        len(labels),
+        context.recipe.batch_size,
+        context.recipe.seed,
+        ranks.rank,
+        ranks.world,
+        None if share is None else unlabeled,
+        share or 0.0,
+    )
+
+
+def _make_source(
+    context: RunContext, stage: Stage, cache: FeatureCache | None, full: Classifier, needs: frozenset[str]
+) -> Source:
+    """Batches of images or of cached features, with the views and the marks that the method needs."""
+    dataset, seed, pairs = context.dataset, context.recipe.seed, "weak+strong" in needs
+    if pairs and stage.strong:
+        raise TagfillError(f"The method of stage '{stage.name}' makes strong views itself; leave out strong: true.")
+    source: Source
+    if cache is not None:
+        source = FeatureSource(
+            dataset,
+            cache,
+            maps="maps" in needs or full.spatial,
+            tokens=full.token,
+            seed=seed,
+            pairs=pairs,
+            on_bad=context.bad_images,
+        )
+    else:
+        assert full.backbone is not None
+        source = PixelSource(
+            dataset,
+            full.backbone.preprocessing.size,
+            training_view(stage),
+            seed=seed,
+            workers=context.workers,
+            pairs=pairs,
+            on_bad=context.bad_images,
+        )
+    return MarkedSource(source, Locations.read(dataset, "train")) if "marks" in needs else source
+
+
+def training_view(stage: Stage) -> View:
+    """The random view in which a stage shows its training images.
+
+    >>> training_view(Stage(crop_scale=None, vertical_flip=True)).flip_y
+    'random'
+    """
+    return View(
+        scale=stage.crop_scale,
+        flip="random" if stage.flip else "never",
+        flip_y="random" if stage.vertical_flip else "never",
+        strong=stage.strong,
+    )
+
+
+def _open_memory(
+    context: RunContext, sampler: Sampler, stage: int, checkpoint: Checkpoint | None
+) -> tuple[Memory, str]:
+    """The memory of a stage and the name of its folder.
+
+    The memory is new, or comes from a checkpoint of as many processes, from one of another number of processes, or
+    from the best epoch of the previous stage.
+    """
+    recipe, ranks, name = context.recipe, context.devices.ranks, str(stage)
+    options: dict[str, Any] = {}
+    if checkpoint is not None and checkpoint.world == ranks.world:
+        name = checkpoint.state.memory
+        options["saved"] = sub_state(checkpoint.of_rank(ranks.rank), "memory")
+        options["disk"] = (checkpoint.state.number, checkpoint.state.disk[ranks.rank])
+    elif checkpoint is not None:
+        name = f"{stage}-{ranks.world}-from-{checkpoint.state.number}"
+        options["parts"] = checkpoints.saved_parts(context.run, sampler, checkpoint)
+    folder = memory_folder(context.run, name, ranks.rank) if recipe.memory.storage == "disk" else None
+    if checkpoint is None and recipe.stages[stage].start.memory == "best":
+        options["saved"], options["disk"] = _load_best_memory(best_memory_folder(context), folder)
+        options["warm"] = True
+    memory = Memory(
+        context.dataset.labels("train"),
+        sampler.shard,
+        seed=recipe.seed,
+        folder=folder,
+        budget=int(recipe.memory.budget_gb * 1e9),
+        **options,
+    )
+    return memory, name
+
+
+def best_memory_folder(context: RunContext) -> Path:
+    """Where the memory of the best epoch is saved for the next stage."""
+    return context.run.folder / "memory" / "best" / f"rank{context.devices.ranks.rank}"
+
+
 def save_best_memory(memory: Memory, folder: Path) -> None:
-    """Copy everything that a memory holds, in files and outside of them."""
+    """Copy the whole state of a memory, including its files on disk."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with atomic_write(folder / "memory.safetensors", sync=False) as file:
@@ -83,8 +436,8 @@ def save_best_memory(memory: Memory, folder: Path) -> None:
     write_json(folder / "checksums.json", memory.checksums(), sync=False)
 
 
-def load_best_memory(folder: Path, into: Path | None) -> tuple[dict[str, Tensor], tuple[int, dict[str, str]] | None]:
-    """What `Memory` needs to begin with the kept state, whose files are copied to a new place."""
+def _load_best_memory(folder: Path, into: Path | None) -> tuple[dict[str, Tensor], tuple[int, dict[str, str]] | None]:
+    """The arguments `saved` and `disk` of a `Memory` that starts from the best epoch; copies its files to `into`."""
     checksums: dict[str, str] = json.loads((folder / "checksums.json").read_text(encoding="utf-8"))
     if into is not None:
         shutil.rmtree(into, ignore_errors=True)
@@ -94,42 +447,38 @@ def load_best_memory(folder: Path, into: Path | None) -> tuple[dict[str, Tensor]
     return load_file(folder / "memory.safetensors"), (0, checksums) if checksums else None
 
 
-def open_memory(
-    setting: RunContext, sampler: Sampler, stage: int, checkpoint: Checkpoint | None, best: bool
-) -> tuple[Memory, str]:
-    """The memory of a stage, and the name of its folder."""
-    ranks, name = setting.devices.ranks, str(stage)
-    options: dict[str, Any] = {}
-    if checkpoint is not None and checkpoint.world == ranks.world:
-        name = checkpoint.state.memory
-        options["saved"] = sub_state(checkpoint.of_rank(ranks.rank), "memory")
-        options["disk"] = (checkpoint.state.number, checkpoint.state.disk[ranks.rank])
-    elif checkpoint is not None:
-        name = f"{stage}-{ranks.world}-from-{checkpoint.state.number}"
-        options["parts"] = checkpoints.saved_parts(setting.run, sampler, checkpoint)
-    on_disk = setting.recipe.memory.storage == "disk"
-    folder = memory_folder(setting.run, name, ranks.rank) if on_disk else None
-    if checkpoint is None and best:
-        options["saved"], options["disk"] = load_best_memory(best_memory_folder(setting), folder)
-        options["warm"] = True
-    memory = Memory(
-        setting.dataset.labels("train"),
-        sampler.shard,
-        seed=setting.recipe.seed,
-        folder=folder,
-        budget=int(setting.recipe.memory.budget_gb * 1e9),
-        **options,
+def _frozen_features(context: RunContext, cache: FeatureCache | None, source: Source) -> NDArray[np.float32]:
+    """Pooled features of the training images by the pretrained backbone, even if a stage has trained it since: N×D."""
+    if cache is not None:
+        return cached_features(context.dataset, cache, "train")
+    recipe = context.recipe
+    backbone = create_backbone(
+        recipe.backbone, pretrained=recipe.pretrained, image_size=recipe.image_size, seed=recipe.seed
     )
-    return memory, name
+    return compute_frozen_features(backbone, source, "train", len(context.dataset.split("train")))
 
 
-def best_memory_folder(setting: RunContext) -> Path:
-    """Where the memory of the best epoch is kept."""
-    return setting.run.folder / "memory" / "best" / f"rank{setting.devices.ranks.rank}"
+def cached_features(dataset: Dataset, cache: FeatureCache, split: str) -> NDArray[np.float32]:
+    """Read pooled features of a split's images from a cache: N×D."""
+    view = cache.view("eval")
+    return np.asarray(view.pooled(view.find(dataset.split(split))))
+
+
+def compute_frozen_features(backbone: Backbone, source: Source, split: str, size: int) -> NDArray[np.float32]:
+    """Compute pooled features of a split's images: N×D, zeros for an image that does not decode."""
+    pooled = np.zeros((size, backbone.channels), dtype=np.float32)
+    training = backbone.training
+    backbone.eval()
+    try:
+        for batch in source.evaluate(split, np.arange(size)):
+            pooled[batch.index.numpy()] = backbone.pooled(batch.inputs).numpy()
+    finally:
+        backbone.train(training)
+    return pooled
 
 
 def true_labels(dataset: Dataset, split: str) -> LabelMatrix:
-    """The complete labels of a simulated dataset's split, for oracle methods alone.
+    """The complete labels of a simulated dataset's split, for oracle methods and reports only.
 
     Raises:
         TagfillError: if the dataset was not simulated, or from other images or classes.
@@ -147,283 +496,3 @@ def true_labels(dataset: Dataset, split: str) -> LabelMatrix:
     if rows.null_count:
         raise TagfillError(f"The truth of {dataset.name}, {dataset.truth}, lacks {rows.null_count} of its images.")
     return complete.labels().take(rows.to_numpy())
-
-
-def cached_features(dataset: Dataset, cache: FeatureCache, split: str) -> NDArray[np.float32]:
-    """Pooled features of a split's images out of a cache: N×D."""
-    view = cache.view("eval")
-    return np.asarray(view.pooled(view.find(dataset.split(split))))
-
-
-def compute_frozen_features(backbone: Backbone, source: Source, split: str, size: int) -> NDArray[np.float32]:
-    """Pooled features of a split's images by a backbone as it is: N×D; an image that does not decode stays zero."""
-    pooled = np.zeros((size, backbone.channels), dtype=np.float32)
-    training = backbone.training
-    backbone.eval()
-    try:
-        for batch in source.evaluate(split, np.arange(size)):
-            pooled[batch.index.numpy()] = backbone.pooled(batch.inputs).numpy()
-    finally:
-        backbone.train(training)
-    return pooled
-
-
-_LABELLED_SHARE = 0.5  # for methods that learn from images without any label, where the stage does not say
-
-
-def open_cache(setting: RunContext) -> FeatureCache:
-    """The feature cache of the run, with the views alone that it had when the run began."""
-    if setting.recipe.features is None:
-        raise TagfillError(
-            "A stage with input: cache needs a feature cache; make one with 'tagfill features' and give --features."
-        )
-    cache, views = FeatureCache.open(setting.recipe.features, setting.dataset), setting.run.views
-    return cache if views is None else cache.only(views)
-
-
-def views_of(recipe: Recipe, dataset: Dataset) -> dict[str, str] | None:
-    """Identities of the cached views that a run draws from, by name; None if no stage trains on a cache."""
-    if recipe.features is None or not any(stage.input == "cache" for stage in recipe.stages):
-        return None
-    cache = FeatureCache.open(recipe.features, dataset)
-    return {name: view.identity for name, view in cache.manifest.views.items()}
-
-
-def make_sampler(setting: RunContext, stage: Stage, labels: LabelMatrix, needs: frozenset[str]) -> Sampler:
-    """The order of visits; with a fixed share of labelled images if the stage or the needs of the method ask for it."""
-    ranks, share, unlabelled = setting.devices.ranks, stage.labelled_share, labels.unannotated()
-    if share is None and "unlabelled" in needs and 0 < len(unlabelled) < len(labels):
-        share = _LABELLED_SHARE
-    return Sampler(
-        len(labels),
-        setting.recipe.batch_size,
-        setting.recipe.seed,
-        ranks.rank,
-        ranks.world,
-        None if share is None else unlabelled,
-        share or 0.0,
-    )
-
-
-def make_source(
-    setting: RunContext, stage: Stage, cache: FeatureCache | None, full: Classifier, needs: frozenset[str]
-) -> Source:
-    """Batches of images or of cached features, with the views and the marks that the method needs."""
-    dataset, seed, pairs = setting.dataset, setting.recipe.seed, "weak+strong" in needs
-    if pairs and stage.strong:
-        raise TagfillError(f"The method of stage '{stage.name}' makes strong views itself; leave out strong: true.")
-    source: Source
-    if cache is not None:
-        source = FeatureSource(
-            dataset,
-            cache,
-            maps="maps" in needs or full.spatial,
-            tokens=full.token,
-            seed=seed,
-            pairs=pairs,
-            on_bad=setting.on_bad_image,
-        )
-    else:
-        assert full.backbone is not None
-        source = PixelSource(
-            dataset,
-            full.backbone.preprocessing.size,
-            view_of(stage),
-            seed=seed,
-            workers=setting.workers,
-            pairs=pairs,
-            on_bad=setting.on_bad_image,
-        )
-    return MarkedSource(source, Locations.read(dataset, "train")) if "marks" in needs else source
-
-
-def view_of(stage: Stage) -> View:
-    """How a stage looks at its training images.
-
-    >>> view_of(Stage(crop_scale=None, vertical_flip=True)).flip_y
-    'random'
-    """
-    return View(
-        scale=stage.crop_scale,
-        flip="random" if stage.flip else "never",
-        flip_y="random" if stage.vertical_flip else "never",
-        strong=stage.strong,
-    )
-
-
-def frozen_features(setting: RunContext, cache: FeatureCache | None, source: Source) -> NDArray[np.float32]:
-    """What the pretrained backbone says about the training images, whatever a stage has made of it since."""
-    if cache is not None:
-        return cached_features(setting.dataset, cache, "train")
-    recipe = setting.recipe
-    backbone = create_backbone(
-        recipe.backbone, pretrained=recipe.pretrained, image_size=recipe.image_size, seed=recipe.seed
-    )
-    return compute_frozen_features(backbone, source, "train", len(setting.dataset.split("train")))
-
-
-@dataclass
-class ActiveStage:
-    """A stage that is ready to train.
-
-    Attributes:
-        number: position in the recipe's list.
-        stage: its settings.
-        full: the classifier with its backbone, which is what gets saved.
-        module: what trains: `full`, or its head alone on cached features.
-        wrapped: `module`, sharing gradients between processes.
-        optimizer: over the weights that train.
-        stepper: steps it, in the precision of the run.
-        average: of the weights, if the stage keeps one.
-        memory_name: of the folder that holds the memory's files.
-    """
-
-    number: int
-    stage: Stage
-    full: Classifier
-    module: Classifier
-    wrapped: nn.Module
-    optimizer: torch.optim.Optimizer
-    stepper: Any
-    average: WeightAverage | None
-    sampler: Sampler
-    source: Source
-    method: Method
-    memory: Memory
-    memory_name: str
-    task: Task
-    maps: bool
-
-    def parts(self, batch: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """The parts that a batch is worked off in, of nearly the same size."""
-        return [batch] if self.stage.accumulate == 1 else np.array_split(batch, min(self.stage.accumulate, len(batch)))
-
-    def keep_best(self, setting: RunContext, validated: Gathered | None) -> None:
-        """This epoch is the best so far: keep its model, and its memory if the next stage starts from it.
-
-        Args:
-            setting: of the run.
-            validated: what it predicts on validation, which chooses the thresholds that are saved with the model.
-        """
-        if setting.devices.main:
-            model = self.deployed()
-            model.thresholds = None if validated is None else tuple(choose_thresholds(validated).tolist())
-            model.save(setting.run.model_folder)
-        following = setting.recipe.stages[self.number + 1 : self.number + 2]
-        if following and following[0].start.memory == "best":
-            save_best_memory(self.memory, best_memory_folder(setting))
-
-    def deployed(self) -> Classifier:
-        """The classifier that is validated and saved: with averaged weights, if there is an average."""
-        if self.average is None:
-            return self.full
-        average = self.average.module
-        assert isinstance(average, Classifier)
-        return average if average.backbone is not None else self.full.with_head(average.head)
-
-
-def enter(setting: RunContext, number: int, previous: ActiveStage | None, checkpoint: Checkpoint | None) -> ActiveStage:
-    """Set up a stage, from the one before it or from a checkpoint inside it."""
-    recipe, stage, devices = setting.recipe, setting.recipe.stages[number], setting.devices
-    method = methods.create(*recipe.method_of(stage))
-    maps = "maps" in method.needs
-    cache = open_cache(setting) if stage.input == "cache" else None
-    full = _classifier(setting, stage, previous, cache)
-    full.check_use(maps=maps)
-    module = full if cache is None else Classifier(None, full.head, full.head_name, full.classes)
-    module.freeze(backbone=stage.train == "head", stem="stem" in stage.freeze, batch_norm="batch-norm" in stage.freeze)
-    labels = setting.dataset.labels("train")
-    module.mask_boost(torch.from_numpy(labels.positives > 0))
-    if checkpoint is not None:
-        module.load_state_dict(sub_state(checkpoint.model, "module"))
-    optimizer = optimizers.build_optimizer(stage.optimizer, module)
-    wrapped, stepper = devices.wrap(module, optimizer)
-    average = None if stage.average is None else WeightAverage(module, stage.average)
-    if checkpoint is not None:
-        if average is not None:
-            average.load_state_dict(sub_state(checkpoint.model, "average"))
-        devices.load_state_dict(checkpoint.state.precision)
-        optimizers.load_optimizer_state(optimizer, checkpoint.optimizer, checkpoint.state.groups)
-    sampler = make_sampler(setting, stage, labels, method.needs)
-    source = make_source(setting, stage, cache, full, method.needs)
-    if previous is not None and stage.start.memory == "last":
-        memory, memory_name = previous.memory, previous.memory_name
-        memory.begin_stage()
-    else:
-        if previous is not None:
-            previous.memory.close()
-        memory, memory_name = open_memory(setting, sampler, number, checkpoint, stage.start.memory == "best")
-    assert full.backbone is not None
-    task = Task(
-        classes=setting.dataset.classes,
-        labels=labels,
-        size=len(labels),
-        epochs=stage.epochs,
-        seed=recipe.seed,
-        grid=full.backbone.grid if full.head.has_maps else None,
-        expected_positives=setting.expected_positives,
-        lr=stage.optimizer.lr,
-        memory=memory,
-        ranks=devices.ranks,
-        predict=lambda split: predict(
-            wrapped if average is None else average.module,
-            source,
-            split,
-            sampler.shard if split == "train" else share(len(setting.dataset.split(split)), devices.ranks),
-            maps=maps,
-            place=devices.place,
-        ),
-        shard=sampler.shard,
-        frozen_features=lambda: frozen_features(setting, cache, source),
-        truth=lambda: true_labels(setting.dataset, "train"),
-    )
-    method.setup(task)
-    if checkpoint is not None:
-        method.load_state_dict(sub_state(checkpoint.of_rank(devices.ranks.rank % checkpoint.world), "method"))
-    return ActiveStage(
-        number,
-        stage,
-        full,
-        module,
-        wrapped,
-        optimizer,
-        stepper,
-        average,
-        sampler,
-        source,
-        method,
-        memory,
-        memory_name,
-        task,
-        maps,
-    )
-
-
-def _classifier(
-    setting: RunContext, stage: Stage, previous: ActiveStage | None, cache: FeatureCache | None
-) -> Classifier:
-    recipe = setting.recipe
-    size = recipe.image_size if cache is None else cache.preprocessing.size
-    full = create(
-        recipe.backbone,
-        recipe.head,
-        setting.dataset.classes,
-        pretrained=recipe.pretrained,
-        image_size=size,
-        seed=recipe.seed,
-        **recipe.head_options,
-    )
-    assert full.backbone is not None
-    if previous is not None:
-        origin = Classifier.load(setting.run.model_folder) if stage.start.head == "best" else previous.full
-        assert origin.backbone is not None
-        if stage.start.head != "new":
-            full.head.load_state_dict(origin.head.state_dict())
-        if stage.start.backbone == "previous":
-            full.backbone.load_state_dict(origin.backbone.state_dict())
-    if cache is not None and cache.manifest.fingerprint != full.backbone.fingerprint():
-        raise TagfillError(
-            f"The feature cache {cache.folder} was made by {cache.manifest.backbone} with other weights than this "
-            f"run's backbone {recipe.backbone} has; make a cache with it, or give the same backbone and weights."
-        )
-    return full

@@ -1,22 +1,7 @@
-"""Ctrl-C once: finish the step, save, stop. Twice: stop at once.
+"""The training loop, from top to bottom: run, epoch, step, forward and backward, observe, validate, save.
 
-Sums of an epoch so far: of the loss terms, and of what the method decided about labels.
-
-How far a stage has come: its best epoch, and whether a better one is still expected.
-
-What is written down and shown when an epoch has ended.
-
-What goes into a checkpoint of a run, and when one is due.
-
-One step of the optimiser: forward, loss, backward, memory and update over the parts of a batch.
-
-On cached features a step takes a fraction of a millisecond, so what surrounds it has to be little. The seeds of all
-steps are drawn together when the epoch begins, and the loss terms leave the device once, all at the same time.
-
-Processes that train together stop together: before they share gradients, each tells the others whether it can go on.
-Whoever left alone would keep the others waiting for its gradients.
-
-The training loop: epochs of steps, a validation at the end of each, and a checkpoint whenever one is due.
+On cached features a step takes a fraction of a millisecond, so little may surround it: seeds and learning rates of all
+steps are computed when the epoch starts, and the loss terms leave the device together.
 """
 
 from __future__ import annotations
@@ -42,65 +27,486 @@ from tagfill.errors import RunError
 from tagfill.io import write_json
 from tagfill.memory import sub_state
 from tagfill.metrics import Gathered, mean_average_precision
-from tagfill.progress import Bar, Progress
+from tagfill.progress import Bar
 from tagfill.rng import words
-from tagfill.training import checkpoints, optimizers
+from tagfill.training import checkpoints
 from tagfill.training.checkpoints import Checkpoint, State
-from tagfill.training.evaluation import gather, observed_labels
-from tagfill.training.optimizers import set_rate
+from tagfill.training.evaluation import choose_thresholds, gather, observed_labels
+from tagfill.training.optimizers import average_state, optimizer_state
 from tagfill.training.recipe import Stopping
 from tagfill.training.records import Recorder
-from tagfill.training.run_folder import Events, Run
-from tagfill.training.stage import ActiveStage, RunContext, enter
+from tagfill.training.run_folder import Events
+from tagfill.training.stage import ActiveStage, RunContext, best_memory_folder, enter_stage, save_best_memory
+
+_SYNC_EVERY = 16  # steps between two collective decisions of several processes whether to save or to stop
+_SHOW_EVERY = 0.1  # seconds between two updates of the bar; drawing it takes longer than a step on cached features
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class Interruption:
-    """Remembers, inside its block, that somebody asked to stop."""
+@dataclass
+class Saving:
+    """When to save a checkpoint, in addition to the start of each stage and the end of the run.
 
-    def __init__(self) -> None:
-        self.asked = False
-        self._before: Any = None
+    Attributes:
+        every_steps: save whenever this many steps of an epoch are done.
+        every_minutes: save after this time; at the end of an epoch, after a tenth of it.
+    """
 
-    def __enter__(self) -> Interruption:
-        if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._ask)
-        return self
+    every_steps: int | None = None
+    every_minutes: float | None = 5.0
 
-    def __exit__(self, *error: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+class Trainer:
+    """Trains all stages of a recipe, from the beginning or from a checkpoint.
+
+    Args:
+        context: the run.
+        saving: when to save.
+        checkpoint: where to continue; None starts from the beginning.
+    """
+
+    def __init__(self, context: RunContext, saving: Saving, checkpoint: Checkpoint | None) -> None:
+        self._context, self._saving, self._checkpoint = context, saving, checkpoint
+        self._active: ActiveStage
+        self._best = BestEpoch()
+        self._totals = Totals()
+        self._recorder: Recorder | None = None
+        self._last_save = time.monotonic()
+        self._interrupt = Interrupt()
+        self._events = Events(context.run.folder / "tensorboard") if context.devices.main else None
+
+    def run(self) -> dict[str, float]:
+        """Train to the end.
+
+        Returns:
+            Stage, epoch and score of the best epoch of the last stage.
+        """
+        checkpoint = self._checkpoint
+        active: ActiveStage | None = None
+        first = checkpoint.state.stage if checkpoint else 0
+        with self._interrupt:
+            for number in range(first, len(self._context.recipe.stages)):
+                self._active = active = enter_stage(self._context, number, active, checkpoint)
+                if sizes := active.memory.sizes():
+                    shown = ", ".join(f"{name} {size / 1e6:,.1f} MB" for name, size in sizes.items())
+                    self._context.progress.say(f"{active.stage.name} keeps per-image state: {shown}")
+                if record := self._context.recipe.record:
+                    self._recorder = Recorder(self._context.run, number, record, active.task)
+                if checkpoint is not None:
+                    epoch, step = self._restore(checkpoint)
+                else:
+                    epoch, step = 1, 0
+                    self._best = BestEpoch()
+                    self._save(epoch, step)
+                while epoch <= active.stage.epochs and not self._best.done:
+                    self._epoch(epoch, step)
+                    epoch, step = epoch + 1, 0
+                checkpoint = None
+            self._save(epoch, 0)
+        self._active.memory.close()
+        if self._events is not None:
+            self._events.close()
+        assert self._best.best is not None
+        return self._best.best
+
+    def _restore(self, checkpoint: Checkpoint) -> tuple[int, int]:
+        """Continue within the epoch of a checkpoint; returns that epoch and its first step.
+
+        Only a checkpoint between two epochs can be opened by another number of processes, and there is no unfinished
+        epoch then.
+        """
+        state, ranks = checkpoint.state, self._context.devices.ranks
+        self._best = BestEpoch(state.best, state.stale, state.done)
+        if checkpoint.world == ranks.world:
+            saved = checkpoint.of_rank(ranks.rank)
+            self._totals = Totals.from_state(sub_state(saved, "totals"))
+            if self._recorder is not None:
+                self._recorder.load_state_dict(sub_state(saved, "records"))
+        return state.epoch, state.step
+
+    def _epoch(self, epoch: int, first_step: int) -> None:
+        """Train one epoch, or what is left of it, then validate and save."""
+        active, recipe = self._active, self._context.recipe
+        sampler, stage = active.sampler, active.stage
+        if first_step == 0:
+            self._totals = Totals()
+            active.method.begin_epoch(epoch)
+        begin = time.monotonic()
+        batches = sampler.batches(epoch)
+        micro_batches = [active.micro_batches(batch) for batch in batches[first_step:]]
+        images = sum(map(len, batches[first_step:]))
+        coming = [micro_batch for batch in micro_batches for micro_batch in batch]
+        active.memory.expect(coming)
+        loaded = active.source.train(coming, epoch)
+        drawn = words(
+            recipe.seed, f"step {active.number}", epoch, np.arange(len(batches)), self._context.devices.ranks.rank
+        )
+        seeds: list[int] = (drawn >> np.uint64(1)).tolist()
+        taken = (epoch - 1) * len(batches)
+        rates = [
+            stage.optimizer.lr * stage.schedule.at(taken + step, len(batches), stage.epochs)
+            for step in range(len(batches))
+        ]
+        active.wrapped.train()
+        with self._context.progress.bar(f"{stage.name} {epoch}/{stage.epochs}", images, "img") as bar:
+            not_shown, shown_at = 0, 0.0
+            for step, split in enumerate(micro_batches, start=first_step):
+                self._context.devices.seed(seeds[step])  # dropout and the like are drawn per step
+                self._set_learning_rate(rates[step])
+                size = len(batches[step])
+                shares = [1.0] if len(split) == 1 else [len(micro_batch) / size for micro_batch in split]
+                terms, visited = self._step(epoch, step, shares, loaded)
+                not_shown += visited
+                if (now := time.monotonic()) - shown_at > _SHOW_EVERY or step + 1 == len(batches):
+                    self._show_step(bar, terms, not_shown)
+                    not_shown, shown_at = 0, now
+                if step + 1 < len(batches):
+                    self._pause(epoch, step + 1, save=self._is_due(step))
+        self._end_epoch(epoch, time.monotonic() - begin, images)
+        over = self._best.done or epoch == stage.epochs
+        self._pause(epoch + 1, 0, save=not over and self._is_due(len(batches) - 1, end_of_epoch=True))
+
+    def _set_learning_rate(self, lr: float) -> None:
+        self._active.task.lr = lr
+        for group in self._active.optimizer.param_groups:
+            group["lr"] = lr * group["multiplier"]
+
+    def _step(
+        self, epoch: int, step: int, shares: Sequence[float], loaded: Iterator[Batch]
+    ) -> tuple[dict[str, float], int]:
+        """Take one step of the optimizer.
+
+        Args:
+            epoch: from 1.
+            step: within the epoch, from 0.
+            shares: of the batch, one for each micro-batch.
+            loaded: the micro-batches, followed by those of the next steps.
+
+        Returns:
+            The loss terms of the batch, and how many of its images could be decoded.
+        """
+        active, devices, clip_norm = self._active, self._context.devices, self._active.stage.clip_norm
+        shown: dict[str, float] = {}
+        visited: list[Tensor] = []
+        for number, (share, micro_batch) in enumerate(zip(shares, loaded, strict=False), start=1):
+            if not len(micro_batch.index):
+                self._stop_together(self._empty_batch(epoch, step))
+                continue
+            terms = self._forward_backward(epoch, step, micro_batch, share, last=number == len(shares))
+            visited.append(micro_batch.index)
+            for name, value in terms.items():
+                shown[name] = shown.get(name, 0.0) + share * value
+        if clip_norm is not None and not devices.clip(active.wrapped, active.stepper, clip_norm):
+            advice = self._record_failure(epoch, step, torch.cat(visited), shown)
+            raise RunError(f"The gradients are not finite in epoch {epoch}, step {step + 1}; {advice}")
+        active.stepper.step()
+        active.stepper.zero_grad()
+        if active.average is not None:
+            active.average.update_parameters(active.module)
+        return shown, sum(map(len, visited))
+
+    def _forward_backward(
+        self, epoch: int, step: int, micro_batch: Batch, share: float, *, last: bool
+    ) -> dict[str, float]:
+        """Add the gradients of a micro-batch, and let the method observe its predictions.
+
+        Args:
+            epoch: from 1.
+            step: within the epoch, from 0.
+            micro_batch: on the CPU.
+            share: of the batch.
+            last: whether it is the last one of the step, with which processes share their gradients.
+
+        Returns:
+            The loss terms.
+        """
+        active, devices = self._active, self._context.devices
+        batch = devices.place(micro_batch)
+        with devices.sharing(active.wrapped, last):
+            prediction: Prediction = active.wrapped(batch.inputs, maps=active.maps)
+            loss, terms = _sum_terms(active.method.loss(batch, prediction))
+            finite = all(map(math.isfinite, terms.values()))
+            self._stop_together(None if finite else self._not_finite(epoch, step, batch, terms))
+            devices.backward(loss if share == 1 else share * loss)
+        decisions = self._observe(batch, prediction)
+        self._totals.add(terms, len(batch.index), decisions)
+        if self._recorder is not None:
+            self._recorder.visit(batch, prediction, decisions)
+        return terms
+
+    def _observe(self, batch: Batch, prediction: Prediction) -> Decisions | None:
+        """Let the method update its memory; returns what it decided about labels."""
+        active = self._active
+        if active.has_memory:
+            active.memory.begin_step()
+        with torch.no_grad():
+            active.method.observe(batch, _detach(prediction))
+        return active.method.decisions()
+
+    def _end_epoch(self, epoch: int, seconds: float, images: int) -> None:
+        """Validate, keep the model if it is the best one, and log the epoch.
+
+        Args:
+            epoch: from 1.
+            seconds: that its steps took.
+            images: that were visited.
+        """
+        context, active, best = self._context, self._active, self._best
+        devices, stage = context.devices, active.stage
+        devices.share_buffers(active.module)
+        if self._recorder is not None:
+            self._recorder.end_epoch(epoch)
+        line: dict[str, Any] = {"stage": stage.name, "epoch": epoch, "lr": active.task.lr}
+        line["loss"] = self._totals.means(devices.ranks)
+        decisions = merge_counts(devices.gather_json(self._totals.decisions))
+        validation = self._validate()
+        score = float(epoch)
+        if validation is not None:
+            val_map = mean_average_precision(validation.scores, validation.labels)
+            score = val_map if context.chosen_by_map else score
+        line["best"] = best.update(active.number, epoch, score, stage.stopping)
+        if line["best"]:
+            self._keep_best(validation)
+        if validation is not None:
+            line["val_mAP"] = 100 * val_map
+        if decisions is not None:
+            line["decisions"] = decisions
+        if devices.main:
+            self._log_epoch(line, seconds, images)
+        shown = _shown(line["loss"])
+        if validation is not None:
+            shown += f"  val mAP {line['val_mAP']:.2f}{' (best)' if line['best'] else ''}"
+        context.progress.say(f"{stage.name} epoch {epoch}/{stage.epochs}  {shown}")
+        if best.done and epoch < stage.epochs:
+            context.progress.say(f"{stage.name} stops after epoch {epoch}: no better one is expected")
+
+    def _validate(self) -> Gathered | None:
+        """Predictions and labels of the validation split, if it can be scored."""
+        context = self._context
+        if not context.validated:
+            return None
+        gathered = gather(self._active.task.predict("val"), context.devices.ranks, len(context.dataset.classes))
+        if context.recipe.val_labels == "observed":
+            gathered.labels[:] = observed_labels(context.dataset, "val")[gathered.index]
+        return gathered
+
+    def _keep_best(self, validation: Gathered | None) -> None:
+        """Save the model with thresholds chosen on validation, and its memory if the next stage starts from it."""
+        context, active = self._context, self._active
+        if context.devices.main:
+            model = active.deployed()
+            model.thresholds = None if validation is None else tuple(choose_thresholds(validation).tolist())
+            model.save(context.run.model_folder)
+        following = context.recipe.stages[active.number + 1 : active.number + 2]
+        if following and following[0].start.memory == "best":
+            save_best_memory(active.memory, best_memory_folder(context))
+
+    def _log_epoch(self, line: dict[str, Any], seconds: float, images: int) -> None:
+        """Append an epoch to `metrics.jsonl`, `timings.jsonl` and the events of TensorBoard."""
+        run = self._context.run
+        run.append("metrics.jsonl", line)
+        run.append(
+            "timings.jsonl", {"stage": line["stage"], "epoch": line["epoch"], "seconds": seconds, "images": images}
+        )
+        scalars = {"lr": line["lr"], **{f"loss/{term}": value for term, value in line["loss"].items()}}
+        if "val_mAP" in line:
+            scalars["val/mAP"] = line["val_mAP"]
+        scalars |= {f"decisions/{kind}": count for kind, count in line.get("decisions", {}).items()}
+        assert self._events is not None
+        self._events.write(self._context.recipe.epochs_before(self._active.number) + line["epoch"], scalars)
+
+    def _show_step(self, bar: Bar, terms: dict[str, float], images: int) -> None:
+        best = self._best.best
+        scored = best is not None and self._context.chosen_by_map
+        bar.note(_shown(terms) + (f"  best mAP {100 * best['score']:.2f}" if best is not None and scored else ""))
+        bar.advance(images)
+
+    def _is_due(self, step: int, *, end_of_epoch: bool = False) -> bool:
+        """Whether to save after a step; at the end of an epoch, once 10% of `every_minutes` has passed."""
+        every, minutes = self._saving.every_steps, self._saving.every_minutes
+        if every is not None and (step + 1) % every == 0:
+            return True
+        if minutes is None or not (end_of_epoch or self._may_sync(step)):
+            return False
+        limit = (6 if end_of_epoch else 60) * minutes
+        due: bool = self._context.devices.on_main(lambda: time.monotonic() - self._last_save > limit)
+        return due
+
+    def _pause(self, epoch: int, step: int, *, save: bool) -> None:
+        """Between two steps: save if it is due, and stop if the user pressed Ctrl-C."""
+        stop = self._may_sync(step) and self._context.devices.any_rank(self._interrupt.pressed)
+        if save or stop:
+            self._save(epoch, step)
+        if stop:
+            folder = self._context.run.folder
+            self._context.progress.say(f"stopped and saved; continue with: tagfill train --resume {folder}")
             raise KeyboardInterrupt
-        self.asked = True
+
+    def _may_sync(self, step: int) -> bool:
+        return self._context.devices.ranks.world == 1 or step % _SYNC_EVERY == 0
+
+    def _save(self, epoch: int, step: int) -> None:
+        """Write a checkpoint, and remove what only older ones needed; a full disk destroys nothing.
+
+        Args:
+            epoch: under way, from 1.
+            step: how many of its steps are done.
+        """
+        context, active, devices, folder = self._context, self._active, self._context.devices, self._context.run.folder
+        stages, steps = context.recipe.stages, active.sampler.steps
+        number = sum(stage.epochs * steps + 1 for stage in stages[: active.number]) + (epoch - 1) * steps + step
+        moments, groups = optimizer_state(active.optimizer)
+        state = State(
+            number=number,
+            stage=active.number,
+            epoch=epoch,
+            step=step,
+            best=self._best.best,
+            stale=self._best.stale,
+            done=self._best.done,
+            metrics_bytes=context.run.metrics_path.stat().st_size if devices.main else 0,
+            memory=active.memory_name,
+            disk=devices.gather_json(active.memory.mark(number)),
+            groups=groups,
+            precision=devices.state_dict(),
+        )
+        model = _prefixed("module", active.module.state_dict())
+        if active.average is not None:
+            model |= _prefixed("average", average_state(active.average))
+        rank = {
+            "shard.index": torch.from_numpy(active.sampler.shard),
+            **_prefixed("memory", active.memory.state_dict()),
+            **_prefixed("method", active.method.state_dict()),
+            **_prefixed("totals", self._totals.state_dict()),
+        }
+        if self._recorder is not None:
+            rank |= _prefixed("records", self._recorder.state_dict())
+        try:
+            checkpoints.save_checkpoint(context.run.checkpoints, devices, state, model, moments, rank)
+        except OSError as error:
+            if error.errno not in _DISK_FULL:
+                raise
+            raise RunError(
+                f"There is no room to save a checkpoint in {context.run.checkpoints}; nothing was lost. Free some "
+                f"space and continue with 'tagfill train --resume {folder}'."
+            ) from None
+        oldest = devices.on_main(lambda: checkpoints.prune(context.run.checkpoints))
+        active.memory.forget(before=oldest["number"])
+        if devices.main:
+            for unused in (folder / "memory").glob("[0-9]*"):
+                if unused.name not in oldest["memories"]:
+                    shutil.rmtree(unused)
+        self._last_save = time.monotonic()
+
+    def _stop_together(self, problem: str | None) -> None:
+        """Raise in all processes if any of them has a problem: a rank that exits alone deadlocks the all-reduce."""
+        devices = self._context.devices
+        if devices.any_rank(problem is not None):
+            raise RunError(next(sentence for sentence in devices.gather_json(problem) if sentence is not None))
+
+    def _empty_batch(self, epoch: int, step: int) -> str | None:
+        """The problem of a micro-batch without images; one process goes on, several would wait for its gradients."""
+        if self._context.devices.ranks.world == 1:
+            return None
+        return (
+            f"None of the images of step {step + 1} of epoch {epoch} can be decoded; find them with "
+            "'tagfill inspect --decode'."
+        )
+
+    def _not_finite(self, epoch: int, step: int, batch: Batch, terms: dict[str, float]) -> str:
+        """The problem of a loss that is not finite."""
+        advice = self._record_failure(epoch, step, batch.index, terms)
+        bad = next(name for name, value in terms.items() if not math.isfinite(value))
+        return f"The loss term '{bad}' is {terms[bad]} in epoch {epoch}, step {step + 1}; {advice}"
+
+    def _record_failure(self, epoch: int, step: int, index: Tensor, terms: dict[str, float]) -> str:
+        """Write the images of a failed step to a file; returns advice that names it."""
+        context, dataset = self._context, self._context.dataset
+        path = context.run.folder / f"not-finite-rank{context.devices.ranks.rank}.json"
+        images = dataset.names(dataset.split("train")[index.numpy(force=True)])
+        content = {"stage": self._active.stage.name, "epoch": epoch, "step": step, "terms": terms, "images": images}
+        write_json(path, content)
+        return f"{path} lists the images of the batch. Lower the learning rate, or look at those images."
+
+
+def _sum_terms(terms: dict[str, Tensor]) -> tuple[Tensor, dict[str, float]]:
+    """The sum of the loss terms, and their values, which leave the device together."""
+    if len(terms) == 1:
+        ((name, only),) = terms.items()
+        return only, {name: only.item()}
+    stacked = torch.stack(list(terms.values()))
+    return stacked.sum(), dict(zip(terms, stacked.detach().tolist(), strict=True))
+
+
+def _detach(prediction: Prediction) -> Prediction:
+    rest = (prediction.maps, prediction.features, prediction.attention)
+    return Prediction(prediction.logits.detach(), *(None if part is None else part.detach() for part in rest))
+
+
+def _shown(terms: Mapping[str, float]) -> str:
+    return " ".join(f"{name} {value:.4f}" for name, value in terms.items())
+
+
+def _prefixed(name: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{name}.{key}": value for key, value in state.items()}
+
+
+@dataclass
+class BestEpoch:
+    """The best epoch of a stage so far, and whether a better one is still expected.
+
+    Attributes:
+        best: its stage, epoch and score.
+        stale: epochs since then.
+        done: whether the stage ends early.
+    """
+
+    best: dict[str, float] | None = None
+    stale: int = 0
+    done: bool = False
+
+    def update(self, stage: int, epoch: int, score: float, stopping: Stopping) -> bool:
+        """Add the score of another epoch; returns whether it is the best one.
+
+        >>> best = BestEpoch()
+        >>> [best.update(0, epoch, score, Stopping(patience=2)) for epoch, score in enumerate([0.5, 0.4, 0.3], 1)]
+        [True, False, False]
+        >>> best.done
+        True
+        """
+        better = self.best is None or score > self.best["score"]
+        if better:
+            self.best = {"stage": stage, "epoch": epoch, "score": score}
+        self.stale = 0 if better else self.stale + 1
+        assert self.best is not None
+        impatient = stopping.patience is not None and self.stale >= stopping.patience
+        dropped = stopping.drop is not None and 100 * (self.best["score"] - score) > stopping.drop
+        self.done = impatient or dropped
+        return better
 
 
 @dataclass
 class Totals:
-    """Sums over the images of this rank.
+    """Sums of an epoch over the images of this rank.
 
     Attributes:
-        sums: of each loss term.
+        sums: of each loss term, weighted by images.
         images: that were visited.
-        decisions: how many labels were decided in each way; None as long as no method has decided anything.
+        decisions: how many labels were decided in each way; None while no method has decided anything.
     """
 
     sums: dict[str, float] = field(default_factory=dict)
     images: int = 0
     decisions: Counter[str] | None = None
 
-    def add(self, terms: Mapping[str, float], images: int) -> None:
-        """One more part of a batch."""
+    def add(self, terms: Mapping[str, float], images: int, decisions: Decisions | None = None) -> None:
+        """Add a micro-batch: its mean loss terms, its images, and what was decided about their labels."""
         for name, value in terms.items():
             self.sums[name] = self.sums.get(name, 0.0) + value * images
         self.images += images
-
-    def decide(self, decided: Decisions | None) -> None:
-        """What was decided about the labels of that part."""
-        if decided is not None:
+        if decisions is not None:
             self.decisions = self.decisions or Counter()
-            self.decisions.update(decided.kind.tolist())
+            self.decisions.update(decisions.kind.tolist())
 
     def means(self, ranks: Ranks) -> dict[str, float]:
         """The mean of each term over the images of all ranks."""
@@ -110,7 +516,7 @@ class Totals:
         return {name: total / max(count, 1.0) for name, total in zip(names, sums, strict=True)}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """As tensors."""
+        """The sums as tensors."""
         state = {f"sum.{name}": torch.tensor(value, dtype=torch.float64) for name, value in self.sums.items()}
         if self.decisions is not None:
             state |= {f"decided.{kind}": torch.tensor(count) for kind, count in {"": 0, **self.decisions}.items()}
@@ -118,470 +524,39 @@ class Totals:
 
     @classmethod
     def from_state(cls, state: dict[str, Tensor]) -> Totals:
-        """Back from `state_dict`."""
+        """The inverse of `state_dict`."""
         sums = {name.removeprefix("sum."): float(value) for name, value in state.items() if name.startswith("sum.")}
         decided = {name.removeprefix("decided."): int(n) for name, n in state.items() if name.startswith("decided.")}
         return cls(sums, int(state["images"]), +Counter(decided) if decided else None)
 
 
-def add_up(decisions: list[dict[str, int] | None]) -> dict[str, int] | None:
-    """The decisions of all ranks together, in alphabetical order; None if no rank has any.
+def merge_counts(counts: list[dict[str, int] | None]) -> dict[str, int] | None:
+    """The sum of all ranks' counts, in alphabetical order; None if no rank has any.
 
-    >>> add_up([{"rejected": 2}, None, {"flipped": 1, "rejected": 1}])
+    >>> merge_counts([{"rejected": 2}, None, {"flipped": 1, "rejected": 1}])
     {'flipped': 1, 'rejected': 3}
     """
-    made = [Counter(part) for part in decisions if part is not None]
+    made = [Counter(count) for count in counts if count is not None]
     return dict(sorted(sum(made, Counter()).items())) if made else None
 
 
-@dataclass
-class BestEpoch:
-    """The standing of a stage.
+class Interrupt:
+    """Ctrl-C inside its block: once sets `pressed`, so that the run can save and stop; twice stops at once."""
 
-    Attributes:
-        best: stage, epoch and score of the best epoch so far.
-        stale: epochs since then.
-        done: whether the stage has ended early.
-    """
+    def __init__(self) -> None:
+        self.pressed = False
+        self._before: Any = None
 
-    best: dict[str, float] | None = None
-    stale: int = 0
-    done: bool = False
+    def __enter__(self) -> Interrupt:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._press)
+        return self
 
-    def judge(self, stage: int, epoch: int, score: float, stopping: Stopping) -> bool:
-        """Take in the score of another epoch; gives whether it is the best one.
+    def __exit__(self, *error: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
 
-        >>> standing = Standing()
-        >>> [standing.judge(0, epoch, score, Stopping(patience=2)) for epoch, score in enumerate([0.5, 0.4, 0.3], 1)]
-        [True, False, False]
-        >>> standing.done
-        True
-        """
-        better = self.best is None or score > self.best["score"]
-        if better:
-            self.best = {"stage": stage, "epoch": epoch, "score": score}
-        self.stale = 0 if better else self.stale + 1
-        assert self.best is not None
-        tired = stopping.patience is not None and self.stale >= stopping.patience
-        fallen = stopping.drop is not None and 100 * (self.best["score"] - score) > stopping.drop
-        self.done = tired or fallen
-        return better
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """An epoch that has ended.
-
-    Attributes:
-        stage: name of its stage.
-        number: within the stage, from 1.
-        of: epochs that the stage has.
-        overall: number over all stages.
-        lr: learning rate of its last step.
-        losses: mean of each term.
-        decisions: labels that the method decided, by kind; None if it takes them as they are.
-        val_map: validation mAP in percent, if there is a validation split.
-        best: whether it is the best one so far.
-        seconds: that its steps took.
-        images: that were visited.
-    """
-
-    stage: str
-    number: int
-    of: int
-    overall: int
-    lr: float
-    losses: dict[str, float]
-    decisions: dict[str, int] | None
-    val_map: float | None
-    best: bool
-    seconds: float
-    images: int
-
-
-def write_down(run: Run, events: Events, epoch: Epoch) -> None:
-    """Add an epoch to `metrics.jsonl`, `timings.jsonl` and the events of TensorBoard."""
-    name: dict[str, Any] = {"stage": epoch.stage, "epoch": epoch.number}
-    line = {**name, "lr": epoch.lr, "loss": epoch.losses, "best": epoch.best}
-    scalars = {"lr": epoch.lr, **{f"loss/{term}": value for term, value in epoch.losses.items()}}
-    if epoch.val_map is not None:
-        line["val_mAP"] = scalars["val/mAP"] = epoch.val_map
-    if epoch.decisions is not None:
-        line["decisions"] = epoch.decisions
-        scalars |= {f"decisions/{kind}": count for kind, count in epoch.decisions.items()}
-    run.append("metrics.jsonl", line)
-    run.append("timings.jsonl", {**name, "seconds": epoch.seconds, "images": epoch.images})
-    events.write(epoch.overall, scalars)
-
-
-def show(progress: Progress, epoch: Epoch, *, ended: bool) -> None:
-    """Say how an epoch went, and whether the stage ends with it before its time."""
-    shown = " ".join(f"{name} {value:.4f}" for name, value in epoch.losses.items())
-    if epoch.val_map is not None:
-        shown += f"  val mAP {epoch.val_map:.2f}{' (best)' if epoch.best else ''}"
-    progress.say(f"{epoch.stage} epoch {epoch.number}/{epoch.of}  {shown}")
-    if ended and epoch.number < epoch.of:
-        progress.say(f"{epoch.stage} stops after epoch {epoch.number}: no better one is expected")
-
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-@dataclass
-class Saving:
-    """When to save besides the beginning of a stage and the end of the run."""
-
-    every_steps: int | None = None
-    every_minutes: float | None = 5.0
-
-
-def save_run_state(
-    setting: RunContext,
-    active: ActiveStage,
-    totals: Totals,
-    recorder: Recorder,
-    standing: BestEpoch,
-    epoch: int,
-    step: int,
-) -> None:
-    """Write a checkpoint, and remove what only older ones needed; a full disk destroys nothing.
-
-    Args:
-        setting: of the run.
-        active: the stage.
-        totals: sums of the epoch under way.
-        recorder: what that epoch has gathered for analyses.
-        standing: of the stage.
-        epoch: under way, from 1.
-        step: steps of that epoch that are done.
-    """
-    devices = setting.devices
-    offset = sum(stage.epochs * active.sampler.steps + 1 for stage in setting.recipe.stages[: active.number])
-    number = offset + (epoch - 1) * active.sampler.steps + step
-    moments, groups = optimizers.state_tensors(active.optimizer)
-    state = State(
-        number=number,
-        stage=active.number,
-        epoch=epoch,
-        step=step,
-        best=standing.best,
-        stale=standing.stale,
-        done=standing.done,
-        metrics_bytes=setting.run.metrics_path.stat().st_size if devices.main else 0,
-        memory=active.memory_name,
-        disk=devices.gather_json(active.memory.mark(number)),
-        groups=groups,
-        precision=devices.state_dict(),
-    )
-    sections: dict[str, Any] = {"memory": active.memory, "method": active.method, "totals": totals, "records": recorder}
-    rank = {"shard.index": torch.from_numpy(active.sampler.shard)}
-    rank |= {f"{name}.{key}": value for name, owner in sections.items() for key, value in owner.state_dict().items()}
-    model = {f"module.{key}": value for key, value in active.module.state_dict().items()}
-    if active.average is not None:
-        model |= {f"average.{key}": value for key, value in active.average.state_dict().items()}
-    try:
-        checkpoints.save_checkpoint(setting.run.checkpoints, devices, state, model, moments, rank)
-    except OSError as error:
-        if error.errno not in _NO_ROOM:
-            raise
-        raise RunError(
-            f"There is no room to save a checkpoint in {setting.run.checkpoints}; nothing was lost. Free some "
-            f"space and continue with 'tagfill train --resume {setting.run.folder}'."
-        ) from None
-    oldest = devices.on_main(lambda: checkpoints.prune(setting.run.checkpoints))
-    active.memory.forget(before=oldest["number"])
-    if devices.main:
-        for folder in (setting.run.folder / "memory").glob("[0-9]*"):
-            if folder.name not in oldest["memories"]:
-                shutil.rmtree(folder)
-
-
-class Steps:
-    """The steps of one epoch.
-
-    Args:
-        setting: of the run.
-        active: the stage.
-        epoch: from 1.
-        totals: where loss terms and decisions are added up.
-        recorder: what is written down for analyses.
-    """
-
-    def __init__(
-        self, setting: RunContext, active: ActiveStage, epoch: int, totals: Totals, recorder: Recorder
-    ) -> None:
-        self._setting, self._active, self._epoch, self._totals = setting, active, epoch, totals
-        self._recorder = recorder
-        every = np.arange(active.sampler.steps)
-        drawn = words(setting.recipe.seed, f"step {active.number}", epoch, every, setting.devices.ranks.rank)
-        self._seeds: list[int] = (drawn >> np.uint64(1)).tolist()
-        active.wrapped.train()
-
-    def take(self, step: int, shares: Sequence[float], parts: Iterator[Batch]) -> tuple[dict[str, float], int]:
-        """One step.
-
-        Args:
-            step: within the epoch, from 0.
-            shares: of the batch, one for each part.
-            parts: the parts, taken from an iterator that goes on with the next step's.
-
-        Returns:
-            The loss terms of the batch, and how many of its images could be decoded.
-        """
-        active, devices, stage = self._active, self._setting.devices, self._active.stage
-        taken = (self._epoch - 1) * active.sampler.steps + step
-        active.task.lr = stage.optimizer.lr * stage.schedule.at(taken, active.sampler.steps, stage.epochs)
-        set_rate(active.optimizer, active.task.lr)
-        devices.seed(self._seeds[step])  # whatever the network draws, such as dropout, belongs to the step
-        shown: dict[str, float] = {}
-        visited: list[Tensor] = []
-        for number, (share, part) in enumerate(zip(shares, parts, strict=False), start=1):
-            if not len(part.index):
-                self._go_on(self._nothing_to_see(step))
-                continue
-            terms = self._work_off(step, part, share, last=number == len(shares))
-            visited.append(part.index)
-            for name, value in terms.items():
-                shown[name] = shown.get(name, 0.0) + share * value
-        if stage.clip_norm is not None and not devices.clip(active.wrapped, active.stepper, stage.clip_norm):
-            kept = self._keep(step, torch.cat(visited), shown)
-            raise RunError(f"The gradients are not finite in {self._moment(step)}; {kept}")
-        active.stepper.step()
-        active.stepper.zero_grad()
-        if active.average is not None:
-            active.average.update(active.module)
-        return shown, sum(map(len, visited))
-
-    def _work_off(self, step: int, part: Batch, share: float, *, last: bool) -> dict[str, float]:
-        """Forward and backward passes of a part; the optimiser steps when all are done."""
-        active, devices = self._active, self._setting.devices
-        batch = devices.place(part)
-        active.memory.begin_step()
-        with devices.sharing(active.wrapped, last):
-            prediction: Prediction = active.wrapped(batch.inputs, maps=active.maps)
-            terms = active.method.loss(batch, prediction)
-            loss, values = _add(terms)
-            finite = all(map(math.isfinite, values.values()))
-            self._go_on(None if finite else self._not_finite(step, batch, values))
-            devices.backward(loss if share == 1 else share * loss)
-        with torch.no_grad():
-            active.method.observe(batch, prediction.detach())
-        self._totals.add(values, len(batch.index))
-        decided = active.method.decisions()
-        self._totals.decide(decided)
-        self._recorder.visit(batch, prediction, decided)
-        return values
-
-    def _go_on(self, problem: str | None) -> None:
-        """Stop in all processes, with the same words, if any of them has a problem."""
-        devices = self._setting.devices
-        if devices.anybody(problem is not None):
-            raise RunError(next(words for words in devices.gather_json(problem) if words is not None))
-
-    def _nothing_to_see(self, step: int) -> str | None:
-        """No image of a part could be decoded; processes that wait for each other's gradients cannot go on."""
-        if self._setting.devices.ranks.world == 1:
-            return None
-        return (
-            f"None of the images of step {step + 1} of epoch {self._epoch} can be decoded; find them with "
-            "'tagfill inspect --decode'."
-        )
-
-    def _not_finite(self, step: int, batch: Batch, terms: dict[str, float]) -> str:
-        """What to say about a loss that is not a number; what it was made from is kept."""
-        kept = self._keep(step, batch.index, terms)
-        bad = next(name for name, value in terms.items() if not math.isfinite(value))
-        return f"The loss term '{bad}' is {terms[bad]} in {self._moment(step)}; {kept}"
-
-    def _keep(self, step: int, index: Tensor, terms: dict[str, float]) -> str:
-        """Write down the images of a step that went wrong; what to do about it."""
-        setting, name = self._setting, self._active.stage.name
-        path = setting.run.folder / f"not-finite-rank{setting.devices.ranks.rank}.json"
-        images = setting.dataset.names(setting.dataset.split("train")[index.numpy(force=True)])
-        write_json(path, {"stage": name, "epoch": self._epoch, "step": step, "terms": terms, "images": images})
-        return f"{path} lists the images of the batch. Lower the learning rate, or look at those images."
-
-    def _moment(self, step: int) -> str:
-        return f"epoch {self._epoch}, step {step + 1}"
-
-
-def _add(terms: dict[str, Tensor]) -> tuple[Tensor, dict[str, float]]:
-    """The sum of some terms, and their values, which leave the device together."""
-    if len(terms) == 1:
-        ((name, only),) = terms.items()
-        return only, {name: only.item()}
-    stacked = torch.stack(list(terms.values()))
-    return stacked.sum(), dict(zip(terms, stacked.detach().tolist(), strict=True))
-
-
-_ASK_EVERY = 16  # steps between two questions to the other processes whether it is time to save or to stop
-_SHOW_EVERY = 0.1  # seconds between two looks at the bar, which takes longer to draw than a step on cached features
-
-
-class Trainer:
-    """Runs all stages of a recipe, from the beginning or from a checkpoint."""
-
-    def __init__(self, setting: RunContext, due: Saving, progress: Progress, checkpoint: Checkpoint | None) -> None:
-        self._setting = setting
-        self._saving = due
-        self._progress = progress
-        self._checkpoint = checkpoint
-        self._standing = BestEpoch()
-        self._totals = Totals()
-        self._last_save = time.monotonic()
-        self._interruption = Interruption()
-        self._events = Events(setting.run.folder / "tensorboard") if setting.devices.main else None
-
-    def run(self) -> dict[str, float]:
-        """Train to the end; gives stage, epoch and score of the best epoch of the last stage."""
-        checkpoint, active = self._checkpoint, None
-        first = checkpoint.state.stage if checkpoint else 0
-        with self._interruption:
-            for number in range(first, len(self._setting.recipe.stages)):
-                active = enter(self._setting, number, active, checkpoint)
-                active.task.say = self._progress.say
-                if sizes := active.memory.sizes():
-                    shown = ", ".join(f"{name} {size / 1e6:,.1f} MB" for name, size in sizes.items())
-                    self._progress.say(f"{active.stage.name} keeps per-image state: {shown}")
-                epoch, step = 1, 0
-                self._standing, self._recorder = BestEpoch(), self._recorder_of(active)
-                if checkpoint is not None:
-                    epoch, step = checkpoint.state.epoch, checkpoint.state.step
-                    self._standing = BestEpoch(checkpoint.state.best, checkpoint.state.stale, checkpoint.state.done)
-                    self._take_back(checkpoint)
-                    checkpoint = None
-                else:
-                    self._save(active, 1, 0)
-                while epoch <= active.stage.epochs and not self._standing.done:
-                    self._epoch(active, epoch, step)
-                    epoch, step = epoch + 1, 0
-            assert active is not None
-            self._save(active, epoch, 0)
-        active.memory.close()
-        if self._events is not None:
-            self._events.close()
-        assert self._standing.best is not None
-        return self._standing.best
-
-    def _take_back(self, checkpoint: Checkpoint) -> None:
-        """What the unfinished epoch of a checkpoint has gathered; for other processes it lies between two epochs."""
-        ranks = self._setting.devices.ranks
-        if checkpoint.world != ranks.world:
-            self._totals = Totals()
-            return
-        saved = checkpoint.of_rank(ranks.rank)
-        self._totals = Totals.from_state(sub_state(saved, "totals"))
-        self._recorder.load_state_dict(sub_state(saved, "records"))
-
-    def _recorder_of(self, active: ActiveStage) -> Recorder:
-        setting, labels = self._setting, active.task.labels
-        return Recorder(
-            setting.run,
-            active.number,
-            setting.recipe.record,
-            active.memory,
-            labels.shape,
-            active.sampler.shard,
-            seed=setting.recipe.seed,
-            rank=setting.devices.ranks.rank,
-        )
-
-    def _epoch(self, active: ActiveStage, epoch: int, done: int) -> None:
-        if done == 0:
-            self._totals = Totals()
-            active.method.begin_epoch(epoch)
-        begin = time.monotonic()
-        batches = active.sampler.batches(epoch)
-        parts = [active.parts(batch) for batch in batches[done:]]
-        visits = sum(map(len, batches[done:]))
-        active.memory.expect([part for batch in parts for part in batch])
-        loaded = active.source.train([part for batch in parts for part in batch], epoch)
-        steps = Steps(self._setting, active, epoch, self._totals, self._recorder)
-        title = f"{active.stage.name} {epoch}/{active.stage.epochs}"
-        with self._progress.bar(title, visits, "img") as bar:
-            waiting, shown_at = 0, 0.0
-            for step, (batch, split) in enumerate(zip(batches[done:], parts, strict=True), start=done):
-                shares = [1.0] if len(split) == 1 else [len(part) / len(batch) for part in split]
-                terms, visited = steps.take(step, shares, loaded)
-                waiting += visited
-                if (now := time.monotonic()) - shown_at > _SHOW_EVERY or step + 1 == len(batches):
-                    self._show(bar, terms, waiting)
-                    waiting, shown_at = 0, now
-                if step + 1 < len(batches):
-                    self._pause(active, epoch, step + 1, self._due(step))
-        self._end_epoch(active, epoch, time.monotonic() - begin, visits)
-        over = self._standing.done or epoch == active.stage.epochs
-        self._pause(active, epoch + 1, 0, not over and self._due(len(batches) - 1, between_epochs=True))
-
-    def _show(self, bar: Bar, terms: dict[str, float], visited: int) -> None:
-        best = self._standing.best
-        losses = " ".join(f"{name} {value:.4f}" for name, value in terms.items())
-        shown = f"  best mAP {100 * best['score']:.2f}" if best is not None and self._setting.chosen_by_map else ""
-        bar.note(losses + shown)
-        bar.advance(visited)
-
-    def _end_epoch(self, active: ActiveStage, epoch: int, seconds: float, visits: int) -> None:
-        setting, stage, standing = self._setting, active.stage, self._standing
-        setting.devices.share_buffers(active.module)
-        self._recorder.end_epoch(epoch, setting.devices.ranks.world)
-        losses = self._totals.means(setting.devices.ranks)
-        decisions = add_up(setting.devices.gather_json(self._totals.decisions))
-        gathered = self._validate(active)
-        validation = None if gathered is None else mean_average_precision(gathered.scores, gathered.labels)
-        score = validation if validation is not None and setting.chosen_by_map else float(epoch)
-        better = standing.judge(active.number, epoch, score, stage.stopping)
-        if better:
-            active.keep_best(setting, gathered)
-        ended = Epoch(
-            stage=stage.name,
-            number=epoch,
-            of=stage.epochs,
-            overall=setting.recipe.epochs_before(active.number) + epoch,
-            lr=active.task.lr,
-            losses=losses,
-            decisions=decisions,
-            val_map=None if validation is None else 100 * validation,
-            best=better,
-            seconds=seconds,
-            images=visits,
-        )
-        if self._events is not None:
-            write_down(setting.run, self._events, ended)
-        show(self._progress, ended, ended=standing.done)
-
-    def _validate(self, active: ActiveStage) -> Gathered | None:
-        dataset = self._setting.dataset
-        if not self._setting.validated:
-            return None
-        gathered = gather(active.task.predict("val"), self._setting.devices.ranks, len(dataset.classes))
-        if self._setting.recipe.val_labels == "observed":
-            gathered.labels[:] = observed_labels(dataset, "val")[gathered.index]
-        return gathered
-
-    def _due(self, step: int, *, between_epochs: bool = False) -> bool:
-        """Whether to save after a step; between epochs a tenth of the time since the last save will do."""
-        every, minutes = self._saving.every_steps, self._saving.every_minutes
-        if every is not None and (step + 1) % every == 0:
-            return True
-        if minutes is None or not (between_epochs or self._may_ask(step)):
-            return False
-        limit = (6 if between_epochs else 60) * minutes
-        overdue: bool = self._setting.devices.on_main(lambda: time.monotonic() - self._last_save > limit)
-        return overdue
-
-    def _pause(self, active: ActiveStage, epoch: int, step: int, due: bool) -> None:
-        """Between two steps: save if it is time, and stop if somebody asked to."""
-        stop = self._may_ask(step) and self._setting.devices.anybody(self._interruption.asked)
-        if due or stop:
-            self._save(active, epoch, step)
-        if stop:
-            folder = self._setting.run.folder
-            self._progress.say(f"stopped and saved; continue with: tagfill train --resume {folder}")
+    def _press(self, number: int, frame: FrameType | None) -> None:
+        if self.pressed:
             raise KeyboardInterrupt
-
-    def _may_ask(self, step: int) -> bool:
-        return self._setting.devices.ranks.world == 1 or step % _ASK_EVERY == 0
-
-    def _save(self, active: ActiveStage, epoch: int, step: int) -> None:
-        save_run_state(self._setting, active, self._totals, self._recorder, self._standing, epoch, step)
-        self._last_save = time.monotonic()
+        self.pressed = True
