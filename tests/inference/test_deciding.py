@@ -7,7 +7,7 @@ import pytest
 
 from tagfill.errors import TagfillError
 from tagfill.inference.pipeline import decide, resolve_thresholds
-from tagfill.metrics import Gathered
+from tagfill.metrics import GatheredPredictions
 from tagfill.probabilities import probabilities
 from tagfill.training.evaluation import choose_thresholds
 
@@ -21,7 +21,7 @@ def test_a_label_is_present_from_its_threshold_on() -> None:
 def test_a_label_that_stands_at_the_threshold_that_evaluation_chose_is_present() -> None:
     """All labels are present, so that the best threshold of a class is the least probability of its images."""
     logits = np.random.default_rng(0).normal(0, 3, (20, 500)).astype(np.float32)
-    thresholds = choose_thresholds(Gathered(np.arange(20), logits, np.ones((20, 500), np.int8)))
+    thresholds = choose_thresholds(GatheredPredictions(np.arange(20), logits, np.ones((20, 500), np.int8)))
 
     assert decide(logits, thresholds.tolist()).present.all()
 

@@ -8,10 +8,11 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score
 
+from reference import interpolated_precision
 from reference.average_precision import average_precision as reference
-from tagfill.metrics import average_precision, mean_average_precision
+from tagfill.metrics import average_precision, group_means, mean_average_precision
 
-modest = settings(max_examples=30, deadline=None)
+modest = settings(max_examples=40, deadline=None)
 
 SCORES = {
     "a few distinct": (np.float64, st.sampled_from([-1.5, 0.0, 0.25, 0.5])),
@@ -156,3 +157,87 @@ def test_mean_of_no_class_is_nan():
 def test_unknown_rule_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match="no rule 'one'"):
         mean_average_precision([[0.1]], [[1]], empty="one")
+
+
+OTHER_SHAPES = st.tuples(st.integers(1, 25), st.just(2))
+OTHER_SCORES = st.one_of(st.sampled_from([0.0, 0.25, 0.5]), st.floats(-10, 10))
+
+
+@pytest.mark.parametrize("definition", ["voc12", "voc07", "rank"])
+@modest
+@given(data=st.data())
+def test_equals_the_reference_of_each_definition(definition, data):
+    shape = data.draw(OTHER_SHAPES)
+    scores = data.draw(arrays(np.float64, shape, elements=OTHER_SCORES))
+    labels = data.draw(arrays(np.int8, shape, elements=st.sampled_from([-1, 0, 1])))
+
+    found = average_precision(scores, labels, definition=definition)
+
+    for column, value in enumerate(found):
+        if (labels[:, column] == 1).any():
+            expected = getattr(interpolated_precision, definition)(
+                scores[:, column].tolist(), labels[:, column].tolist()
+            )
+            assert value == pytest.approx(expected, abs=1e-12)
+        else:
+            assert np.isnan(value)
+
+
+def test_one_ranking_by_all_definitions():
+    relevance = np.array([[1, 0, 0, 1, 1, 0, 0, 1]]).T
+    scores = np.arange(8, 0, -1.0)[:, None]
+
+    found = {name: average_precision(scores, relevance, definition=name).item() for name in ("step", "voc12", "voc07")}
+
+    assert found == pytest.approx({"step": 0.65, "voc12": 0.675, "voc07": 7.5 / 11}, abs=1e-12)
+
+
+@modest
+@given(data=st.data())
+def test_interpolation_never_lowers(data):
+    shape = data.draw(OTHER_SHAPES)
+    scores = data.draw(arrays(np.float64, shape, elements=OTHER_SCORES))
+    labels = np.ones(shape, np.int8)
+    labels[::2] = 0
+    labels[0] = 1
+
+    assert (average_precision(scores, labels, definition="voc12") >= average_precision(scores, labels) - 1e-12).all()
+
+
+def test_mean_takes_the_definition():
+    scores, labels = np.arange(8, 0, -1.0)[:, None], np.array([[1, 0, 0, 1, 1, 0, 0, 1]]).T
+    assert mean_average_precision(scores, labels, definition="voc12") == pytest.approx(0.675)
+
+
+def test_unknown_definition_is_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match=r"no average precision 'voc10'\. Known: step, rank, voc12, voc07"):
+        average_precision([[0.1]], [[1]], definition="voc10")
+
+
+def test_groups_go_from_rare_to_frequent():
+    assert group_means([1.0, 2.0, 3.0, 4.0], [40, 30, 20, 10], groups=2).tolist() == [3.5, 1.5]
+
+
+def test_a_class_without_value_keeps_its_place():
+    """Skipping it before the sort would move every rarer class of the next group down."""
+    values, annotations = [0.1, np.nan, 0.3, 0.4, 0.5, 0.6], [1, 2, 3, 4, 5, 6]
+    assert group_means(values, annotations, groups=3).tolist() == pytest.approx([0.1, 0.35, 0.55])
+
+
+def test_a_group_without_values_is_nan():
+    assert np.isnan(group_means([np.nan, 0.5], [1, 2], groups=2)[0])
+
+
+def test_permuting_classes_changes_nothing():
+    random = np.random.default_rng(0)
+    values, annotations, order = random.random(23), random.permutation(23), random.permutation(23)
+    np.testing.assert_allclose(
+        group_means(values[order], annotations[order]), group_means(values, annotations), rtol=0, atol=1e-15
+    )
+
+
+def test_misfits_are_refused():
+    with pytest.raises(ValueError, match="must both be"):
+        group_means([1.0], [1, 2])
+    with pytest.raises(ValueError, match="2 classes do not make 3 groups"):
+        group_means([1.0, 2.0], [1, 2], groups=3)

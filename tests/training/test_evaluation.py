@@ -14,7 +14,13 @@ from sklearn.metrics import average_precision_score, f1_score, precision_score
 import tagfill
 from tagfill.contract import Ranks
 from tagfill.errors import TagfillError
-from tagfill.metrics import Gathered, best_thresholds, bootstrap_interval, group_means, mean_average_precision
+from tagfill.metrics import (
+    GatheredPredictions,
+    best_thresholds,
+    bootstrap_interval,
+    group_means,
+    mean_average_precision,
+)
 from tagfill.models import Classifier
 from tagfill.probabilities import probabilities
 from tagfill.training import Evaluation, Run, evaluate
@@ -45,7 +51,7 @@ def found(material: Material, runs: dict[str, Run], dataset: tagfill.Dataset) ->
     )
 
 
-def predictions(run: Run, dataset: tagfill.Dataset, material: Material, split: str) -> Gathered:
+def predictions(run: Run, dataset: tagfill.Dataset, material: Material, split: str) -> GatheredPredictions:
     trained = LoadedModel.open(run, dataset, features=material.cache)
     return gather(trained.predict(split), Ranks(), len(dataset.classes))
 

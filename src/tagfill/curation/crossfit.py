@@ -28,7 +28,7 @@ from tagfill.dataset import Dataset
 from tagfill.engines import create_engine
 from tagfill.errors import TagfillError
 from tagfill.experiments.runs import Job, run_all
-from tagfill.metrics import Gathered, expected_calibration_error
+from tagfill.metrics import GatheredPredictions, expected_calibration_error
 from tagfill.probabilities import sigmoid
 from tagfill.progress import Progress
 from tagfill.rng import generator
@@ -215,7 +215,7 @@ def _scored(
     calibration, errors = Calibration(1.0, np.zeros(len(dataset.classes)), fitted=False), None
     shares = (dataset.labels().positives + 1) / (len(dataset) + 2)
     if VALIDATION in dataset.splits and split != VALIDATION:
-        seen: Gathered = gather(trained.predict(VALIDATION), Ranks(), len(dataset.classes))
+        seen: GatheredPredictions = gather(trained.predict(VALIDATION), Ranks(), len(dataset.classes))
         calibration = calibrate(seen.scores, seen.labels)
         errors = calibration_errors(seen.scores, seen.labels) if calibration.fitted else None
         shares = calibration(seen.scores).mean(0)

@@ -1,45 +1,50 @@
 """Metrics of predictions: arrays in, numbers out; fractions in 0…1."""
 
-from tagfill.metrics.accumulator import Gathered, Predictions
+from tagfill.deprecation import renamed
+from tagfill.metrics.accumulator import GatheredPredictions, Predictions
 from tagfill.metrics.average_precision import (
     Definition,
     Empty,
     average_precision,
     group_means,
     mean_average_precision,
-    where_ranked,
+    nan_without_negatives,
 )
 from tagfill.metrics.bootstrap import Interval, bootstrap_interval
 from tagfill.metrics.calibration import Reliability, expected_calibration_error, reliability
 from tagfill.metrics.classification import (
-    AtK,
     Confusion,
     Counts,
-    at_k,
+    PrecisionRecall,
     best_thresholds,
     by_label_count,
     confusions,
     count,
     mean_average_precision_by_label_count,
-    top_1,
+    precision_recall_at_k,
+    top1_accuracy,
 )
-from tagfill.metrics.localization import LocalizationMeter, LocalizationScores, ioa, rank_correlation
+from tagfill.metrics.localization import (
+    LocalizationMeter,
+    LocalizationScores,
+    intersection_over_prediction,
+    rank_correlation,
+)
 from tagfill.metrics.recovery import Recovered, gap_closed, recovered
 
 __all__ = [
-    "AtK",
     "Confusion",
     "Counts",
     "Definition",
     "Empty",
-    "Gathered",
+    "GatheredPredictions",
     "Interval",
     "LocalizationMeter",
     "LocalizationScores",
+    "PrecisionRecall",
     "Predictions",
     "Recovered",
     "Reliability",
-    "at_k",
     "average_precision",
     "best_thresholds",
     "bootstrap_interval",
@@ -49,12 +54,27 @@ __all__ = [
     "expected_calibration_error",
     "gap_closed",
     "group_means",
-    "ioa",
+    "intersection_over_prediction",
     "mean_average_precision",
     "mean_average_precision_by_label_count",
+    "nan_without_negatives",
+    "precision_recall_at_k",
     "rank_correlation",
     "recovered",
     "reliability",
-    "top_1",
-    "where_ranked",
+    "top1_accuracy",
 ]
+
+__getattr__ = renamed(
+    __name__,
+    {
+        "AtK": "PrecisionRecall",
+        "Gathered": "GatheredPredictions",
+        "Localisation": "LocalizationMeter",
+        "Localised": "LocalizationScores",
+        "at_k": "precision_recall_at_k",
+        "ioa": "intersection_over_prediction",
+        "top_1": "top1_accuracy",
+        "where_ranked": "nan_without_negatives",
+    },
+)

@@ -1,7 +1,7 @@
-"""Predictions gathered batch by batch, in an order that does not depend on how they came.
+"""Collect predictions batch by batch and return them in the order of images.
 
-Scores and labels are kept with the position of their image in the data set and sorted by it in the end, so a metric
-has the same bits whatever the batch size, the order of batches, or the number of processes they were computed in.
+Scores and labels are kept with the position of their image in the dataset and sorted by it at the end, so a metric has
+the same bits for any batch size, order of batches and number of processes.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class GatheredPredictions:
     """All predictions, ascending by image.
 
     Attributes:
-        index: N, positions of the images in the data set.
+        index: N, positions of the images in the dataset.
         scores: N×L.
         labels: N×L, 1 present, 0 absent, -1 unknown.
     """
@@ -40,20 +40,22 @@ class Predictions:
     """
 
     def __init__(self) -> None:
-        self._batches: list[Gathered] = []
+        self._batches: list[GatheredPredictions] = []
 
     def update(self, index: ArrayLike, scores: ArrayLike, labels: ArrayLike) -> None:
         """Add a batch; its values are copied.
 
         Args:
-            index: B positions of the images in the data set.
+            index: B positions of the images in the dataset.
             scores: B×L, arrays or tensors on the CPU without gradient.
             labels: B×L, 1 present, 0 absent, -1 unknown.
 
         Raises:
             ValueError: if the shapes disagree with each other or with earlier batches.
         """
-        batch = Gathered(np.asarray(index).astype(np.int64), np.asarray(scores).copy(), np.asarray(labels).copy())
+        batch = GatheredPredictions(
+            np.asarray(index).astype(np.int64), np.asarray(scores).copy(), np.asarray(labels).copy()
+        )
         if (
             batch.scores.ndim != 2
             or batch.scores.shape != batch.labels.shape
@@ -66,11 +68,11 @@ class Predictions:
         self._add([batch])
 
     def merge(self, other: Predictions) -> None:
-        """Add all that another accumulator holds, such as that of another process; it stays as it is."""
+        """Add the content of another accumulator, such as that of another process, which is not changed."""
         self._add(other._batches)
 
-    def compute(self) -> Gathered:
-        """Everything added so far, ascending by image.
+    def compute(self) -> GatheredPredictions:
+        """All predictions added so far, ascending by image.
 
         Raises:
             ValueError: if nothing was added, or an image more than once.
@@ -88,9 +90,9 @@ class Predictions:
             )
         scores = np.concatenate([batch.scores for batch in self._batches])[order]
         labels = np.concatenate([batch.labels for batch in self._batches])[order]
-        return Gathered(index, scores, labels)
+        return GatheredPredictions(index, scores, labels)
 
-    def _add(self, batches: list[Gathered]) -> None:
+    def _add(self, batches: list[GatheredPredictions]) -> None:
         for batch in batches:
             if self._batches and batch.scores.shape[1] != self._batches[0].scores.shape[1]:
                 raise ValueError(

@@ -1,6 +1,4 @@
-"""Scores and labels as metrics take them: checked once, and read class by class without a strided pass for each.
-
-Average precision of each class, and its mean: how well scores rank the images that show a class above the rest.
+"""Average precision of each class, and its mean: how well scores rank the images that show a class above the rest.
 
     step    AP = Σ_k (R_k − R_{k−1}) P_k        over the distinct scores v_1 > v_2 > …, without interpolation
     rank    AP = mean over positives of the precision at their rank, tied images one after the other
@@ -11,18 +9,14 @@ P_k and R_k are the precision and recall of "score ≥ v_k". Recall only rises w
 
     AP = (1/|P|) Σ_{p ∈ P} TP(s_p) / N(s_p)
 
-with TP(v) positives and N(v) images of score ≥ v: two sorts and two binary searches a class, and images of equal
-score count together. The best precision of a recall is that at some positive, so the others need no more than these.
+with TP(v) positives and N(v) images of score ≥ v: two sorts and two binary searches per class, and images of equal
+score count together. The best precision at a recall is always reached at a positive, so the other definitions need
+nothing more.
 
-The definitions differ by a point or so and must not be compared with each other. Step is that of scikit-learn's
-`average_precision_score`, used by Cole et al. (CVPR 2021) and those who build on their code; rank that of the code of
+The definitions differ by about a point and must not be compared with each other. Step is that of scikit-learn's
+`average_precision_score`, used by Cole et al. (CVPR 2021) and work that builds on their code; rank that of the code of
 ASL, CSL and Hill, in whose reversed sort the later of two tied images comes first; voc12 that of Query2Label; voc07
 that of PASCAL VOC up to 2009. Values are fractions in 0…1; only displays multiply by 100.
-
-Means over groups of classes, from the rarest to the most frequent.
-
-OpenImages V3 is reported this way: 5,000 classes sorted by their number of verified annotations in the training data,
-five groups of 1,000, G1 the rarest. Values stay aligned with their classes when some have none.
 """
 
 from __future__ import annotations
@@ -34,69 +28,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
-
-CLASSES_AT_ONCE = 64
-ROWS_AT_ONCE = 512
-"""Classes are made contiguous in tiles that fit into a core's cache: four times as fast as a class at a time."""
-
-
-def checked(scores: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-    """Both as arrays of one N×L shape; half precision becomes single, which sorts faster and keeps the order.
-
-    Raises:
-        ValueError: if the shapes disagree.
-
-    Example:
-        >>> checked(np.zeros((3, 2), np.float16), np.zeros((3, 2)))[0].dtype
-        dtype('float32')
-    """
-    scores, labels = np.asarray(scores), np.asarray(labels)
-    if scores.ndim != 2 or scores.shape != labels.shape:
-        raise ValueError(f"Scores {scores.shape} and labels {labels.shape} must both be (images, classes).")
-    return scores.astype(np.float32) if scores.dtype == np.float16 else scores, labels
-
-
-def class_blocks(
-    scores: NDArray[np.generic], labels: NDArray[np.generic]
-) -> Iterator[tuple[int, NDArray[np.generic], NDArray[np.generic]]]:
-    """Column, scores and labels of each class, contiguous.
-
-    Raises:
-        ValueError: for a NaN score or another label code, naming its first place.
-
-    Example:
-        >>> [(at, s.tolist(), z.tolist()) for at, s, z in class_blocks(np.eye(2), np.array([[1, 0], [0, -1]]))]
-        [(0, [1.0, 0.0], [1, 0]), (1, [0.0, 1.0], [0, -1])]
-    """
-    for start in range(0, scores.shape[1], CLASSES_AT_ONCE):
-        block = slice(start, start + CLASSES_AT_ONCE)
-        block_scores, block_labels = _class_major(scores[:, block]), _class_major(labels[:, block])
-        _refuse_oddities(block_scores, block_labels, start)
-        for offset, (score, label) in enumerate(zip(block_scores, block_labels, strict=True)):
-            yield start + offset, score, label
-
-
-def _class_major(values: NDArray[np.generic]) -> NDArray[np.generic]:
-    """The transpose, contiguous."""
-    turned = np.empty(values.shape[::-1], values.dtype)
-    for start in range(0, len(values), ROWS_AT_ONCE):
-        turned[:, start : start + ROWS_AT_ONCE] = values[start : start + ROWS_AT_ONCE].T
-    return turned
-
-
-def _refuse_oddities(scores: NDArray[np.generic], labels: NDArray[np.generic], first_class: int) -> None:
-    """Raise for a NaN score or an unknown label code in a class-major block, naming its first place."""
-    if not scores.size:
-        return
-    integers = labels.dtype.kind in "iu" and labels.min() >= UNKNOWN and labels.max() <= POSITIVE
-    for found, what in (
-        (np.isnan(scores), "The score is NaN"),
-        (np.False_ if integers else ~np.isin(labels, (POSITIVE, NEGATIVE, UNKNOWN)), "The label is none of 1, 0, -1"),
-    ):
-        if found.any():
-            label, image = np.argwhere(found)[0]
-            raise ValueError(f"{what} in row {image}, column {first_class + label}; {found.sum()} such entries there.")
-
 
 Definition = Literal["step", "rank", "voc12", "voc07"]
 Empty = Literal["skip", "zero"]
@@ -136,17 +67,6 @@ def average_precision(scores: ArrayLike, labels: ArrayLike, *, definition: Defin
     return result
 
 
-def where_ranked(values: NDArray[np.float64], labels: ArrayLike) -> NDArray[np.float64]:
-    """Values of classes, L, without those of classes that are nowhere known to be absent: NaN.
-
-    Such a class has nothing that its positives could be ranked above, and a perfect average precision by any scores.
-
-    >>> where_ranked(np.array([0.5, 1.0]), [[1, 1], [0, -1]])
-    array([0.5, nan])
-    """
-    return np.where((np.asarray(labels) == NEGATIVE).any(axis=0), values, np.nan)
-
-
 def mean_average_precision(
     scores: ArrayLike,
     labels: ArrayLike,
@@ -159,9 +79,9 @@ def mean_average_precision(
     Args:
         scores: N×L; logits or probabilities.
         labels: N×L, 1 present, 0 absent, -1 unknown.
-        empty: what a class counts of which no positive, or no negative, is known: nothing ("skip", as in CSL), since
-            there is nothing to rank; or 0 without a positive as long as something is known about it, and 1 without a
-            negative ("zero", the habit of the code of Cole et al. and of Large Loss).
+        empty: how a class without a known positive or without a known negative counts. "skip", as in CSL: not at all,
+            since there is nothing to rank. "zero", as in the code of Cole et al. and of Large Loss: as 0 without a
+            positive if any label is known, and as 1 without a negative.
         definition: of average precision, one of the names above.
 
     Returns:
@@ -177,11 +97,54 @@ def mean_average_precision(
         known = (np.asarray(labels) != UNKNOWN).any(axis=0)
         values = np.where(np.isnan(values) & known, 0.0, values)
     elif empty == "skip":
-        values = where_ranked(values, labels)
+        values = nan_without_negatives(values, labels)
     else:
         raise ValueError(f"There is no rule '{empty}' for classes without positives. Known: skip, zero.")
     counted = values[~np.isnan(values)]
     return float(counted.mean()) if len(counted) else float("nan")
+
+
+def nan_without_negatives(values: NDArray[np.float64], labels: ArrayLike) -> NDArray[np.float64]:
+    """Replace the values of classes without a known negative by NaN.
+
+    Such a class has nothing that its positives could be ranked above; its average precision is perfect for any scores.
+
+    Args:
+        values: L, one per class.
+        labels: N×L, 1 present, 0 absent, -1 unknown.
+
+    >>> nan_without_negatives(np.array([0.5, 1.0]), [[1, 1], [0, -1]])
+    array([0.5, nan])
+    """
+    return np.where((np.asarray(labels) == NEGATIVE).any(axis=0), values, np.nan)
+
+
+def group_means(values: ArrayLike, annotations: ArrayLike, *, groups: int = 5) -> NDArray[np.float64]:
+    """Mean value of each group of classes, from the rarest to the most frequent; NaNs are left out.
+
+    OpenImages V3 is reported this way: 5,000 classes sorted by their number of verified annotations in the training
+    data, five groups of 1,000, G1 the rarest.
+
+    Args:
+        values: L, such as average precisions, NaN where a class has none.
+        annotations: L, number of annotations of each class in training; ties keep the order of classes.
+        groups: how many, of equal size; the first ones have one class more if L is not divisible.
+
+    Returns:
+        One mean per group, rarest first; NaN for a group without values.
+
+    Example:
+        >>> group_means([0.2, 0.8, np.nan, 0.6], [5, 100, 1, 50], groups=2)
+        array([0.2, 0.7])
+    """
+    values, annotations = np.asarray(values, dtype=np.float64), np.asarray(annotations)
+    if values.shape != annotations.shape or values.ndim != 1:
+        raise ValueError(f"Values {values.shape} and annotations {annotations.shape} must both be (classes,).")
+    if not 1 <= groups <= max(len(values), 1):
+        raise ValueError(f"{len(values)} classes do not make {groups} groups.")
+    members = np.array_split(values[np.argsort(annotations, kind="stable")], groups)
+    counted = [group[~np.isnan(group)] for group in members]
+    return np.array([group.mean() if len(group) else np.nan for group in counted])
 
 
 def _precision_at_positives(scores: NDArray[np.generic], positive: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -221,26 +184,64 @@ _OF_ONE_CLASS: dict[str, Callable[[NDArray[np.generic], NDArray[np.int64]], floa
 }
 
 
-def group_means(values: ArrayLike, annotations: ArrayLike, *, groups: int = 5) -> NDArray[np.float64]:
-    """Mean value of each group of classes; NaNs are left out of their group.
+# Classes are made contiguous in tiles that fit into a core's cache: four times as fast as one class at a time.
+_CLASSES_AT_ONCE = 64
+_ROWS_AT_ONCE = 512
 
-    Args:
-        values: L, such as average precisions, NaN where a class has none.
-        annotations: L, number of annotations of each class in training; ties keep the order of classes.
-        groups: how many, of equal size; earlier ones are larger by one where L does not divide.
 
-    Returns:
-        One mean a group, rarest first; NaN for a group without values.
+def checked(scores: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+    """Scores and labels as N×L arrays; half precision becomes single, which sorts faster and keeps the order.
+
+    Raises:
+        ValueError: if the shapes disagree.
 
     Example:
-        >>> group_means([0.2, 0.8, np.nan, 0.6], [5, 100, 1, 50], groups=2)
-        array([0.2, 0.7])
+        >>> checked(np.zeros((3, 2), np.float16), np.zeros((3, 2)))[0].dtype
+        dtype('float32')
     """
-    values, annotations = np.asarray(values, dtype=np.float64), np.asarray(annotations)
-    if values.shape != annotations.shape or values.ndim != 1:
-        raise ValueError(f"Values {values.shape} and annotations {annotations.shape} must both be (classes,).")
-    if not 1 <= groups <= max(len(values), 1):
-        raise ValueError(f"{len(values)} classes do not make {groups} groups.")
-    members = np.array_split(values[np.argsort(annotations, kind="stable")], groups)
-    counted = [group[~np.isnan(group)] for group in members]
-    return np.array([group.mean() if len(group) else np.nan for group in counted])
+    scores, labels = np.asarray(scores), np.asarray(labels)
+    if scores.ndim != 2 or scores.shape != labels.shape:
+        raise ValueError(f"Scores {scores.shape} and labels {labels.shape} must both be (images, classes).")
+    return scores.astype(np.float32) if scores.dtype == np.float16 else scores, labels
+
+
+def class_blocks(
+    scores: NDArray[np.generic], labels: NDArray[np.generic]
+) -> Iterator[tuple[int, NDArray[np.generic], NDArray[np.generic]]]:
+    """Column, scores and labels of each class, contiguous.
+
+    Raises:
+        ValueError: for a NaN score or an invalid label, naming the first.
+
+    Example:
+        >>> [(at, s.tolist(), z.tolist()) for at, s, z in class_blocks(np.eye(2), np.array([[1, 0], [0, -1]]))]
+        [(0, [1.0, 0.0], [1, 0]), (1, [0.0, 1.0], [0, -1])]
+    """
+    for start in range(0, scores.shape[1], _CLASSES_AT_ONCE):
+        block = slice(start, start + _CLASSES_AT_ONCE)
+        block_scores, block_labels = _class_major(scores[:, block]), _class_major(labels[:, block])
+        _check_block(block_scores, block_labels, start)
+        for offset, (score, label) in enumerate(zip(block_scores, block_labels, strict=True)):
+            yield start + offset, score, label
+
+
+def _class_major(values: NDArray[np.generic]) -> NDArray[np.generic]:
+    """The transpose, contiguous."""
+    transposed = np.empty(values.shape[::-1], values.dtype)
+    for start in range(0, len(values), _ROWS_AT_ONCE):
+        transposed[:, start : start + _ROWS_AT_ONCE] = values[start : start + _ROWS_AT_ONCE].T
+    return transposed
+
+
+def _check_block(scores: NDArray[np.generic], labels: NDArray[np.generic], first_class: int) -> None:
+    """Raise for a NaN score or an invalid label in a class-major block, naming the first."""
+    if not scores.size:
+        return
+    integers = labels.dtype.kind in "iu" and labels.min() >= UNKNOWN and labels.max() <= POSITIVE
+    for found, what in (
+        (np.isnan(scores), "The score is NaN"),
+        (np.False_ if integers else ~np.isin(labels, (POSITIVE, NEGATIVE, UNKNOWN)), "The label is none of 1, 0, -1"),
+    ):
+        if found.any():
+            label, image = np.argwhere(found)[0]
+            raise ValueError(f"{what} in row {image}, column {first_class + label}; {found.sum()} such entries there.")

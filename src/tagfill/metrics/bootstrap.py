@@ -1,16 +1,16 @@
-"""How far mAP would move if other images had been drawn: a bootstrap interval over images.
+"""Bootstrap interval of mAP over images: how much it varies with the sample of test images.
 
-    AP_b = Σ_p w_p TP_w(s_p) / N_w(s_p)  /  Σ_p w_p        w_i: how often resample b holds image i
+    AP_b = Σ_p w_p TP_w(s_p) / N_w(s_p)  /  Σ_p w_p        w_i: how often resample b contains image i
 
 with TP_w(v) and N_w(v) the weights of the positives and of the known images of score ≥ v. A resample is a vector of
-weights, so each class is sorted once for all resamples, and the values are those of `average_precision` on the repeated
-rows. All classes of a resample see the same images, and its mAP leaves out classes whose positives it misses.
+weights, so each class is sorted once for all resamples, and the values equal those of `average_precision` on the
+repeated rows. All classes of a resample use the same images, and its mAP leaves out classes without a positive in it.
 
     interval = percentiles of mAP_b + (mAP − mean mAP_b)
 
 Resamples rank better than the images that they were drawn from, the more so the fewer positives there are: a positive
-that is drawn twice stands beside itself. Plain percentiles (Efron and Tibshirani, An Introduction to the Bootstrap,
-1993, chapter 13) can therefore lie wholly above mAP; moving their mean onto it takes that bias out.
+that is drawn twice is ranked next to itself. Plain percentiles (Efron and Tibshirani, An Introduction to the
+Bootstrap, 1993, chapter 13) can therefore lie entirely above mAP; shifting their mean to mAP removes that bias.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Interval:
     Attributes:
         low: its lower end, a fraction.
         high: its upper end.
-        level: the share of resamples within.
-        resamples: how many there were.
+        level: share of resamples inside.
+        resamples: their number.
     """
 
     low: float
@@ -46,15 +46,15 @@ class Interval:
 def bootstrap_interval(
     scores: ArrayLike, labels: ArrayLike, *, resamples: int = 1000, level: float = 0.95, seed: int = 0
 ) -> Interval:
-    """How far mAP (definition `step`) moves in a share of all resamples of the images, around the mAP of the images.
+    """Bootstrap interval of mAP (definition `step`).
 
-    Time grows with resamples × images × classes, about a nanosecond each; memory with 320 bytes an image.
+    Time grows with resamples × images × classes, about a nanosecond each; memory with 320 bytes per image.
 
     Args:
         scores: N×L; logits or probabilities.
         labels: N×L, 1 present, 0 absent, -1 unknown.
-        resamples: how many.
-        level: share of them within the interval.
+        resamples: their number.
+        level: share of resamples inside the interval.
         seed: of the draws.
 
     Example:
@@ -76,7 +76,7 @@ def bootstrap_interval(
 
 
 def resampled_means(scores: ArrayLike, labels: ArrayLike, *, resamples: int, seed: int = 0) -> NDArray[np.float64]:
-    """MAP of each resample, over the classes with a positive and a negative in it; NaN where there is no such class.
+    """MAP of each resample, over the classes with a positive and a negative in it; NaN if there is none.
 
     Example:
         >>> resampled_means([[0.9], [0.1]], [[1], [1]], resamples=3)
@@ -100,7 +100,7 @@ def resampled_means(scores: ArrayLike, labels: ArrayLike, *, resamples: int, see
 def _descending(
     score: NDArray[np.generic], label: NDArray[np.generic]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
-    """The known images by falling score, the places of positives among them, and where each one's tie ends."""
+    """The known images by descending score, the positions of positives among them, and the end of each one's tie."""
     known = np.flatnonzero(label != UNKNOWN)
     order = known[np.argsort(score[known], kind="stable")[::-1]]
     positive = np.flatnonzero(label[order] == POSITIVE)
@@ -110,14 +110,14 @@ def _descending(
 
 
 def _weights(random: np.random.Generator, images: int, resamples: int) -> NDArray[np.uint8]:
-    """How often each resample holds each image: N×B. No image comes 256 times into a resample of its own size."""
+    """How often each resample contains each image: N×B. No image is drawn 256 times in practice."""
     drawn = random.integers(0, images, (resamples, images)) + images * np.arange(resamples)[:, None]
     counts = np.bincount(drawn.ravel(), minlength=resamples * images).reshape(resamples, images)
     return np.ascontiguousarray(counts.T.astype(np.uint8))
 
 
 def _weighted(weights: NDArray[np.uint8], positive: NDArray[np.intp], last: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Average precision of one class in each resample, from the weights of its images by falling score."""
+    """Average precision of one class in each resample, from the weights of its images by descending score."""
     if not len(positive):
         return np.full(weights.shape[1], np.nan)
     at_least = np.cumsum(weights, axis=0, dtype=np.int32)[last]

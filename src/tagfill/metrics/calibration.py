@@ -1,8 +1,8 @@
-"""Whether probabilities mean what they say.
+"""Calibration: whether predicted probabilities match observed frequencies.
 
     ECE = Σ_b (n_b / n) |share of positives in bin b − mean probability in bin b|
 
-Bins are equally wide. Scores outside [0, 1] are refused: whether something is a logit is not guessed.
+Bins are equally wide. Scores outside [0, 1] raise an error; nothing is guessed to be a logit.
 
 Naeini et al., Obtaining Well Calibrated Probabilities Using Bayesian Binning, AAAI 2015.
 """
@@ -21,7 +21,7 @@ _ENTRIES_AT_ONCE = 1 << 20
 
 @dataclass(frozen=True)
 class Reliability:
-    """What was predicted and what was there, bin by bin.
+    """Predicted probabilities and observed frequencies, bin by bin.
 
     Attributes:
         count: entries of each bin.
@@ -56,7 +56,7 @@ def reliability(probabilities: ArrayLike, labels: ArrayLike, *, bins: int = 15) 
     """
     probabilities, labels = np.asarray(probabilities), np.asarray(labels)
     if probabilities.shape != labels.shape:
-        raise ValueError(f"Probabilities {probabilities.shape} and labels {labels.shape} must have one shape.")
+        raise ValueError(f"Probabilities {probabilities.shape} and labels {labels.shape} must have the same shape.")
     if not ((probabilities >= 0) & (probabilities <= 1)).all():
         raise ValueError("Calibration is about probabilities in [0, 1]; apply the sigmoid to logits first.")
     count, sums = np.zeros(bins, np.int64), np.zeros((2, bins))
@@ -73,7 +73,7 @@ def reliability(probabilities: ArrayLike, labels: ArrayLike, *, bins: int = 15) 
 
 
 def expected_calibration_error(probabilities: ArrayLike, labels: ArrayLike, *, bins: int = 15) -> float:
-    """The error alone, see `reliability`.
+    """Expected calibration error, see `reliability`.
 
     Example:
         >>> expected_calibration_error([1.0, 0.0], [1, 0])

@@ -1,27 +1,18 @@
-"""Per-class thresholds, and F1 of the labels that they give.
+"""Metrics of predicted labels: F1 at thresholds, the top k classes of an image, and confused classes.
 
     F1 = 2 TP / (2 TP + FP + FN)               a class is predicted where its score is at least its threshold
 
 Thresholds are chosen on one split, class by class, among all distinct scores, and applied to another (Soft Exposure's
-mF1). CF1 is the harmonic mean of the mean precision and the mean recall of classes, OF1 that of all entries together.
+mF1). CF1 is the harmonic mean of the mean precision and the mean recall of classes, OF1 the F1 of all entries together.
 
+Confusion of a pair (predicted a, shown b), over the images whose label of a is known to be absent:
 
-What stands at the top of an image's scores: precision and recall of the best k, and whether the best one is right.
-
-Among equal scores the class that comes first is taken. Unknown labels count neither as right nor as wrong: they are
-left out of the image's ranking.
-
-Which classes are predicted where another one is shown instead.
-
-For a pair (predicted a, shown b), over the images whose label of a is known to be absent:
-
-    together = #{a predicted, b present}           false alarms of a on images that show b
-    expected = #{a predicted} · #{b present} / #{all of them}       if false alarms fell on them by chance
+    together = #{a predicted, b present}           false positives of a on images that show b
+    expected = #{a predicted} · #{b present} / #{all of them}       if false positives were independent of b
     excess   = together − expected
 
-A frequent class is shown beside every mistake; the excess is what remains of that: buses called trucks, not buses
-called "something with a person". Counts are made image by image, from false alarms and present labels, and never for
-all pairs of classes.
+A frequent class is present on many images with a false positive; the excess corrects for that. It finds buses called
+trucks, not buses called "something with a person". Pairs are counted image by image, never for all pairs of classes.
 """
 
 from __future__ import annotations
@@ -34,15 +25,18 @@ from numpy.typing import ArrayLike, NDArray
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
 from tagfill.metrics.average_precision import Definition, average_precision, checked, class_blocks
 
+_IMAGES_AT_ONCE = 4096
+_CANDIDATES = 1000  # pairs of classes that are examined: those with the most images
+
 
 def best_thresholds(scores: ArrayLike, labels: ArrayLike, *, default: float) -> NDArray[np.float64]:
-    """For each class the score at which F1 is largest; of several, the highest.
+    """The threshold of each class with the largest F1; the highest of several.
 
     Args:
         scores: N×L; logits or probabilities.
         labels: N×L, 1 present, 0 absent, -1 unknown; unknown entries are left out.
-        default: threshold of a class without a known positive, in the unit of the scores: 0.5 for probabilities, 0 for
-            logits.
+        default: threshold of a class without a known positive, in the unit of the scores: 0.5 for
+            probabilities, 0 for logits.
 
     Example:
         >>> best_thresholds([[0.9, 0.1], [0.4, 0.7], [0.2, 0.3]], [[1, 0], [1, 0], [0, 0]], default=0.5)
@@ -57,7 +51,7 @@ def best_thresholds(scores: ArrayLike, labels: ArrayLike, *, default: float) -> 
             continue
         order = np.argsort(score[known], kind="stable")[::-1]
         ranked, found = score[known][order], np.cumsum(positive[order])
-        last = np.append(ranked[1:] != ranked[:-1], True)  # of the images that share a score
+        last = np.append(ranked[1:] != ranked[:-1], True)  # of the images with the same score
         f1 = 2 * found[last] / (np.flatnonzero(last) + 1 + found[-1])
         chosen[column] = ranked[last][np.argmax(f1)]
     return chosen
@@ -65,7 +59,7 @@ def best_thresholds(scores: ArrayLike, labels: ArrayLike, *, default: float) -> 
 
 @dataclass(frozen=True)
 class Counts:
-    """Right and wrong labels of each class, over the known entries.
+    """Correct and wrong labels of each class, over the known entries.
 
     Attributes:
         hits: L, predicted and present.
@@ -79,17 +73,17 @@ class Counts:
 
     @property
     def f1(self) -> NDArray[np.float64]:
-        """F1 of each class, NaN where nothing is known to be present."""
+        """F1 of each class, NaN without a known positive."""
         return _share(2 * self.hits, 2 * self.hits + self.false + self.missed, self.hits + self.missed > 0)
 
     @property
     def precision(self) -> NDArray[np.float64]:
-        """Precision of each class, NaN where it is not predicted on an image that is known."""
+        """Precision of each class, NaN if it is never predicted on a known entry."""
         return _share(self.hits, self.hits + self.false, self.hits + self.false > 0)
 
     @property
     def recall(self) -> NDArray[np.float64]:
-        """Recall of each class, NaN where nothing is known to be present."""
+        """Recall of each class, NaN without a known positive."""
         return _share(self.hits, self.hits + self.missed, self.hits + self.missed > 0)
 
     @property
@@ -114,7 +108,7 @@ class Counts:
 
 
 def count(scores: ArrayLike, labels: ArrayLike, thresholds: ArrayLike) -> Counts:
-    """Compare the labels that thresholds give with the known ones.
+    """Compare the labels predicted by thresholds with the known ones.
 
     Args:
         scores: N×L, in the unit of the thresholds.
@@ -143,17 +137,14 @@ def _harmonic(a: float, b: float) -> float:
     return 2 * a * b / (a + b) if a + b else 0.0
 
 
-_IMAGES_AT_ONCE = 4096
-
-
 @dataclass(frozen=True)
-class AtK:
-    """Means over images.
+class PrecisionRecall:
+    """Precision and recall of the top k classes of an image, averaged over images.
 
     Attributes:
-        precision: present labels among the best k, over k.
-        recall: the same, over the number of present labels.
-        images: number of images with a present label, over which the means are.
+        precision: present labels among the top k, divided by k.
+        recall: the same, divided by the number of present labels.
+        images: number of images with a present label, which the means are over.
     """
 
     precision: float
@@ -161,25 +152,27 @@ class AtK:
     images: int
 
 
-def at_k(scores: ArrayLike, labels: ArrayLike, k: int) -> AtK:
-    """Precision and recall of the k best-scored known classes of each image that has a present label.
+def precision_recall_at_k(scores: ArrayLike, labels: ArrayLike, k: int) -> PrecisionRecall:
+    """Precision and recall of the top k known classes of each image that has a present label.
+
+    Unknown labels are left out of the ranking; of equal scores, the class that comes first ranks first.
 
     Args:
         scores: N×L.
         labels: N×L, 1 present, 0 absent, -1 unknown.
-        k: at least 1; an image with fewer known classes is divided by k all the same.
+        k: at least 1; also the divisor of an image with fewer known classes.
 
     Example:
-        >>> at_k([[0.9, 0.5, 0.1], [0.2, 0.8, 0.6]], [[1, 0, 1], [1, 0, 0]], k=2)
-        AtK(precision=0.25, recall=0.25, images=2)
+        >>> precision_recall_at_k([[0.9, 0.5, 0.1], [0.2, 0.8, 0.6]], [[1, 0, 1], [1, 0, 0]], k=2)
+        PrecisionRecall(precision=0.25, recall=0.25, images=2)
     """
     scores, labels = checked(scores, labels)
     if k < 1:
-        raise ValueError(f"k counts classes and is at least 1, not {k}.")
+        raise ValueError(f"k must be at least 1, not {k}.")
     present = labels == POSITIVE
     counted = present.any(axis=1)
     if not counted.any():
-        return AtK(float("nan"), float("nan"), 0)
+        return PrecisionRecall(float("nan"), float("nan"), 0)
     images = np.flatnonzero(counted)
     hits = np.empty(len(images), dtype=np.int64)
     for start in range(0, len(images), _IMAGES_AT_ONCE):  # so that scores are not copied whole
@@ -187,17 +180,17 @@ def at_k(scores: ArrayLike, labels: ArrayLike, k: int) -> AtK:
         known = np.where(labels[rows] == UNKNOWN, -np.inf, scores[rows].astype(np.float64))
         best = np.argsort(-known, axis=1, kind="stable")[:, :k]
         hits[start : start + _IMAGES_AT_ONCE] = np.take_along_axis(present[rows], best, axis=1).sum(axis=1)
-    return AtK(float(np.mean(hits / k)), float(np.mean(hits / present[images].sum(axis=1))), len(images))
+    return PrecisionRecall(float(np.mean(hits / k)), float(np.mean(hits / present[images].sum(axis=1))), len(images))
 
 
-def top_1(scores: ArrayLike, labels: ArrayLike) -> float:
-    """Share of images whose best-scored class is present; images without a present label are left out.
+def top1_accuracy(scores: ArrayLike, labels: ArrayLike) -> float:
+    """Share of images whose top class is present; images without a present label are left out.
 
-    With one label an image this is accuracy, with the label sets of ReaL it is top-1 ReaL. Here every class takes part
-    in the ranking, known or not: a class outside the set is a wrong answer.
+    With one label per image this is accuracy, with the label sets of ReaL it is top-1 ReaL. All classes take part in
+    the ranking, known or not: a class outside the label set is a wrong answer.
 
     Example:
-        >>> top_1([[0.9, 0.1], [0.3, 0.7], [0.6, 0.4]], [[1, 0], [1, 0], [0, 0]])
+        >>> top1_accuracy([[0.9, 0.1], [0.3, 0.7], [0.6, 0.4]], [[1, 0], [1, 0], [0, 0]])
         0.5
     """
     scores, labels = checked(scores, labels)
@@ -224,7 +217,7 @@ def by_label_count(labels: ArrayLike, most: int = 4) -> dict[str, NDArray[np.int
 def mean_average_precision_by_label_count(
     scores: ArrayLike, labels: ArrayLike, most: int = 4, *, definition: Definition = "step"
 ) -> dict[str, tuple[float, int]]:
-    """MAP over the images with 1, 2, …, `most` or more present labels, and how many images that are.
+    """MAP over the images with 1, 2, …, `most` or more present labels, and the number of these images.
 
     A class without a positive among those images is left out of their mean. With the label sets of ReaL this is ReaL
     mAP by label count.
@@ -243,22 +236,16 @@ def mean_average_precision_by_label_count(
     return found
 
 
-CANDIDATES = 1000
-"""Pairs that are looked at more closely: those with the most images."""
-
-_CONFUSION_IMAGES_AT_ONCE = 4096
-
-
 @dataclass(frozen=True)
 class Confusion:
-    """A class that is predicted where another is shown.
+    """A pair of classes of which one is predicted where the other is shown.
 
     Attributes:
         predicted: position of the class that is predicted, but absent.
         shown: position of the class that is present.
-        together: images of this kind.
-        expected: how many there would be by chance.
-        rate: share of the images that show the one, and not the other, on which the other is predicted.
+        together: number of such images.
+        expected: their number by chance.
+        rate: share of such images among those that show the one class and not the other.
     """
 
     predicted: int
@@ -269,7 +256,7 @@ class Confusion:
 
     @property
     def excess(self) -> float:
-        """False alarms beyond chance."""
+        """False positives beyond chance."""
         return self.together - self.expected
 
 
@@ -278,8 +265,8 @@ def confusions(called: ArrayLike, labels: ArrayLike, *, most: int = 10) -> list[
 
     Args:
         called: N×L bool, where a class is predicted.
-        labels: N×L, 1 present, 0 absent, -1 unknown; unknown entries are neither false alarms nor shown.
-        most: pairs to give.
+        labels: N×L, 1 present, 0 absent, -1 unknown; unknown entries are neither false positives nor shown.
+        most: largest number of pairs to return.
 
     Example:
         >>> bus, truck = [1, 0], [0, 1]
@@ -289,11 +276,11 @@ def confusions(called: ArrayLike, labels: ArrayLike, *, most: int = 10) -> list[
     """
     called, labels = np.asarray(called, dtype=bool), np.asarray(labels)
     if called.ndim != 2 or called.shape != labels.shape:
-        raise ValueError(f"What is called {called.shape} and labels {labels.shape} must both be (images, classes).")
+        raise ValueError(f"Predictions {called.shape} and labels {labels.shape} must both be (images, classes).")
     present, absent = labels == POSITIVE, labels == NEGATIVE
     false = called & absent
     pairs, together = _count_pairs(false, present)
-    largest = np.argsort(-together, kind="stable")[:CANDIDATES]
+    largest = np.argsort(-together, kind="stable")[:_CANDIDATES]
     found = []
     for pair, count in zip(pairs[largest].tolist(), together[largest].tolist(), strict=True):
         predicted, shown = divmod(pair, labels.shape[1])
@@ -306,13 +293,13 @@ def confusions(called: ArrayLike, labels: ArrayLike, *, most: int = 10) -> list[
 
 
 def _count_pairs(false: NDArray[np.bool_], present: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Pairs of a false alarm and a present class of one image, as a·L + b, and on how many images each occurs."""
+    """Pairs of a false positive and a present class of one image, as a·L + b, and the number of images of each."""
     known, counts = np.empty(0, np.int64), np.empty(0, np.int64)
-    for start in range(0, len(false), _CONFUSION_IMAGES_AT_ONCE):
-        rows = slice(start, start + _CONFUSION_IMAGES_AT_ONCE)
+    for start in range(0, len(false), _IMAGES_AT_ONCE):
+        rows = slice(start, start + _IMAGES_AT_ONCE)
         (image, predicted), (shown_image, shown) = np.nonzero(false[rows]), np.nonzero(present[rows])
         first = np.searchsorted(shown_image, image, side="left")
-        many = np.searchsorted(shown_image, image, side="right") - first  # classes shown beside each false alarm
+        many = np.searchsorted(shown_image, image, side="right") - first  # classes present beside each false positive
         within = np.arange(many.sum()) - np.repeat(np.cumsum(many) - many, many)
         keys = np.repeat(predicted * false.shape[1], many) + shown[np.repeat(first, many) + within]
         known, place = np.unique(np.concatenate([known, keys]), return_inverse=True)

@@ -1,9 +1,9 @@
-"""How much of what partial labels lose a method wins back, in points and in labels.
+"""How much of the loss from partial labels a method recovers, in score and in labels.
 
     gap closed = (method − floor) / (ceiling − floor)
 
 The floor is the score of assuming negatives on the same partial labels, the ceiling that of training on full labels,
-all three with the same model and schedule. 0 is no gain, 1 is as good as full labels; it can leave that range.
+all with the same model and schedule. 0 is no gain, 1 is as good as full labels; values outside 0…1 are possible.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def gap_closed(method: float, floor: float, ceiling: float) -> float:
         ceiling: score of full labels.
 
     Returns:
-        The share, or NaN where there is no gap to close (ceiling ≤ floor).
+        The share, or NaN without a gap (ceiling ≤ floor).
 
     Example:
         >>> round(gap_closed(72.0, floor=66.0, ceiling=76.0), 4)
@@ -37,11 +37,11 @@ def gap_closed(method: float, floor: float, ceiling: float) -> float:
 
 @dataclass(frozen=True)
 class Recovered:
-    """Labels that were called present although nobody had said so, and what of it is true.
+    """Unobserved labels that were called present, compared with the truth.
 
     Attributes:
         called: unobserved entries that were called present and whose truth is known.
-        right: of those, the ones that are present.
+        right: those that are present.
         missing: unobserved entries that are present.
     """
 
@@ -51,12 +51,12 @@ class Recovered:
 
     @property
     def precision(self) -> float:
-        """Share of the called ones that are right; NaN if none was called."""
+        """Share of the called labels that are right; NaN if none was called."""
         return self.right / self.called if self.called else float("nan")
 
     @property
     def recall(self) -> float:
-        """Share of the missing ones that were called; NaN if none is missing."""
+        """Share of the missing labels that were called; NaN if none is missing."""
         return self.right / self.missing if self.missing else float("nan")
 
 
@@ -66,7 +66,7 @@ def recovered(called: ArrayLike, observed: ArrayLike, truth: ArrayLike) -> Recov
     Args:
         called: N×L bool, what a method or a threshold calls present.
         observed: N×L, the partial labels: 1 present, 0 absent, -1 unknown.
-        truth: N×L, the complete ones; -1 where even they say nothing.
+        truth: N×L, the complete labels; -1 where even they are unknown.
 
     Example:
         >>> recovered([[True, True, False]], [[1, -1, -1]], [[1, 1, 1]])

@@ -42,10 +42,9 @@ from tagfill.labels import NEGATIVE, POSITIVE
 from tagfill.metrics import (
     Definition,
     Empty,
-    Gathered,
+    GatheredPredictions,
     LocalizationMeter,
     Predictions,
-    at_k,
     average_precision,
     best_thresholds,
     bootstrap_interval,
@@ -53,10 +52,11 @@ from tagfill.metrics import (
     count,
     expected_calibration_error,
     group_means,
-    ioa,
+    intersection_over_prediction,
     mean_average_precision_by_label_count,
-    top_1,
-    where_ranked,
+    nan_without_negatives,
+    precision_recall_at_k,
+    top1_accuracy,
 )
 from tagfill.models import Classifier
 from tagfill.probabilities import probabilities
@@ -129,7 +129,7 @@ def watch(
         marks, labels = locations.of(batch.index.numpy(force=True)), batch.labels.numpy(force=True)
         image, label, truth = truth_of(marks, batch.geometry, labels, raster)
         values = _maps(prediction, maps)[image, label]
-        overlap = ioa(values, truth, scaling="sigmoid" if maps == "sigmoid" else "minmax")
+        overlap = intersection_over_prediction(values, truth, scaling="sigmoid" if maps == "sigmoid" else "minmax")
         found.update(prediction.logits.numpy(force=True), labels, image, label, overlap)
         yield batch, prediction
 
@@ -285,7 +285,7 @@ BEST = (1, 3, 5)
 DEFAULT_THRESHOLD = 0.5
 
 
-def gather(passes: Iterator[tuple[Batch, Prediction]], ranks: Ranks, width: int) -> Gathered:
+def gather(passes: Iterator[tuple[Batch, Prediction]], ranks: Ranks, width: int) -> GatheredPredictions:
     """Logits and labels of all ranks' images, in the order of the split."""
     index, logits, labels = (
         [torch.empty(0, dtype=torch.int64)],
@@ -308,7 +308,7 @@ def share(size: int, ranks: Ranks) -> NDArray[np.int64]:
     return np.arange(ranks.rank, size, ranks.world)
 
 
-def choose_thresholds(gathered: Gathered) -> NDArray[np.float64]:
+def choose_thresholds(gathered: GatheredPredictions) -> NDArray[np.float64]:
     """Of each class the probability with the best F1 on what was gathered; 0.5 for a class that it does not show."""
     return best_thresholds(probabilities(gathered.scores), gathered.labels, default=DEFAULT_THRESHOLD)
 
@@ -322,11 +322,11 @@ def ranked(
     array([ 1., nan])
     """
     values = average_precision(scores, labels, definition=definition)
-    return values if empty == "zero" else where_ranked(values, labels)
+    return values if empty == "zero" else nan_without_negatives(values, labels)
 
 
 def summarise(
-    gathered: Gathered,
+    gathered: GatheredPredictions,
     split: str,
     classes: tuple[str, ...],
     thresholds: tuple[NDArray[np.float64], str],
@@ -346,8 +346,8 @@ def summarise(
         limits,
         origin,
         count(shares, labels, limits),
-        {k: at_k(scores, labels, k) for k in BEST if k <= len(classes)},
-        top_1(scores, labels),
+        {k: precision_recall_at_k(scores, labels, k) for k in BEST if k <= len(classes)},
+        top1_accuracy(scores, labels),
         expected_calibration_error(shares, labels),
         mean_average_precision_by_label_count(scores, labels, definition=definition),
         definition,

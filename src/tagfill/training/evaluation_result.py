@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagfill.io import nan_to_none
-from tagfill.metrics import AtK, Confusion, Counts, Definition, Empty, Interval, LocalizationScores
+from tagfill.metrics import Confusion, Counts, Definition, Empty, Interval, LocalizationScores, PrecisionRecall
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Evaluation:
     thresholds: NDArray[np.float64]
     thresholds_from: str
     counts: Counts
-    at_k: dict[int, AtK]
+    at_k: dict[int, PrecisionRecall]
     top_1: float
     calibration_error: float
     by_label_count: dict[str, tuple[float, int]]

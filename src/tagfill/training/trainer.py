@@ -26,7 +26,7 @@ from tagfill.contract import Batch, Decisions, Prediction, Ranks
 from tagfill.errors import RunError
 from tagfill.io import write_json
 from tagfill.memory import sub_state
-from tagfill.metrics import Gathered, mean_average_precision
+from tagfill.metrics import GatheredPredictions, mean_average_precision
 from tagfill.progress import Bar
 from tagfill.rng import words
 from tagfill.training import checkpoints
@@ -280,7 +280,7 @@ class Trainer:
         if best.done and epoch < stage.epochs:
             context.progress.say(f"{stage.name} stops after epoch {epoch}: no better one is expected")
 
-    def _validate(self) -> Gathered | None:
+    def _validate(self) -> GatheredPredictions | None:
         """Predictions and labels of the validation split, if it can be scored."""
         context = self._context
         if not context.validated:
@@ -290,7 +290,7 @@ class Trainer:
             gathered.labels[:] = observed_labels(context.dataset, "val")[gathered.index]
         return gathered
 
-    def _keep_best(self, validation: Gathered | None) -> None:
+    def _keep_best(self, validation: GatheredPredictions | None) -> None:
         """Save the model with thresholds chosen on validation, and its memory if the next stage starts from it."""
         context, active = self._context, self._active
         if context.devices.main:

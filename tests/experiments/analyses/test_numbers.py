@@ -13,15 +13,15 @@ from tagfill.experiments.analyses.class_maps import centred_gaussian, extremes
 from tagfill.experiments.analyses.curves import near_best
 from tagfill.experiments.analyses.groups import by_area, by_class, by_labels, missing_share
 from tagfill.experiments.analyses.scores import above_half, highest, histogram
-from tagfill.metrics import Gathered, average_precision
+from tagfill.metrics import GatheredPredictions, average_precision
 from tagfill.training import make_recipe
 
 
-def gathered(seed: int = 0, images: int = 40, classes: int = 5) -> Gathered:
+def gathered(seed: int = 0, images: int = 40, classes: int = 5) -> GatheredPredictions:
     rng = np.random.default_rng(seed)
     labels = (rng.random((images, classes)) < 0.4).astype(np.int8)
     labels[:, 0] |= ~labels.any(axis=1)
-    return Gathered(np.arange(images), rng.normal(size=(images, classes)) + labels, labels)
+    return GatheredPredictions(np.arange(images), rng.normal(size=(images, classes)) + labels, labels)
 
 
 def mean_ap(scores: np.ndarray, labels: np.ndarray) -> float:
@@ -58,7 +58,7 @@ def test_positives_of_another_size_are_left_out_and_negatives_stay():
 def test_areas_belong_to_images_not_to_rows():
     scored = gathered(3)
     areas = np.where(scored.labels == 1, np.random.default_rng(2).random(scored.labels.shape), np.nan)
-    turned = Gathered(scored.index[::-1], scored.scores[::-1], scored.labels[::-1])
+    turned = GatheredPredictions(scored.index[::-1], scored.scores[::-1], scored.labels[::-1])
 
     assert by_area(turned, areas) == pytest.approx(by_area(scored, areas))
 

@@ -23,7 +23,7 @@ from tagfill.experiments.analyses import subjects
 from tagfill.experiments.analyses.subjects import Question, Subject, mean_and_deviation
 from tagfill.experiments.report import Section, Table
 from tagfill.io import nan_to_none
-from tagfill.metrics import Gathered, best_thresholds, count, mean_average_precision
+from tagfill.metrics import GatheredPredictions, best_thresholds, count, mean_average_precision
 
 _NEAR = 0.99  # of the best epoch's mAP is as good as there
 
@@ -149,7 +149,7 @@ def known_share(subject: Subject, of: str) -> float:
     return round(int(known.positives.sum()) / int(subject.truth().positives.sum()), 6)
 
 
-def mean_f1(scored: Gathered, chosen_on: Gathered) -> float:
+def mean_f1(scored: GatheredPredictions, chosen_on: GatheredPredictions) -> float:
     """Mean F1 over classes, with thresholds that are best on other predictions of the same model."""
     thresholds = best_thresholds(chosen_on.scores, chosen_on.labels, default=0.0)
     return float(np.float64(count(scored.scores, scored.labels, thresholds).mean_f1))

@@ -35,7 +35,7 @@ from tagfill.experiments.analyses.subjects import Question, mean_and_deviation
 from tagfill.experiments.report import Figure, Section, Table
 from tagfill.io import nan_to_none
 from tagfill.labels import POSITIVE, UNKNOWN
-from tagfill.metrics import Gathered, average_precision, by_label_count, group_means
+from tagfill.metrics import GatheredPredictions, average_precision, by_label_count, group_means
 from tagfill.training.evaluation import has_extents
 
 Values = dict[str, float]
@@ -61,7 +61,7 @@ def groups(question: Question, *, split: str = "test", classes: int = 5) -> Sect
     learner = next((subject for subject in question.subjects if subject.dataset.truth is not None), None)
     seen = (first if learner is None else learner.dataset).labels("train").positives
     missing = None if learner is None else missing_share(seen, learner.truth().positives)
-    measures: dict[str, Callable[[Gathered], Values]] = {"labels": by_labels}
+    measures: dict[str, Callable[[GatheredPredictions], Values]] = {"labels": by_labels}
     if has_extents(first, split):
         measures["area"] = partial(by_area, areas=covered(first, split))
     measures["frequency"] = partial(by_class, order=seen, count=count, shown="{:,.0f}")
@@ -85,13 +85,13 @@ def groups(question: Question, *, split: str = "test", classes: int = 5) -> Sect
     return Section("groups", "Groups of images and classes", (text,), tuple(figures), facts=facts)
 
 
-def by_labels(scored: Gathered, most: int = 5) -> Values:
+def by_labels(scored: GatheredPredictions, most: int = 5) -> Values:
     """The mAP in percent over images with each number of true labels."""
     rows = by_label_count(scored.labels, most)
     return {name: _mean(scored.scores[index], scored.labels[index]) for name, index in rows.items() if len(index)}
 
 
-def by_area(scored: Gathered, areas: NDArray[np.floating], parts: int = 3) -> Values:
+def by_area(scored: GatheredPredictions, areas: NDArray[np.floating], parts: int = 3) -> Values:
     """The mAP in percent where positives of another size are left out.
 
     Args:
@@ -113,7 +113,7 @@ def by_area(scored: Gathered, areas: NDArray[np.floating], parts: int = 3) -> Va
     return {_distinct(names, at): mean for at, mean in enumerate(means)}
 
 
-def by_class(scored: Gathered, order: NDArray[Any], count: int, shown: str) -> Values:
+def by_class(scored: GatheredPredictions, order: NDArray[Any], count: int, shown: str) -> Values:
     """Mean AP in percent of groups of classes, ascending by a number of each class."""
     means = 100 * group_means(average_precision(scored.scores, scored.labels), order, groups=count)
     members = np.array_split(np.sort(order, kind="stable"), count)
@@ -194,7 +194,7 @@ _NAMED = 60  # more classes than that have no room for their names
 
 
 def difference(
-    found: Mapping[str, Sequence[Gathered]],
+    found: Mapping[str, Sequence[GatheredPredictions]],
     classes: Sequence[str],
     missing: NDArray[np.float64] | None,
     seen: NDArray[np.integer],

@@ -18,7 +18,7 @@ from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
 from tagfill.experiments import figures
 from tagfill.labels import LabelMatrix
-from tagfill.metrics import Gathered
+from tagfill.metrics import GatheredPredictions
 from tagfill.progress import SILENT, Progress
 from tagfill.training import Run
 from tagfill.training.evaluation import LoadedModel, gather
@@ -100,7 +100,7 @@ class Subject:
         trained.model.check_use(maps=maps)
         return trained
 
-    def predictions(self, split: str) -> Gathered:
+    def predictions(self, split: str) -> GatheredPredictions:
         """Logits and known labels of a split."""
         return gather(self.trained().predict(split), Ranks(), len(self.dataset.classes))
 
@@ -139,10 +139,10 @@ class Question:
         """The runs of one name."""
         return [subject for subject in self.subjects if subject.label == label]
 
-    def predictions(self, split: str) -> dict[str, list[Gathered]]:
+    def predictions(self, split: str) -> dict[str, list[GatheredPredictions]]:
         """Logits and labels of a split by all runs, one name after the other."""
         with self.progress.bar(f"predicting {split}", len(self.subjects), "runs") as bar:
-            found: dict[str, list[Gathered]] = {}
+            found: dict[str, list[GatheredPredictions]] = {}
             for subject in self.subjects:
                 found.setdefault(subject.label, []).append(subject.predictions(split))
                 bar.advance()

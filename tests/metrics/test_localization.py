@@ -5,11 +5,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import spearmanr
 
 from reference.localisation import average_precision as reference_ap
 from reference.localisation import ioa as reference_ioa
-from tagfill.metrics import LocalizationMeter, average_precision, ioa
-from tagfill.metrics.localization import raise_maps
+from reference.rank_correlation import spearman
+from tagfill.metrics import LocalizationMeter, average_precision, rank_correlation
+from tagfill.metrics import intersection_over_prediction as ioa
+from tagfill.metrics.localization import bilinear_weights
 
 
 @pytest.mark.parametrize("scaling", ["minmax", "sigmoid"])
@@ -31,7 +34,9 @@ def test_ioa_equals_counting_pixels(scaling, seed, small, large):
 def test_maps_are_raised_as_torch_does(small, large):
     values = torch.randn(1, 1, small, dtype=torch.float64)
     expected = torch.nn.functional.interpolate(values, size=large, mode="linear", align_corners=False)
-    np.testing.assert_allclose(raise_maps(small, large) @ values[0, 0].numpy(), expected[0, 0].numpy(), atol=1e-12)
+    np.testing.assert_allclose(
+        bilinear_weights(small, large) @ values[0, 0].numpy(), expected[0, 0].numpy(), atol=1e-12
+    )
 
 
 def test_predicting_all_over_scores_the_share_of_the_object():
@@ -48,7 +53,8 @@ def test_more_maps_than_are_raised_at_once():
     draws = np.random.default_rng(0)
     maps, truth = draws.normal(size=(150, 2, 2)), draws.random((150, 4, 4)) < 0.5
     np.testing.assert_array_equal(
-        ioa(maps, truth), np.concatenate([ioa(maps[i : i + 1], truth[i : i + 1]) for i in range(150)])
+        ioa(maps, truth),
+        np.concatenate([ioa(maps[i : i + 1], truth[i : i + 1]) for i in range(150)]),
     )
 
 
@@ -116,3 +122,41 @@ def test_nothing_localised_has_no_mean():
     every.update([[0.5, 0.5]], [[1, 0]], [], [], np.empty((0, 4)))
     assert np.isnan(every.compute().mean)
     assert every.compute().unplaced.tolist() == [1, 0]
+
+
+ROWS = st.lists(st.integers(-3, 3), min_size=2, max_size=12)
+
+
+@given(ROWS, st.randoms(use_true_random=False))
+def test_equals_plain_loops_with_ties(row, random):
+    other = [random.randint(-3, 3) for _ in row]
+
+    found = rank_correlation([row], [other])[0]
+
+    assert found == pytest.approx(spearman(row, other), abs=1e-12, nan_ok=True)
+
+
+def test_equals_scipy_for_many_rows_at_once():
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(size=(20, 49)).round(1), rng.normal(size=(20, 49)).round(1)
+
+    expected = [spearmanr(a, b).statistic for a, b in zip(first, second, strict=True)]
+
+    np.testing.assert_allclose(rank_correlation(first, second), expected, atol=1e-12)
+
+
+def test_one_row_is_compared_with_all():
+    rows = np.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])
+
+    assert rank_correlation(rows, rows[:1]).tolist() == [1.0, -1.0]
+
+
+@given(ROWS)
+def test_only_the_order_of_values_matters(row):
+    values = np.array([row, row[::-1]], dtype=np.float64)
+
+    np.testing.assert_array_equal(rank_correlation(np.exp(values), values[:1]), rank_correlation(values, values[:1]))
+
+
+def test_constant_rows_have_none():
+    assert np.isnan(rank_correlation([[1.0, 1.0]], [[1.0, 2.0]])[0])
