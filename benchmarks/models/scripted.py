@@ -17,11 +17,11 @@ from torch.utils.data import DataLoader, Dataset
 
 import tagfill.torchvision_remedy  # noqa: F401  (before torchvision)
 from tagfill.images import EVAL, load_view
-from tagfill.models import bundled
-from tagfill.models.allocator import keep_freed_memory
+from tagfill.models.allocator import disable_heap_trimming
+from tagfill.models.weights import BUNDLED_MEAN, BUNDLED_STD, load_bundled_weights
 
 SPEED_UPS = ("channels_last", "kept_memory", "inference_mode", "bytes", "one_call")
-MEAN, STD = (value / 255 for value in (bundled.MEAN[0], bundled.STD[0]))
+MEAN, STD = (value / 255 for value in (BUNDLED_MEAN[0], BUNDLED_STD[0]))
 BATCH = 32
 
 
@@ -52,7 +52,7 @@ def build(speed_ups: set[str]) -> Any:
     import timm
 
     model: Any = timm.create_model(BACKBONE)
-    model.load_state_dict(bundled.weights(model, BACKBONE), strict=False)  # all but the classifier
+    model.load_state_dict(load_bundled_weights(model, BACKBONE), strict=False)  # all but the classifier
     model.reset_classifier(0)
     return (model.to(memory_format=torch.channels_last) if "channels_last" in speed_ups else model).eval()
 
@@ -66,7 +66,7 @@ def main() -> None:
     options = parser.parse_args()
     speed_ups = set(options.speed_ups)
     if "kept_memory" in speed_ups:
-        keep_freed_memory()
+        disable_heap_trimming()
     torch.set_num_threads(1)
     model = build(speed_ups)
     loader = DataLoader(Photos(options.folder / "images", speed_ups), batch_size=BATCH, num_workers=options.workers)

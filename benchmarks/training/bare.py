@@ -15,7 +15,7 @@ from data import BACKBONE
 from tagfill.dataset import Dataset
 from tagfill.losses import assume_negative
 from tagfill.models import Classifier, create
-from tagfill.models.allocator import keep_freed_memory
+from tagfill.models.allocator import disable_heap_trimming
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--cache", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    keep_freed_memory()
+    disable_heap_trimming()
     dataset = Dataset.open(options.folder)
     model = create(BACKBONE, "cam", dataset.classes, pretrained="bundled", image_size=224)
     if options.cache:

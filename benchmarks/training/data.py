@@ -71,6 +71,8 @@ def features(folder: Path, count: int, classes: int, *, maps: bool) -> Dataset:
         dtype="uint8",
         shard_rows=SHARD_ROWS,
         seed=0,
+        missing=[],
+        views={},
     )
     rng = np.random.default_rng(0)
     for number, view in enumerate(("eval", "flip")):
@@ -84,6 +86,8 @@ def features(folder: Path, count: int, classes: int, *, maps: bool) -> Dataset:
         for start in range(0, count if maps else 0, SHARD_ROWS):
             shape = (min(SHARD_ROWS, count - start), *backbone.grid, backbone.channels)
             np.save(place / shard_name(start // SHARD_ROWS), rng.integers(0, 256, shape, dtype=np.uint8))
-        manifest.views[view] = ViewRecord("weak" if number else "eval", number, count, count)
+        manifest.views[view] = ViewRecord(
+            role="weak" if number else "eval", number=number, rows=count, done=count, files={}
+        )
     manifest.save(folder / "cache")
     return dataset

@@ -15,12 +15,12 @@ from torch.utils.data import DataLoader, Dataset
 
 import tagfill.torchvision_remedy  # noqa: F401  (before torchvision)
 from tagfill.images import CROP, load_view
-from tagfill.models import bundled
-from tagfill.models.allocator import keep_freed_memory
+from tagfill.models.allocator import disable_heap_trimming
+from tagfill.models.weights import BUNDLED_MEAN, BUNDLED_STD, load_bundled_weights
 
 SPEED_UPS = ("channels_last", "kept_memory", "out_of_place", "uint8", "one_call")
 CLASSES = 20
-MEAN, STD = (value / 255 for value in (bundled.MEAN[0], bundled.STD[0]))
+MEAN, STD = (value / 255 for value in (BUNDLED_MEAN[0], BUNDLED_STD[0]))
 
 
 class Photos(Dataset[tuple[Tensor, Tensor]]):
@@ -52,7 +52,7 @@ def build(speed_ups: set[str]) -> Any:
     import timm
 
     model: Any = timm.create_model("tf_efficientnet_lite0")
-    model.load_state_dict(bundled.weights(model, "tf_efficientnet_lite0"), strict=False)  # all but the classifier
+    model.load_state_dict(load_bundled_weights(model, "tf_efficientnet_lite0"), strict=False)  # all but the classifier
     model.reset_classifier(CLASSES)
     if "out_of_place" in speed_ups:
         for module in model.modules():
@@ -69,7 +69,7 @@ def main() -> None:
     options = parser.parse_args()
     speed_ups = set(options.speed_ups)
     if "kept_memory" in speed_ups:
-        keep_freed_memory()
+        disable_heap_trimming()
     torch.set_num_threads(1)
     model = build(speed_ups).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)

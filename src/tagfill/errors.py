@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import difflib
 import re
+import reprlib
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 _ENDLESS = re.compile(r"\S{400,}")
 _LINES = re.compile(r"\s*[\r\n]\s*")
@@ -73,3 +78,30 @@ def one_of(option: str, value: str, known: Iterable[str]) -> None:
     words = list(known)
     if value not in words:
         raise TagfillError(f"{option} is '{value}'; give one of {', '.join(words)}.")
+
+
+def first_problem(error: ValidationError) -> str:
+    """Describe the first problem of a file that pydantic refused, as part of a sentence.
+
+    >>> from pydantic import BaseModel, ValidationError
+    >>> class Size(BaseModel):
+    ...     height: int
+    >>> for text in ('{"height": "a"}', "{}", "", "7"):
+    ...     try:
+    ...         Size.model_validate_json(text)
+    ...     except ValidationError as error:
+    ...         print(first_problem(error))
+    'height' is 'a' (Input should be a valid integer, unable to parse string as an integer)
+    'height' is missing
+    it is not valid JSON
+    it is 7 (Input should be an object)
+    """
+    first = error.errors(include_url=False)[0]
+    place = f"'{'.'.join(map(str, first['loc']))}'" if first["loc"] else "it"
+    if first["type"] == "json_invalid":
+        return "it is not valid JSON"
+    if first["type"] == "value_error":  # raised by a validator of ours
+        return str(first["ctx"]["error"])
+    if first["type"] == "missing":
+        return f"{place} is missing"
+    return f"{place} is {reprlib.repr(first['input'])} ({first['msg']})"

@@ -239,6 +239,6 @@ def test_features_are_verified(call: Call, scenes: Path, tmp_path: Path) -> None
     shard.write_bytes(content)
     outcome = call(*command)
     assert outcome.returncode == 2
-    assert "00000.npy of the feature cache does not hold the bytes that were written" in " ".join(
+    assert "00000.npy of the feature cache does not contain the bytes that were written" in " ".join(
         outcome.stderr.split()
     )

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from data.cases import VIEWS, files, read, scenes, small_shards, tiny
-from tagfill.data import FeatureCache, extract, verify
+from tagfill.data import FeatureCache, extract, verify_cache
 from tagfill.data.feature_cache import pack_geometry, unpack_geometry
 from tagfill.errors import TagfillError
 from tagfill.images import Geometry
@@ -77,7 +77,7 @@ def test_an_unknown_view_is_refused(cache):
 
 @pytest.mark.parametrize("row", [12, 19])
 def test_images_that_a_view_does_not_cover_are_refused(cache, row):
-    with pytest.raises(TagfillError, match="'flip' of the feature cache does not cover all images"):
+    with pytest.raises(TagfillError, match="'flip' of the feature cache does not cover all requested images"):
         read(cache, [("flip", row)], maps=False)
 
 
@@ -164,10 +164,10 @@ def test_a_header_that_lies_is_found_on_reading(copy):
 
 def test_verifying_reads_every_byte(copy, folder):
     cache = FeatureCache.open(copy)
-    assert verify(cache) == sum(len(content) for name, content in files(copy).items() if name.endswith(".npy"))
+    assert verify_cache(cache) == sum(len(content) for name, content in files(copy).items() if name.endswith(".npy"))
     path = copy / "views" / "crop1" / "00001.npy"
     content = bytearray(path.read_bytes())
     content[-5] ^= 1
     path.write_bytes(content)
-    with pytest.raises(TagfillError, match=r"crop1/00001\.npy .* does not hold the bytes that were written"):
-        verify(cache)
+    with pytest.raises(TagfillError, match=r"crop1/00001\.npy .* does not contain the bytes that were written"):
+        verify_cache(cache)

@@ -27,9 +27,9 @@ from data.cases import (
     small_shards,
     tiny,
 )
-from tagfill.data import FeatureCache, FeatureSource, extract, parse_views
+from tagfill.data import FeatureCache, FeatureSource, extract, parse_view_specs
 from tagfill.data.feature_cache import unpack_geometry
-from tagfill.data.sources import Item, load
+from tagfill.data.sources import ViewRequest, load_views
 from tagfill.engines import create_engine
 from tagfill.errors import TagfillError
 from tagfill.images import EVAL
@@ -91,7 +91,7 @@ def test_pooled_features_are_the_mean_of_the_maps(whole, view):
 
 
 def test_plain_features_are_those_of_the_backbone(whole):
-    (loaded,) = load(scenes(), [[Item(7, 7)]], EVAL, (64, 64), seed=0, workers=0)
+    (loaded,) = load_views(scenes(), [[ViewRequest(7, 7)]], EVAL, (64, 64), seed=0, workers=0)
     with torch.no_grad():
         features = tiny().eval()(loaded.pixels)
     np.testing.assert_allclose(maps_of(whole, "eval")[7], features[0].permute(1, 2, 0).numpy(), rtol=1e-4, atol=1e-5)
@@ -217,7 +217,7 @@ def test_unbounded_features_are_kept_in_half_precision(tmp_path, whole):
 
 
 def test_bytes_are_refused_where_features_have_no_bound(tmp_path):
-    with pytest.raises(TagfillError, match="test_resnet have no upper bound, so uint8 would cut them; choose float16"):
+    with pytest.raises(TagfillError, match="test_resnet have no upper bound, so uint8 would clip them; choose float16"):
         extract(scenes(), tiny(), tmp_path, dtype="uint8")
 
 
@@ -233,7 +233,7 @@ def test_an_unknown_type_is_refused(tmp_path):
 )
 def test_a_folder_of_another_making_is_refused(whole, what, change):
     arguments = {"backbone": tiny(), "dtype": "float32", "seed": 3, **change}
-    with pytest.raises(TagfillError, match=f"already holds a feature cache with other {what}"):
+    with pytest.raises(TagfillError, match=f"already contains a feature cache with different {what}"):
         extract(scenes(), folder=whole, views=VIEWS, **arguments)
 
 
@@ -243,7 +243,7 @@ def reordered():
 
 
 def test_a_folder_of_other_images_is_refused(whole):
-    with pytest.raises(TagfillError, match="already holds a feature cache with other images"):
+    with pytest.raises(TagfillError, match="already contains a feature cache with different images"):
         extract(reordered(), tiny(), whole, views=VIEWS, dtype="float32", seed=3)
 
 
@@ -271,13 +271,13 @@ def test_another_training_split_of_the_same_size_gets_features_of_its_own(tmp_pa
 )
 def test_a_word_that_is_no_view_is_refused(text):
     with pytest.raises(TagfillError, match="is not a view; write views as in eval,flip,crops:2 or eval,pairs:2"):
-        parse_views(text)
+        parse_view_specs(text)
 
 
 @pytest.mark.parametrize("text", ["flip", "eval,eval", "eval,crops:1,crops:2"])
 def test_views_hold_eval_and_each_once(text):
-    with pytest.raises(TagfillError, match="must hold eval, and each view once"):
-        parse_views(text)
+    with pytest.raises(TagfillError, match="must include eval, and each view once"):
+        parse_view_specs(text)
 
 
 def test_asking_for_fewer_views_keeps_the_others(tmp_path, whole):
@@ -390,8 +390,8 @@ def test_features_beyond_their_bound_are_kept_in_half_precision(tmp_path):
     backbone.bound = 1e-3  # which its features exceed
     cache = extract(scenes(), backbone, tmp_path, views="eval", progress=progress)
     assert cache.manifest.dtype == "float16"
-    assert "features are stored as float16: they reach from" in progress.said[0]
-    with pytest.raises(TagfillError, match="do not fit into bytes: they reach from"):
+    assert "features are stored as float16: they range from" in progress.said[0]
+    with pytest.raises(TagfillError, match="cannot be stored as uint8: they range from"):
         extract(scenes(), backbone, tmp_path / "bytes", views="eval", dtype="uint8")
 
 

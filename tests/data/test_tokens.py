@@ -49,7 +49,7 @@ def test_a_cached_token_is_that_of_the_image(tmp_path, name):
         images = [decode(scenes().root, image) for image in scenes().names(rows)]
         views = [render(image, geometry.take(np.array([at])), (64, 64)) for at, image in enumerate(images)]
         with torch.inference_mode():
-            expected = backbone.look(torch.from_numpy(np.stack(views)).permute(0, 3, 1, 2), token=True).token
+            expected = backbone.encode(torch.from_numpy(np.stack(views)).permute(0, 3, 1, 2), token=True).token
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -78,7 +78,7 @@ def test_an_interrupted_extraction_ends_with_the_same_tokens(folder, tmp_path, m
 def test_a_backbone_without_a_class_token_leaves_none(tmp_path):
     cache = extract(scenes(), tiny(), tmp_path, views="eval")
     assert not list(tmp_path.rglob("token.npy"))
-    with pytest.raises(TagfillError, match="holds no class tokens, which pool=token needs"):
+    with pytest.raises(TagfillError, match="has no class tokens, which pool=token needs"):
         FeatureSource(scenes(), cache, maps=False, tokens=True, seed=0)
 
 
@@ -86,7 +86,7 @@ def test_a_cache_from_before_is_read_and_says_what_it_lacks(folder, tmp_path):
     cache = FeatureCache.open(as_before(folder, tmp_path), scenes())
     expected, _ = FeatureCache.open(folder).read(["eval"], np.zeros(3, int), np.arange(3), maps=True)
     assert torch.equal(cache.read(["eval"], np.zeros(3, int), np.arange(3), maps=True)[0], expected)
-    with pytest.raises(TagfillError, match=r"holds no class tokens, .* make it anew in another folder"):
+    with pytest.raises(TagfillError, match=r"has no class tokens, .* make a new one in another folder"):
         cache.require_tokens()
 
 

@@ -38,7 +38,7 @@ def inputs_of_attention(backbone) -> list[torch.Tensor]:
 @torch.no_grad()
 def test_attention_is_the_formula_written_out(name, prefix):
     backbone = transformer(name)
-    attention = backbone.look(PIXELS, attention=True).attention
+    attention = backbone.encode(PIXELS, attention=True).attention
     assert attention.shape == (2, len(backbone.model.blocks), 24)
     assert attention.std() > 0.01
     for number, tokens in enumerate(inputs_of_attention(backbone)):
@@ -52,19 +52,19 @@ def test_attention_is_the_formula_written_out(name, prefix):
 @torch.no_grad()
 def test_looking_at_attention_does_not_change_the_features():
     backbone = transformer()
-    torch.testing.assert_close(backbone.look(PIXELS, attention=True).grid, backbone(PIXELS), rtol=0, atol=1e-4)
+    torch.testing.assert_close(backbone.encode(PIXELS, attention=True).features, backbone(PIXELS), rtol=0, atol=1e-4)
 
 
 def test_attention_leaves_the_model_as_it_was():
     backbone = transformer()
     before = [block.attn.fused_attn for block in backbone.model.blocks]
-    backbone.look(PIXELS, attention=True)
+    backbone.encode(PIXELS, attention=True)
     assert [block.attn.fused_attn for block in backbone.model.blocks] == before
     assert not any(block.attn.attn_drop._forward_pre_hooks for block in backbone.model.blocks)
 
 
 def test_attention_keeps_no_graph():
-    assert not transformer().train().look(PIXELS, attention=True).attention.requires_grad
+    assert not transformer().train().encode(PIXELS, attention=True).attention.requires_grad
 
 
 @torch.no_grad()
@@ -72,11 +72,11 @@ def test_the_class_token_is_what_timm_classifies_by():
     backbone = transformer()
     scaled = (PIXELS.float() - backbone.mean) / backbone.std
     expected = backbone.model.forward_head(backbone.model.forward_features(scaled), pre_logits=True)
-    torch.testing.assert_close(backbone.look(PIXELS, token=True).token, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(backbone.encode(PIXELS, token=True).token, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_only_what_is_asked_for_is_there():
-    seen = transformer().look(PIXELS)
+    seen = transformer().encode(PIXELS)
     assert seen.token is None
     assert seen.attention is None
 
@@ -86,4 +86,4 @@ def test_a_backbone_without_a_class_token_says_so(name):
     backbone = create_backbone(name, image_size=64)
     assert not backbone.class_token
     with pytest.raises(TagfillError, match=f"The backbone {name} has no class token; choose a ViT or DeiT"):
-        backbone.look(PIXELS[..., :64], token=True)
+        backbone.encode(PIXELS[..., :64], token=True)

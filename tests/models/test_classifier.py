@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -121,8 +122,33 @@ def test_features_bypass_the_backbone():
 def test_pixels_without_a_backbone_are_refused():
     model = tiny()
     bare = Classifier(None, model.head, "cam", CLASSES)
-    with pytest.raises(TagfillError, match="has no backbone and takes cached features only"):
+    with pytest.raises(TagfillError, match=r"has no backbone and takes floating-point features of .* was given uint8"):
         bare(PIXELS)
+
+
+@pytest.mark.parametrize(
+    ("head", "options", "inputs", "message"),
+    [
+        (
+            "cam",
+            {},
+            PIXELS.float(),
+            "takes uint8 pixels of shape B×3×H×W, or floating-point features of shape B×96×H×W or B×96; it was given "
+            "float32 of shape 2×3×64×64.",
+        ),
+        ("cam", {"boost": 5.0}, PIXELS.float() / 255, "features of shape B×96×H×W; it was given float32"),
+        ("query", {"width": 16}, PIXELS.float(), "features of shape B×96×H×W; it was given float32"),
+        ("linear", {}, PIXELS.float(), "features of shape B×96×H×W or B×96; it was given float32"),
+        ("linear", {}, torch.zeros(2, 128), "it was given float32 of shape 2×128"),
+        ("cam", {}, PIXELS.int(), "it was given int32 of shape 2×3×64×64"),
+        ("cam", {}, PIXELS.permute(0, 2, 3, 1), "it was given uint8 of shape 2×64×64×3"),
+        ("cam", {}, PIXELS[0], "it was given uint8 of shape 3×64×64"),
+    ],
+)
+def test_inputs_of_another_type_or_shape_are_refused_in_one_sentence(head, options, inputs, message):
+    model = create("test_resnet", head, CLASSES, image_size=64, **options)
+    with pytest.raises(TagfillError, match=re.escape(message)):
+        model(inputs)
 
 
 def test_initial_heads_depend_on_the_seed_alone():

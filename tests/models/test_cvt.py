@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 
 from tagfill.errors import TagfillError
 from tagfill.models import create, create_backbone
-from tagfill.models.cvt import NAMES, Cvt
+from tagfill.models.cvt import CVT_NAMES, Cvt
 
 PIXELS = torch.randint(0, 256, (2, 3, 64, 96), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
@@ -66,4 +66,4 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch):
 def test_a_misspelt_name_suggests_it():
     with pytest.raises(TagfillError, match="There is no backbone 'cvt13'; did you mean 'cvt_13'"):
         create_backbone("cvt13")
-    assert set(NAMES) == {"cvt_13", "cvt_21", "cvt_w24", "cvt_13_q2l", "cvt_21_q2l", "cvt_w24_q2l"}
+    assert set(CVT_NAMES) == {"cvt_13", "cvt_21", "cvt_w24", "cvt_13_q2l", "cvt_21_q2l", "cvt_w24_q2l"}

@@ -7,7 +7,7 @@ import torch
 
 from tagfill.errors import TagfillError
 from tagfill.models import create_backbone
-from tagfill.models.backbone import Layout, layout_of
+from tagfill.models.feature_layout import FeatureLayout, detect_layout
 
 # name, image size, channels and grid of the features
 FAMILIES = [
@@ -60,33 +60,33 @@ class Stated(torch.nn.Module):
 
 def test_a_tie_of_shapes_is_decided_by_what_the_model_says():
     features = torch.arange(7**3, dtype=torch.float32).reshape(1, 7, 7, 7)
-    first, last = layout_of("first", Stated(), features), layout_of("last", Stated(output_fmt="NHWC"), features)
+    first, last = detect_layout("first", Stated(), features), detect_layout("last", Stated(output_fmt="NHWC"), features)
     assert torch.equal(first.to_grid(features), features)
     assert torch.equal(last.to_grid(features)[0, 2], features[0, :, :, 2])
 
 
 def test_patches_follow_row_by_row_after_the_prefix():
     features = torch.arange(2 + 2 * 3, dtype=torch.float32).reshape(1, -1, 1)
-    grid = Layout("tokens", 1, (2, 3), prefix=2).to_grid(features)
+    grid = FeatureLayout("tokens", 1, (2, 3), prefix=2).to_grid(features)
     assert grid[0, 0].tolist() == [[2, 3, 4], [5, 6, 7]]
 
 
 @pytest.mark.parametrize(
     ("model", "shape", "found"),
     [
-        (Stated(), (1, 7), r"gives features of shape \(1, 7\)"),
-        (Stated(), (1, 5, 5, 9), ".* does not say which of them is the channel"),
-        (Stated(), (1, 50, 7), ".* does not say how its tokens lie"),
-        (Stated(patch_embed=Stated(grid_size=(4, 4)), num_prefix_tokens=1), (1, 16, 7), "gives 16 tokens"),
+        (Stated(), (1, 7), r"returns features of shape \(1, 7\)"),
+        (Stated(), (1, 5, 5, 9), ".* does not say which dimension is the channels"),
+        (Stated(), (1, 50, 7), ".* does not say where its tokens are"),
+        (Stated(patch_embed=Stated(grid_size=(4, 4)), num_prefix_tokens=1), (1, 16, 7), "returns 16 tokens"),
     ],
 )
 def test_a_model_without_a_grid_names_models_that_have_one(model, shape, found):
     with pytest.raises(TagfillError, match=f"The backbone odd {found}.*such as .*resnet50.*deit_small_patch16_224"):
-        layout_of("odd", model, torch.zeros(shape))
+        detect_layout("odd", model, torch.zeros(shape))
 
 
 def test_a_model_of_several_tensors_is_refused():
-    with pytest.raises(TagfillError, match="The backbone crossvit_tiny_240 gives list instead of one tensor"):
+    with pytest.raises(TagfillError, match="The backbone crossvit_tiny_240 returns list instead of one tensor"):
         create_backbone("crossvit_tiny_240")
 
 

@@ -6,12 +6,12 @@ import sys
 import torch
 
 from tagfill.models import create_backbone
-from tagfill.models.allocator import keep_freed_memory, release_freed_memory
+from tagfill.models.allocator import disable_heap_trimming, trim_heap
 
 FAULTS = """
 import resource, torch
-from tagfill.models.heap import keep_freed_memory
-kept = {keep} and keep_freed_memory()
+from tagfill.models.allocator import disable_heap_trimming
+kept = {keep} and disable_heap_trimming()
 for _ in range(2):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(20):
@@ -40,8 +40,8 @@ def test_values_do_not_depend_on_it():
         return torch.cat([p.grad.flatten() for p in backbone.parameters()])
 
     before = gradient()
-    keep_freed_memory()
-    release_freed_memory()
+    disable_heap_trimming()
+    trim_heap()
     assert torch.equal(gradient(), before)
 
 

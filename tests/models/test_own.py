@@ -58,7 +58,7 @@ def test_weights_that_it_cannot_have_are_refused(pretrained):
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: 3, "is of type int; register a class"),
+        (lambda: 3, "of type int; register a subclass"),
         (lambda: nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), "no grid of features"),
         (lambda: nn.Conv2d(3, 8, kernel_size=300), "does not take images of 224×224"),
     ],

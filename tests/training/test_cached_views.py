@@ -56,7 +56,7 @@ def test_a_view_that_is_added_before_resuming_is_not_drawn(
 
 
 def changed(view: str) -> str:
-    return rf"The view '{view}' of the feature cache .* is not the one any more that the run began with"
+    return rf"The view '{view}' of the feature cache .* has changed since the run started"
 
 
 def test_a_view_that_was_made_anew_otherwise_is_refused(

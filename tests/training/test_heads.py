@@ -104,5 +104,5 @@ def test_a_cache_without_class_tokens_is_refused_for_them(material: Material, tm
     cache = tagfill.features(Dataset.open(material.single), **backbone, views="eval", out=tmp_path / "cache")
     manifest = json.loads((cache.folder / "manifest.json").read_text())
     (cache.folder / "manifest.json").write_text(json.dumps(manifest | {"tokens": False}))
-    with pytest.raises(TagfillError, match="holds no class tokens, which pool=token needs"):
+    with pytest.raises(TagfillError, match="has no class tokens, which pool=token needs"):
         train(material, tmp_path / "run", "linear", head_options={"pool": "token"}, features=cache.folder, **backbone)

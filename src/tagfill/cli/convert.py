@@ -29,15 +29,15 @@ def convert(
 ) -> None:
     """Convert."""
     from tagfill.images import input_size
-    from tagfill.models.convert import SOURCES
+    from tagfill.models.convert import CONVERTERS
     from tagfill.models.published_weights import read_checkpoint
 
     if source == _BACKBONE:
         _weights_alone(file, out, given or [], force)
         return
-    if source not in SOURCES:
-        raise unknown_name("source of models", source, [*SOURCES, _BACKBONE])
-    function, what = SOURCES[source], f"source '{source}'"
+    if source not in CONVERTERS:
+        raise unknown_name("source of models", source, [*CONVERTERS, _BACKBONE])
+    function, what = CONVERTERS[source], f"source '{source}'"
     values = parse_options(function, given or [], what, readers={"image_size": input_size})
     if classes is None:
         raise TagfillError("The file does not name its classes; give --classes, a text file or a dataset folder.")

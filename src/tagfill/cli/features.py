@@ -44,7 +44,7 @@ def features(
     import torch
 
     from tagfill import experiments
-    from tagfill.data import verify as verify_files
+    from tagfill.data import verify_cache as verify_files
 
     if threads is not None:
         torch.set_num_threads(threads)

@@ -1,9 +1,7 @@
-"""The arrays of a cached view that hold a row for each image, open for writing.
+"""Writing a feature cache: one shard of a view, in this or another process, and the arrays of the whole view.
 
-One shard of a view of a feature cache: made here, or by another process that can see the same folders.
-
-Spatial features go into the shard's own file. What belongs into the arrays of the whole view, and into the manifest, is
-handed back to whoever keeps those.
+The spatial features of a shard are written to the shard's own file, by the process that computes them. Everything else
+goes into arrays of the whole view (`ViewArrays`) and into the manifest, which only the main process writes.
 """
 
 from __future__ import annotations
@@ -19,10 +17,9 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save
 
-from tagfill.data import feature_cache
-from tagfill.data.feature_cache import pack_geometry
-from tagfill.data.manifest import FileRecord, Manifest, MissingImage, PlannedView
-from tagfill.data.sources import Item, Loaded, load
+from tagfill.data.feature_cache import pack_geometry, quantize
+from tagfill.data.manifest import FileRecord, Manifest, MissingImage, ViewSpec
+from tagfill.data.sources import DecodedBatch, ViewRequest, load_views
 from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
 from tagfill.images import Geometry
@@ -31,22 +28,196 @@ from tagfill.models import Backbone, Preprocessing, create_backbone
 from tagfill.progress import SILENT, Bar
 
 
+@dataclass(frozen=True)
+class ShardJob:
+    """A shard to make.
+
+    Attributes:
+        path: its file.
+        rows: rows of the image table.
+        view: view of each of these images.
+        cells: shape of the features of one image, channels last.
+        dtype: dtype of the spatial features.
+        tokens: whether to store class tokens too.
+        batch: images per forward pass; the last bits of the features depend on it.
+        seed: seed of the crops.
+    """
+
+    path: Path
+    rows: NDArray[np.int64]
+    view: ViewSpec
+    cells: tuple[int, int, int]
+    dtype: str
+    tokens: bool
+    batch: int
+    seed: int
+
+    @property
+    def batches(self) -> list[NDArray[np.int64]]:
+        """The rows of each batch."""
+        return [self.rows[at : at + self.batch] for at in range(0, len(self.rows), self.batch)]
+
+
+@dataclass(frozen=True)
+class ShardResult:
+    """What a shard contains besides its spatial features.
+
+    Attributes:
+        kept: positions in the shard of the n images that could be decoded.
+        pooled: n×D float32.
+        token: n×D float32; None if class tokens are not stored.
+        geometry: n×7 float32.
+        scales: D float32; None if features are not uint8.
+        missing: images that could not be decoded.
+        record: size and hash of the shard's file.
+    """
+
+    kept: NDArray[np.int64]
+    pooled: NDArray[np.float32]
+    token: NDArray[np.float32] | None
+    geometry: NDArray[np.float32]
+    scales: NDArray[np.float32] | None
+    missing: list[MissingImage]
+    record: FileRecord
+
+
+def make_shard(backbone: Backbone, job: ShardJob, decoded: Iterator[DecodedBatch], bar: Bar) -> ShardResult:
+    """Compute the features of a shard and write its file atomically.
+
+    Args:
+        backbone: in evaluation mode.
+        job: the shard to make.
+        decoded: the views of its batches; exactly one item per batch is consumed.
+        bar: reports each batch.
+    """
+    dtype = "float32" if job.dtype == "uint8" else job.dtype
+    maps = np.zeros((len(job.rows), *job.cells), dtype=dtype)
+    kept, missing = [np.empty(0, np.int64)], list[MissingImage]()
+    empty = np.empty((0, job.cells[2]), np.float32)
+    pooled, tokens, geometry = [empty], [empty], [np.empty((0, 7), np.float32)]
+    for at, batch in zip(range(0, len(job.rows), job.batch), job.batches, strict=True):
+        views = next(decoded)
+        rows = np.delete(batch, views.kept).tolist()
+        missing += [
+            MissingImage(row=row, image=bad.image, problem=bad.problem)
+            for row, bad in zip(rows, views.bad, strict=True)
+        ]
+        if len(views.kept):
+            cells, token = compute_features(backbone, views.pixels, token=job.tokens)
+            maps[at + views.kept] = cells
+            kept.append(at + views.kept)
+            pooled.append(cells.mean((1, 2)))
+            tokens.extend([] if token is None else [token])
+            geometry.append(pack_geometry(views.geometry))
+        bar.advance(len(batch))
+    scales: NDArray[np.float32] | None = None
+    if job.dtype == "uint8":
+        maps, scales = quantize(maps)
+    with atomic_write(job.path) as file:
+        np.save(file, maps, allow_pickle=False)
+    return ShardResult(
+        np.concatenate(kept),
+        np.concatenate(pooled),
+        np.concatenate(tokens) if job.tokens else None,
+        np.concatenate(geometry),
+        scales,
+        missing,
+        FileRecord.of(job.path),
+    )
+
+
+@torch.inference_mode()
+def compute_features(
+    backbone: Backbone, pixels: torch.Tensor, *, token: bool = False
+) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+    """Compute the features of a batch, B×G×G×D, and its class tokens if requested."""
+    output = backbone.encode(pixels, token=token)
+    cells = output.features.permute(0, 2, 3, 1).float().contiguous().numpy()
+    return cells, None if output.token is None else output.token.float().numpy()
+
+
+@dataclass(frozen=True)
+class BackboneFile:
+    """A backbone on disk, for processes that have to build it: its weights in a file, and how to create it."""
+
+    path: Path
+    name: str
+    preprocessing: Preprocessing
+    fingerprint: str
+
+    @classmethod
+    def write(cls, backbone: Backbone, path: Path) -> BackboneFile:
+        """Write the weights atomically."""
+        state = {name: value.contiguous() for name, value in backbone.model.state_dict().items()}
+        with atomic_write(path) as file:
+            file.write(save(state))
+        return cls(path, backbone.name, backbone.preprocessing, backbone.fingerprint())
+
+    def open(self) -> Backbone:
+        """Build the same backbone, in evaluation mode."""
+        bare = create_backbone(self.name, image_size=self.preprocessing.size)
+        bare.model.load_state_dict(load_file(self.path))
+        backbone = Backbone(self.name, bare.model, self.preprocessing)
+        if backbone.fingerprint() != self.fingerprint:
+            raise TagfillError(
+                f"The backbone {self.name} of a worker process differs from that of the main process; use the same "
+                "versions of timm and Tagfill on all machines."
+            )
+        return backbone.eval()
+
+
+@dataclass(frozen=True)
+class RemoteShardJob:
+    """Everything that another process needs to make a shard; engines send one item to a task.
+
+    Attributes:
+        job: the shard to make.
+        dataset: a dataset of the images of this shard only, in the order of its rows.
+        backbone: the frozen backbone.
+        workers: number of decoding processes.
+    """
+
+    job: ShardJob
+    dataset: Dataset
+    backbone: BackboneFile
+    workers: int
+
+
+def make_remote_shard(remote: RemoteShardJob) -> ShardResult:
+    """Make a shard in the current process, which keeps the backbone for its next shard."""
+    backbone, job = _open_backbone(remote.backbone), remote.job
+    positions = np.arange(len(job.rows))
+    requests = [
+        [ViewRequest(int(at), int(job.rows[at]), view=job.view.number) for at in positions[start : start + job.batch]]
+        for start in range(0, len(positions), job.batch)
+    ]
+    size = backbone.preprocessing.size
+    decoded = load_views(remote.dataset, requests, job.view.view, size, seed=job.seed, workers=remote.workers)
+    with SILENT.bar("", None) as bar:
+        return make_shard(backbone, job, decoded, bar)
+
+
+@functools.lru_cache(maxsize=1)
+def _open_backbone(file: BackboneFile) -> Backbone:
+    return file.open()
+
+
 class ViewArrays:
-    """`rows`, `geometry`, `pooled`, `token` and `scales` of a view; made anew unless some of its rows are done.
+    """The arrays of a view with one row per image or shard, open for writing; created unless some rows are done.
 
     Attributes:
         folder: of the view.
         geometry: n×7 float32; whole images until written.
         pooled: n×D float32; zeros until written.
-        token: n×D float32; empty where class tokens are not kept.
-        scales: shards×D float32; empty where features are not bytes.
+        token: n×D float32; empty if class tokens are not stored.
+        scales: shards×D float32; empty if features are not uint8.
         paths: of the files.
     """
 
     def __init__(self, folder: Path, rows: NDArray[np.int64], manifest: Manifest, *, done: int) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        shapes = shapes_of(len(rows), manifest)
+        shapes = array_shapes(len(rows), manifest)
         if not done:
             for path in folder.iterdir():
                 path.unlink()
@@ -64,13 +235,29 @@ class ViewArrays:
         path = self.folder / f"{name}.npy"
         if done:
             return np.load(path, mmap_mode="r+", allow_pickle=False)  # type: ignore[no-any-return]
-        if 0 in shape:  # nothing to map
+        if 0 in shape:  # an empty file cannot be mapped
             np.save(path, np.empty(shape, np.float32), allow_pickle=False)
             return np.empty(shape, np.float32)
         return np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
 
+    def write(self, start: int, shard_number: int, shard: ShardResult) -> None:
+        """Write the rows of a shard and sync them to disk.
+
+        Args:
+            start: first row of the shard in the view.
+            shard_number: number of the shard in the view.
+            shard: the shard.
+        """
+        self.pooled[start + shard.kept] = shard.pooled
+        if shard.token is not None:
+            self.token[start + shard.kept] = shard.token
+        self.geometry[start + shard.kept] = shard.geometry
+        if shard.scales is not None:
+            self.scales[shard_number] = shard.scales
+        self.sync()
+
     def sync(self) -> None:
-        """Put what was written on disk, before the manifest counts it."""
+        """Sync to disk, before the manifest counts what was written."""
         for name, array in self._arrays.items():
             if isinstance(array, np.memmap):
                 array.flush()
@@ -83,179 +270,11 @@ class ViewArrays:
         self.sync()
 
 
-def shapes_of(rows: int, manifest: Manifest) -> dict[str, tuple[int, ...]]:
-    """Of the arrays of a view of so many rows, besides `rows`."""
+def array_shapes(rows: int, manifest: Manifest) -> dict[str, tuple[int, ...]]:
+    """Shapes of the arrays of a view, except `rows`."""
     shapes: dict[str, tuple[int, ...]] = {"geometry": (rows, 7), "pooled": (rows, manifest.channels)}
     if manifest.tokens:
         shapes["token"] = (rows, manifest.channels)
     if manifest.dtype == "uint8":
         shapes["scales"] = (-(-rows // manifest.shard_rows), manifest.channels)
     return shapes
-
-
-@dataclass(frozen=True)
-class ShardJob:
-    """What a shard is to hold.
-
-    Attributes:
-        path: of its file.
-        rows: of the image table.
-        view: of each of these images.
-        cells: shape of the features of one image, cells last.
-        dtype: of the spatial features.
-        tokens: keep class tokens too.
-        batch: images that the backbone looks at together; last bits of features depend on it.
-        seed: of the crops.
-    """
-
-    path: Path
-    rows: NDArray[np.int64]
-    view: PlannedView
-    cells: tuple[int, int, int]
-    dtype: str
-    tokens: bool
-    batch: int
-    seed: int
-
-    @property
-    def batches(self) -> list[NDArray[np.int64]]:
-        """The rows of each batch."""
-        return [self.rows[at : at + self.batch] for at in range(0, len(self.rows), self.batch)]
-
-
-@dataclass(frozen=True)
-class Shard:
-    """What was found besides spatial features.
-
-    Attributes:
-        kept: positions in the shard of the n images that could be decoded.
-        pooled: n×D float32.
-        token: n×D float32, where class tokens are kept.
-        geometry: n×7 float32.
-        scales: D float32, where features are bytes.
-        missing: images that could not be decoded.
-        record: of the file.
-    """
-
-    kept: NDArray[np.int64]
-    pooled: NDArray[np.float32]
-    token: NDArray[np.float32] | None
-    geometry: NDArray[np.float32]
-    scales: NDArray[np.float32] | None
-    missing: list[MissingImage]
-    record: FileRecord
-
-
-def make_shard(backbone: Backbone, job: ShardJob, loaded: Iterator[Loaded], bar: Bar) -> Shard:
-    """Look at the images of a shard and write its file, whole or not at all.
-
-    Args:
-        backbone: in evaluation mode.
-        job: what to make.
-        loaded: the views of each of its batches; no more of them are taken.
-        bar: told about each batch.
-    """
-    dtype = "float32" if job.dtype == "uint8" else job.dtype
-    maps = np.zeros((len(job.rows), *job.cells), dtype=dtype)
-    kept, missing = [np.empty(0, np.int64)], list[MissingImage]()
-    nothing = np.empty((0, job.cells[2]), np.float32)
-    pooled, tokens, geometry = [nothing], [nothing], [np.empty((0, 7), np.float32)]
-    for at, batch in zip(range(0, len(job.rows), job.batch), job.batches, strict=True):
-        views = next(loaded)
-        rows = np.delete(batch, views.kept).tolist()
-        missing += [MissingImage(row, bad.image, bad.problem) for row, bad in zip(rows, views.bad, strict=True)]
-        if len(views.kept):
-            cells, token = features_of(backbone, views.pixels, token=job.tokens)
-            maps[at + views.kept] = cells
-            kept.append(at + views.kept)
-            pooled.append(cells.mean((1, 2)))
-            tokens.extend([] if token is None else [token])
-            geometry.append(pack_geometry(views.geometry))
-        bar.advance(len(batch))
-    scales: NDArray[np.float32] | None = None
-    if job.dtype == "uint8":
-        maps, scales = feature_cache.to_bytes(maps)
-    with atomic_write(job.path) as file:
-        np.save(file, maps, allow_pickle=False)
-    return Shard(
-        np.concatenate(kept),
-        np.concatenate(pooled),
-        np.concatenate(tokens) if job.tokens else None,
-        np.concatenate(geometry),
-        scales,
-        missing,
-        FileRecord.of(job.path),
-    )
-
-
-@torch.inference_mode()
-def features_of(
-    backbone: Backbone, pixels: torch.Tensor, *, token: bool = False
-) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
-    """Cells-last features of a batch of pixels, and the class tokens if they are asked for."""
-    seen = backbone.look(pixels, token=token)
-    cells = seen.grid.permute(0, 2, 3, 1).float().contiguous().numpy()
-    return cells, None if seen.token is None else seen.token.float().numpy()
-
-
-@dataclass(frozen=True)
-class BackboneFile:
-    """A backbone for processes that have yet to make it: its weights in a file, and what it is made of."""
-
-    path: Path
-    name: str
-    preprocessing: Preprocessing
-    fingerprint: str
-
-    @classmethod
-    def write(cls, backbone: Backbone, path: Path) -> BackboneFile:
-        """Write the weights, whole or not at all."""
-        state = {name: value.contiguous() for name, value in backbone.model.state_dict().items()}
-        with atomic_write(path) as file:
-            file.write(save(state))
-        return cls(path, backbone.name, backbone.preprocessing, backbone.fingerprint())
-
-    def open(self) -> Backbone:
-        """The same backbone, in evaluation mode."""
-        bare = create_backbone(self.name, image_size=self.preprocessing.size)
-        bare.model.load_state_dict(load_file(self.path))
-        backbone = Backbone(self.name, bare.model, self.preprocessing)
-        if backbone.fingerprint() != self.fingerprint:
-            raise TagfillError(f"The backbone {self.name} is another one in this process than in the first; stop here.")
-        return backbone.eval()
-
-
-@dataclass(frozen=True)
-class ShardElsewhere:
-    """All that making a shard in another process takes.
-
-    Attributes:
-        job: what to make.
-        dataset: with the images of this shard alone, in the order of its rows.
-        backbone: the frozen one.
-        workers: processes that decode.
-    """
-
-    job: ShardJob
-    dataset: Dataset
-    backbone: BackboneFile
-    workers: int
-
-
-def make_elsewhere(shard: ShardElsewhere) -> Shard:
-    """Make a shard in a process of its own, which keeps the backbone for its next one."""
-    backbone, job = _opened(shard.backbone), shard.job
-    places = np.arange(len(job.rows))
-    numbered = [
-        [Item(int(place), int(job.rows[place]), view=job.view.number) for place in places[at : at + job.batch]]
-        for at in range(0, len(places), job.batch)
-    ]
-    size = backbone.preprocessing.size
-    loaded = load(shard.dataset, numbered, job.view.view, size, seed=job.seed, workers=shard.workers)
-    with SILENT.bar("", None) as bar:
-        return make_shard(backbone, job, loaded, bar)
-
-
-@functools.lru_cache(maxsize=1)
-def _opened(file: BackboneFile) -> Backbone:
-    return file.open()

@@ -1,37 +1,29 @@
-"""How spatial features lie in a cache: as floats, or as bytes of a bounded activation.
+"""The feature cache: features of a frozen backbone for several views of each image, on disk.
 
-An activation between 0 and a bound b, as ReLU6 is, keeps in 8 bits what a classifier needs of it. Each channel c of
-a shard has a scale of its own, from its largest value m_c there, so that nothing is ever cut off:
+    manifest.json                what it was made from, what it contains, size and hash of every file
+    views/<name>/rows.npy        rows of the image table that the view covers, ascending
+    views/<name>/geometry.npy    left, top, right, bottom, flip_x, flip_y, exact of each row
+    views/<name>/pooled.npy      n×D float32, the mean over cells
+    views/<name>/token.npy       n×D float32, the class token; only if the backbone has one
+    views/<name>/NNNNN.npy       shards of n×G×G×D, channels last: uint8 if the activation is bounded, else float16
+    views/<name>/scales.npy      shards×D, by which uint8 features are multiplied; only if features are uint8
+
+A cache depends on the ordered list of images, the backbone's weights and its preprocessing, and on nothing else: it
+stays valid when labels change.
+
+**Quantization.** An activation between 0 and a bound b, such as ReLU6, keeps in 8 bits what a classifier needs. Each
+channel c of a shard has its own scale, from its largest value m_c in the shard, so no value is clipped:
 
     stored = round(x / s_c),   s_c = m_c / 255,   |stored · s_c − x| ≤ s_c / 2 ≤ b / 510
 
-Where nothing bounds an activation, a few large values would make the steps too coarse for all others; such features
-are kept in half precision. Whether a backbone stays within its bound is not believed but looked at, on a few images.
-
-
-One view of a feature cache: what the backbone says about each image in it, memory-mapped.
-
-The feature cache: what a frozen backbone says about recorded views of each image, on disk.
-
-    manifest.json                what it was made from, what it holds, how far it got; length and hash of every file
-    views/<name>/rows.npy        rows of the image table that the view covers, ascending
-    views/<name>/geometry.npy    left, top, right, bottom, flip_x, flip_y, exact of each
-    views/<name>/pooled.npy      n×D float32, the mean over cells
-    views/<name>/token.npy       n×D float32, the class token; only where the backbone has one
-    views/<name>/NNNNN.npy       shards of n×G×G×D, cells last: bytes of a bounded activation, else float16
-    views/<name>/scales.npy      shards×D, what bytes are multiplied with; only where there are bytes
-
-A cache depends on the ordered list of images, the backbone's weights and its preprocessing, and on nothing else: a
-changed label does not touch it.
-
-Whether every byte of a feature cache is the one that was written.
+Without a bound, a few large values would make the steps too coarse for all others; such features are stored in half
+precision. Whether a backbone stays within its bound is measured on a few images before extraction.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -41,7 +33,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagfill.data.manifest import Manifest, strong_of, weak_of
+from tagfill.data.manifest import Manifest, strong_view_name, weak_view_name
 from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
 from tagfill.images import Geometry
@@ -50,79 +42,132 @@ from tagfill.models import Preprocessing
 from tagfill.progress import SILENT, Progress
 
 DTYPES = ("uint8", "float16", "float32")
-LARGEST_ERROR = 0.02  # of bytes, root mean square over that of the features; 0.0025 for tf_efficientnet_lite0
-_ROWS = 64  # at a time, so that nothing of the size of a shard is made on the way
+MAX_QUANTIZATION_ERROR = 0.02  # relative root mean square; 0.0025 for tf_efficientnet_lite0
+_CHUNK_ROWS = 64  # quantized at a time, so that no temporary array is as large as a shard
 
 
-def check_dtype(dtype: str) -> None:
-    """Refuse a type that features are not stored in."""
-    if dtype not in (*DTYPES, "auto"):
-        raise TagfillError(f"'{dtype}' is not a type of cached features; choose {', '.join(DTYPES)} or auto.")
+class FeatureCache:
+    """A complete cache, opened for reading."""
 
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self._views: dict[str, CachedView] = {}
 
-def to_bytes(cells: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """Features that are not negative as bytes.
+    def __fspath__(self) -> str:
+        """Return the folder, so that a cache can be given wherever its path can."""
+        return str(self.folder)
 
-    Args:
-        cells: n×G×G×D.
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str], dataset: Dataset | None = None) -> FeatureCache:
+        """Open a cache. It must be complete, and every file must have the size that the manifest says.
 
-    Returns:
-        n×G×G×D bytes, and the D scales to multiply them with.
+        Args:
+            folder: folder of the cache.
+            dataset: the dataset whose images it must have been made from.
 
-    >>> stored, scale = to_bytes(np.array([0, 510, 255, 102], np.float32).reshape(2, 1, 1, 2))
-    >>> stored.ravel().tolist(), scale.tolist()
-    ([0, 255, 255, 51], [1.0, 2.0])
-    """
-    largest = cells.max((0, 1, 2), initial=0)
-    scale = np.where(largest > 0, largest / 255, 1).astype(np.float32)
-    stored = np.empty(cells.shape, np.uint8)
-    for start in range(0, len(cells), _ROWS):
-        part = cells[start : start + _ROWS] / scale
-        stored[start : start + _ROWS] = np.rint(part, out=part)
-    return stored, scale
+        Raises:
+            TagfillError: if it is incomplete, damaged, or made from other images.
+        """
+        folder = Path(folder)
+        manifest = Manifest.read(folder)
+        if incomplete := [name for name, view in manifest.views.items() if view.done < view.rows]:
+            raise TagfillError(
+                f"The feature cache {folder} is not complete (view '{incomplete[0]}'); run 'tagfill features' again."
+            )
+        for view in manifest.views:
+            for path, problem in find_wrong_sizes(folder, view, manifest):
+                raise _damaged_file(path, problem)
+        if dataset is not None and dataset.identities["images"] != manifest.images:
+            raise TagfillError(
+                f"The feature cache {folder} was made from another list of images than dataset {dataset.name}; "
+                "make one for it with 'tagfill features'."
+            )
+        return cls(folder, manifest)
 
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """Preprocessing of the pixels that went into the backbone."""
+        return Preprocessing.from_json(self.manifest.preprocessing)
 
-def from_bytes(stored: NDArray[np.uint8], scale: NDArray[np.float32], out: NDArray[np.float32]) -> None:
-    """Back from `to_bytes`, in one pass into `out`."""
-    np.multiply(stored, scale, out=out)
+    @property
+    def weak_views(self) -> tuple[str, ...]:
+        """Views to train on, `eval` first; strong views are used in pairs only."""
+        return tuple(name for name, view in self.manifest.views.items() if view.role != "strong")
 
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Names of the weak and the strong view of each pair."""
+        names = ((weak_view_name(n), strong_view_name(n)) for n in range(len(self.manifest.views)))
+        return [pair for pair in names if all(name in self.manifest.views for name in pair)]
 
-def why_not_bytes(cells: NDArray[np.float32], bound: float) -> str | None:
-    """What keeps the features of a few images from being stored as bytes; None if nothing does.
+    def view(self, name: str) -> CachedView:
+        """Open one view."""
+        if name not in self._views:
+            if name not in self.manifest.views:
+                raise TagfillError(
+                    f"The feature cache {self.folder} has no view '{name}'; it has {', '.join(self.manifest.views)}."
+                )
+            self._views[name] = CachedView(self.folder, name, self.manifest)
+        return self._views[name]
 
-    Args:
-        cells: n×G×G×D, as the backbone gave them.
-        bound: that they are said to have.
-    """
-    least, largest = float(cells.min(initial=0)), float(cells.max(initial=0))
-    if least < 0 or largest > bound * (1 + 1e-5):
-        return f"they reach from {least:.3g} to {largest:.3g}, beyond 0 to {bound:g}"
-    if (error := error_of_bytes(cells)) > LARGEST_ERROR:
-        return f"8 bits would change them by {error:.1%}"
-    return None
+    def only(self, views: Mapping[str, str]) -> FeatureCache:
+        """Restrict the cache to these views.
 
+        Args:
+            views: identity of each view, by name; a view with another identity is an error.
+        """
+        for name, identity in views.items():
+            if name not in self.manifest.views or self.manifest.views[name].identity != identity:
+                raise TagfillError(
+                    f"The view '{name}' of the feature cache {self.folder} has changed since the run started; start a "
+                    "new run."
+                )
+        kept = {name: record for name, record in self.manifest.views.items() if name in views}
+        return FeatureCache(self.folder, self.manifest.model_copy(update={"views": kept}))
 
-def error_of_bytes(cells: NDArray[Any]) -> float:
-    """Root mean square of what bytes change, over that of the features; 0 where all of them are 0."""
-    stored, scale = to_bytes(cells)
-    size = float(np.square(cells, dtype=np.float64).mean()) if cells.size else 0.0
-    return float(np.sqrt(np.square(stored * scale - cells, dtype=np.float64).mean() / size)) if size > 0 else 0.0
+    def require_tokens(self) -> None:
+        """Raise if the cache has no class tokens."""
+        if not self.manifest.tokens:
+            raise TagfillError(
+                f"The feature cache {self.folder} has no class tokens, which pool=token needs; make a new one in "
+                "another folder with 'tagfill features', or use images, or pool=gap."
+            )
 
+    def read(
+        self,
+        views: Sequence[str],
+        drawn: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        *,
+        maps: bool,
+        tokens: bool = False,
+    ) -> tuple[Tensor, Geometry]:
+        """Read the features of a batch, each row in its own view, and the geometry of the views.
 
-def shard_name(shard: int) -> str:
-    """Of a file of spatial features."""
-    return f"{shard:05d}.npy"
-
-
-def pack_geometry(geometry: Geometry) -> NDArray[np.float32]:
-    """n×7: box, flip_x, flip_y, exact."""
-    rest = (geometry.flip_x, geometry.flip_y, geometry.exact)
-    return np.concatenate([geometry.box, *(column[:, None] for column in rest)], axis=1, dtype=np.float32)
-
-
-def unpack_geometry(packed: NDArray[np.float32]) -> Geometry:
-    """Back from `pack_geometry`."""
-    return Geometry(packed[:, :4].copy(), packed[:, 4] > 0, packed[:, 5] > 0, packed[:, 6] > 0)
+        Args:
+            views: names of views.
+            drawn: B, index into `views` for each row.
+            rows: B rows of the image table.
+            maps: read spatial features, B×D×G×G with channels last in memory; otherwise B×D pooled features.
+            tokens: read B×D class tokens instead.
+        """
+        shape = self.manifest.cells_of_row if maps else (self.manifest.channels,)
+        features = np.empty((len(rows), *shape), np.float32)
+        packed = np.empty((len(rows), 7), np.float32)
+        for number, name in enumerate(views):
+            places = np.flatnonzero(drawn == number)
+            if not len(places):
+                continue
+            view = self.view(name)
+            at = view.find(rows[places])
+            if maps:
+                view.read_cells(at, features, places)
+            else:
+                features[places] = view.token(at) if tokens else view.pooled(at)
+            packed[places] = view.geometry[at]
+        inputs = torch.from_numpy(features)
+        return inputs.permute(0, 3, 1, 2) if maps else inputs, unpack_geometry(packed)
 
 
 class CachedView:
@@ -134,6 +179,40 @@ class CachedView:
         self._count = manifest.views[name].rows
         self.rows = self._load("rows.npy", (self._count,))
         self.geometry = self._load("geometry.npy", (self._count, 7))
+
+    def covers(self, rows: NDArray[np.int64]) -> bool:
+        """Whether all these rows of the image table are in this view."""
+        return self._find(rows) is not None
+
+    def find(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Positions of these rows of the image table in this view."""
+        at = self._find(rows)
+        if at is None:
+            raise TagfillError(f"The view '{self._name}' of the feature cache does not cover all requested images.")
+        return at
+
+    def _find(self, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        at = np.searchsorted(self.rows, rows)
+        inside = at < self._count
+        return at if inside.all() and (self.rows[at] == rows).all() else None
+
+    def pooled(self, at: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Mean features at these positions, B×D."""
+        return self._pooled[at]
+
+    def token(self, at: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Class tokens at these positions, B×D."""
+        return self._token[at]
+
+    def read_cells(self, at: NDArray[np.int64], out: NDArray[np.float32], places: NDArray[np.int64]) -> None:
+        """Read the spatial features at these positions of the view, G×G×D each, into `out[places]`."""
+        size = self._manifest.shard_rows
+        for source, target in zip(at.tolist(), places.tolist(), strict=True):
+            shard, row = divmod(source, size)
+            if self._manifest.dtype == "uint8":
+                dequantize(self._shards[shard][row], self._scales[shard], out[target])
+            else:
+                out[target] = self._shards[shard][row]
 
     @cached_property
     def _pooled(self) -> NDArray[np.float32]:
@@ -162,202 +241,24 @@ class CachedView:
                 np.load(path, mmap_mode="r" if mmap and self._count else None, allow_pickle=False)
             )
         except (OSError, ValueError, EOFError) as error:
-            raise damaged(path, f"cannot be read ({error})") from None
+            raise _damaged_file(path, f"cannot be read ({error})") from None
         if array.shape != shape:
-            raise damaged(path, f"has shape {array.shape} instead of {shape}")
+            raise _damaged_file(path, f"has shape {array.shape} instead of {shape}")
         return array
 
-    def covers(self, rows: NDArray[np.int64]) -> bool:
-        """Whether all these rows of the image table are in this view."""
-        return self._find(rows) is not None
 
-    def find(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where these rows of the image table lie in this view."""
-        at = self._find(rows)
-        if at is None:
-            raise TagfillError(f"The view '{self._name}' of the feature cache does not cover all images asked for.")
-        return at
-
-    def _find(self, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        at = np.searchsorted(self.rows, rows)
-        inside = at < self._count
-        return at if inside.all() and (self.rows[at] == rows).all() else None
-
-    def pooled(self, at: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Mean features at these places, B×D."""
-        return self._pooled[at]
-
-    def token(self, at: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Class tokens at these places, B×D."""
-        return self._token[at]
-
-    def read_cells(self, at: NDArray[np.int64], out: NDArray[np.float32], places: NDArray[np.int64]) -> None:
-        """Spatial features at these places of the view, G×G×D each, into these places of `out`."""
-        size = self._manifest.shard_rows
-        for source, target in zip(at.tolist(), places.tolist(), strict=True):
-            shard, row = divmod(source, size)
-            if self._manifest.dtype == "uint8":
-                from_bytes(self._shards[shard][row], self._scales[shard], out[target])
-            else:
-                out[target] = self._shards[shard][row]
-
-
-def damaged(path: Path, problem: str) -> TagfillError:
-    """The error for a file of a view."""
-    return TagfillError(
-        f"{path} of the feature cache {problem}; delete the folder {path.parent} and run 'tagfill features' again, "
-        "which makes this view anew."
-    )
-
-
-class FeatureCache:
-    """A complete cache, opened for reading."""
-
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
-        self.folder = folder
-        self.manifest = manifest
-        self._views: dict[str, CachedView] = {}
-
-    def __fspath__(self) -> str:
-        """Its folder: a cache goes wherever the path of one does."""
-        return str(self.folder)
-
-    @classmethod
-    def open(cls, folder: str | os.PathLike[str], dataset: Dataset | None = None) -> FeatureCache:
-        """Open a cache: it must be complete, and every file as long as the manifest says.
-
-        Args:
-            folder: of the cache.
-            dataset: whose images it must have been made from.
-
-        Raises:
-            TagfillError: if it is not complete, damaged, or made from other images.
-        """
-        folder = Path(folder)
-        manifest = Manifest.read(folder)
-        if undone := [name for name, view in manifest.views.items() if view.done < view.rows]:
-            raise TagfillError(
-                f"The feature cache {folder} is not complete (view '{undone[0]}'); run 'tagfill features' again."
-            )
-        check_lengths(folder, manifest)
-        if dataset is not None and dataset.identities["images"] != manifest.images:
-            raise TagfillError(
-                f"The feature cache {folder} was made from another list of images than dataset {dataset.name}; "
-                "make one for it with 'tagfill features'."
-            )
-        return cls(folder, manifest)
-
-    @property
-    def preprocessing(self) -> Preprocessing:
-        """Of the pixels that went into the backbone."""
-        return Preprocessing.from_json(self.manifest.preprocessing)
-
-    @property
-    def weak_views(self) -> tuple[str, ...]:
-        """Views to train on, the plain one first; strong ones are for pairs only."""
-        return tuple(name for name, view in self.manifest.views.items() if view.role != "strong")
-
-    @property
-    def pairs(self) -> list[tuple[str, str]]:
-        """Names of the weak and the strong view of each pair."""
-        names = ((weak_of(number), strong_of(number)) for number in range(len(self.manifest.views)))
-        return [pair for pair in names if all(name in self.manifest.views for name in pair)]
-
-    def view(self, name: str) -> CachedView:
-        """One view."""
-        if name not in self._views:
-            if name not in self.manifest.views:
-                raise TagfillError(
-                    f"The feature cache {self.folder} has no view '{name}'; it has {', '.join(self.manifest.views)}."
-                )
-            self._views[name] = CachedView(self.folder, name, self.manifest)
-        return self._views[name]
-
-    def only(self, views: Mapping[str, str]) -> FeatureCache:
-        """The same cache without any other view than these, which must have the identities given beside their names."""
-        for name, identity in views.items():
-            if name not in self.manifest.views or self.manifest.views[name].identity != identity:
-                raise TagfillError(
-                    f"The view '{name}' of the feature cache {self.folder} is not the one any more that the run began "
-                    "with; start a new run."
-                )
-        kept = {name: record for name, record in self.manifest.views.items() if name in views}
-        return FeatureCache(self.folder, replace(self.manifest, views=kept))
-
-    def require_tokens(self) -> None:
-        """Refuse a cache without class tokens."""
-        if not self.manifest.tokens:
-            raise TagfillError(
-                f"The feature cache {self.folder} holds no class tokens, which pool=token needs; make it anew in "
-                "another folder with 'tagfill features', use images, or pool=gap."
-            )
-
-    def read(
-        self,
-        views: Sequence[str],
-        drawn: NDArray[np.int64],
-        rows: NDArray[np.int64],
-        *,
-        maps: bool,
-        tokens: bool = False,
-    ) -> tuple[Tensor, Geometry]:
-        """The features of some rows of the image table, each in a view of its own, and the geometry of the views.
-
-        Args:
-            views: names.
-            drawn: B, which of the views to read of each row.
-            rows: B rows of the image table.
-            maps: B×D×G×G spatial features, cells last in memory; otherwise B×D pooled ones.
-            tokens: B×D class tokens instead of either.
-        """
-        shape = self.manifest.cells_of_row if maps else (self.manifest.channels,)
-        features = np.empty((len(rows), *shape), np.float32)
-        packed = np.empty((len(rows), 7), np.float32)
-        for number, name in enumerate(views):
-            places = np.flatnonzero(drawn == number)
-            if not len(places):
-                continue
-            view = self.view(name)
-            at = view.find(rows[places])
-            if maps:
-                view.read_cells(at, features, places)
-            else:
-                features[places] = view.token(at) if tokens else view.pooled(at)
-            packed[places] = view.geometry[at]
-        inputs = torch.from_numpy(features)
-        return inputs.permute(0, 3, 1, 2) if maps else inputs, unpack_geometry(packed)
-
-
-def check_lengths(folder: Path, manifest: Manifest) -> None:
-    """Refuse a cache with a file that is missing or not as long as the manifest says."""
-    for view in manifest.views:
-        for path, problem in wrong_lengths(folder, view, manifest):
-            raise damaged(path, problem)
-
-
-def wrong_lengths(folder: Path, view: str, manifest: Manifest) -> Iterator[tuple[Path, str]]:
-    """Files of a view that are missing or not as long as the manifest says, and what is wrong with each."""
-    for name, file in manifest.views[view].files.items():
-        path = folder / "views" / view / name
-        found = path.stat().st_size if path.is_file() else None
-        if found is None:
-            yield path, "is missing"
-        elif found != file.bytes:
-            yield path, f"has {found:,} bytes instead of {file.bytes:,}"
-
-
-def verify(cache: FeatureCache, progress: Progress = SILENT) -> int:
+def verify_cache(cache: FeatureCache, progress: Progress = SILENT) -> int:
     """Read all files of a cache and compare their hashes with the manifest.
 
     Args:
-        cache: opened, so that all files are there and as long as they should be.
-        progress: told about each file.
+        cache: an open cache, so all files are there and have the right size.
+        progress: reports each file.
 
     Returns:
         The number of bytes read.
 
     Raises:
-        TagfillError: if one differs.
+        TagfillError: if a hash differs.
     """
     files = [
         (cache.folder / "views" / view / name, record)
@@ -367,6 +268,89 @@ def verify(cache: FeatureCache, progress: Progress = SILENT) -> int:
     with progress.bar("verify", len(files), "file") as bar:
         for path, record in files:
             if sha256(path) != record.sha256:
-                raise damaged(path, "does not hold the bytes that were written")
+                raise _damaged_file(path, "does not contain the bytes that were written")
             bar.advance()
     return sum(record.bytes for _, record in files)
+
+
+def find_wrong_sizes(folder: Path, view: str, manifest: Manifest) -> Iterator[tuple[Path, str]]:
+    """Find the files of a view that are missing or do not have the size in the manifest, with the problem of each."""
+    for name, file in manifest.views[view].files.items():
+        path = folder / "views" / view / name
+        found = path.stat().st_size if path.is_file() else None
+        if found is None:
+            yield path, "is missing"
+        elif found != file.bytes:
+            yield path, f"has {found:,} bytes instead of {file.bytes:,}"
+
+
+def _damaged_file(path: Path, problem: str) -> TagfillError:
+    return TagfillError(
+        f"{path} of the feature cache {problem}; delete the folder {path.parent} and run 'tagfill features' again, "
+        "which makes this view again."
+    )
+
+
+def shard_name(shard: int) -> str:
+    """File name of a shard of spatial features."""
+    return f"{shard:05d}.npy"
+
+
+def pack_geometry(geometry: Geometry) -> NDArray[np.float32]:
+    """Pack into n×7: box, flip_x, flip_y, exact."""
+    rest = (geometry.flip_x, geometry.flip_y, geometry.exact)
+    return np.concatenate([geometry.box, *(column[:, None] for column in rest)], axis=1, dtype=np.float32)
+
+
+def unpack_geometry(packed: NDArray[np.float32]) -> Geometry:
+    """Invert `pack_geometry`."""
+    return Geometry(packed[:, :4].copy(), packed[:, 4] > 0, packed[:, 5] > 0, packed[:, 6] > 0)
+
+
+def quantize(cells: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """Convert non-negative features to uint8.
+
+    Args:
+        cells: n×G×G×D.
+
+    Returns:
+        n×G×G×D uint8, and the D scales to multiply them with.
+
+    >>> stored, scale = quantize(np.array([0, 510, 255, 102], np.float32).reshape(2, 1, 1, 2))
+    >>> stored.ravel().tolist(), scale.tolist()
+    ([0, 255, 255, 51], [1.0, 2.0])
+    """
+    largest = cells.max((0, 1, 2), initial=0)
+    scale = np.where(largest > 0, largest / 255, 1).astype(np.float32)
+    stored = np.empty(cells.shape, np.uint8)
+    for start in range(0, len(cells), _CHUNK_ROWS):
+        chunk = cells[start : start + _CHUNK_ROWS] / scale
+        stored[start : start + _CHUNK_ROWS] = np.rint(chunk, out=chunk)
+    return stored, scale
+
+
+def dequantize(stored: NDArray[np.uint8], scale: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+    """Invert `quantize`, in one pass into `out`."""
+    np.multiply(stored, scale, out=out)
+
+
+def quantization_problem(cells: NDArray[np.float32], bound: float) -> str | None:
+    """Say why features cannot be stored as uint8; None if they can.
+
+    Args:
+        cells: n×G×G×D, features of a few images.
+        bound: their declared upper bound.
+    """
+    least, largest = float(cells.min(initial=0)), float(cells.max(initial=0))
+    if least < 0 or largest > bound * (1 + 1e-5):
+        return f"they range from {least:.3g} to {largest:.3g}, outside 0 to {bound:g}"
+    if (error := quantization_error(cells)) > MAX_QUANTIZATION_ERROR:
+        return f"8 bits would change them by {error:.1%}"
+    return None
+
+
+def quantization_error(cells: NDArray[Any]) -> float:
+    """Root mean square of the change by `quantize`, relative to that of the features; 0 if all features are 0."""
+    stored, scale = quantize(cells)
+    size = float(np.square(cells, dtype=np.float64).mean()) if cells.size else 0.0
+    return float(np.sqrt(np.square(stored * scale - cells, dtype=np.float64).mean() / size)) if size > 0 else 0.0

@@ -1,27 +1,27 @@
-"""Which views a feature cache is to hold, from a short text.
+"""What a feature cache contains: which views were requested, what it was made from, how far extraction got.
 
-    eval       the whole image, of every split
+Views are requested by a short text:
+
+    eval       the whole image, for every split
     flip       its mirror image
     crops:n    n random crops, flipped half of the time
-    pairs:n    n random crops, each as it is (weak) and distorted (strong), for consistency training
+    pairs:n    n random crops, each unchanged (weak) and distorted (strong), for consistency training
 
-All but `eval` are of training images only. The strong view of a pair is its weak view after Cutout and RandAugment
-(`tagfill.images.views`): what was cropped away is missing from both, so that a label predicted on one can be asked of
-the other.
-
-
-What a feature cache says about itself: what it was made from, what it holds, how far it got.
+All except `eval` are made for the training split only. The strong view of a pair is its weak view after Cutout and
+RandAugment (`tagfill.images.views`): both show the same crop, so a label predicted on one is valid for the other.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tagfill.errors import TagfillError
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tagfill.errors import TagfillError, first_problem
 from tagfill.images import CROP, EVAL, FLIP, STRONG, View
 from tagfill.io import sha256, write_json
 
@@ -29,16 +29,15 @@ _FIRST_CROP, _FIRST_PAIR = 2, 1000
 
 
 @dataclass(frozen=True)
-class PlannedView:
-    """A view to cache.
-
-    The number belongs to the name, so that a view is the same whatever other views are made beside it.
+class ViewSpec:
+    """A view to extract.
 
     Attributes:
-        name: of the view and of its folder.
+        name: of the view and its folder.
         role: `eval`, `weak` or `strong`.
-        view: what to draw.
-        number: goes into the address of its draws.
+        view: how to crop and distort the image.
+        number: part of the address of its random draws. It depends on the name only, so a view does not change when
+            other views are extracted too.
     """
 
     name: str
@@ -47,39 +46,39 @@ class PlannedView:
     number: int
 
 
-def parse_views(text: str) -> list[PlannedView]:
-    """The views of a list such as `eval,flip,crops:2`.
+def parse_view_specs(text: str) -> list[ViewSpec]:
+    """Parse a list of views such as `eval,flip,crops:2`.
 
-    >>> [planned.name for planned in parse_views("eval,flip,crops:2,pairs:1")]
+    >>> [spec.name for spec in parse_view_specs("eval,flip,crops:2,pairs:1")]
     ['eval', 'flip', 'crop0', 'crop1', 'weak0', 'strong0']
     """
-    planned: list[PlannedView] = []
+    specs: list[ViewSpec] = []
     for word in text.split(","):
         kind, _, count = word.strip().partition(":")
         if kind == "eval" and not count:
-            planned.append(PlannedView("eval", "eval", EVAL, 0))
+            specs.append(ViewSpec("eval", "eval", EVAL, 0))
         elif kind == "flip" and not count:
-            planned.append(PlannedView("flip", "weak", FLIP, 1))
+            specs.append(ViewSpec("flip", "weak", FLIP, 1))
         elif kind == "crops" and _is_count(count):
-            planned += [PlannedView(f"crop{n}", "weak", CROP, _FIRST_CROP + n) for n in range(int(count))]
+            specs += [ViewSpec(f"crop{n}", "weak", CROP, _FIRST_CROP + n) for n in range(int(count))]
         elif kind == "pairs" and _is_count(count):
             for n in range(int(count)):
-                planned.append(PlannedView(weak_of(n), "weak", CROP, _FIRST_PAIR + n))
-                planned.append(PlannedView(strong_of(n), "strong", STRONG, _FIRST_PAIR + n))
+                specs.append(ViewSpec(weak_view_name(n), "weak", CROP, _FIRST_PAIR + n))
+                specs.append(ViewSpec(strong_view_name(n), "strong", STRONG, _FIRST_PAIR + n))
         else:
             raise TagfillError(f"'{word}' is not a view; write views as in eval,flip,crops:2 or eval,pairs:2.")
-    names = [view.name for view in planned]
+    names = [spec.name for spec in specs]
     if len(set(names)) < len(names) or "eval" not in names:
-        raise TagfillError(f"The views '{text}' must hold eval, and each view once.")
-    return planned
+        raise TagfillError(f"The views '{text}' must include eval, and each view once.")
+    return specs
 
 
-def weak_of(pair: int) -> str:
+def weak_view_name(pair: int) -> str:
     """Name of the weak view of a pair."""
     return f"weak{pair}"
 
 
-def strong_of(pair: int) -> str:
+def strong_view_name(pair: int) -> str:
     """Name of the strong view of a pair."""
     return f"strong{pair}"
 
@@ -89,53 +88,54 @@ def _is_count(text: str) -> bool:
 
 
 VERSION = 3
-_READABLE = (2, VERSION)  # 2 knew no class tokens
+_READABLE = (2, VERSION)  # version 2 had no class tokens
 
 
-@dataclass
-class FileRecord:
-    """How long a file is, and the SHA-256 of its bytes."""
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class FileRecord(_Strict):
+    """Size and SHA-256 of a file."""
 
     bytes: int
     sha256: str
 
     @classmethod
     def of(cls, path: Path) -> FileRecord:
-        """Of a file as it lies there."""
-        return cls(path.stat().st_size, sha256(path))
+        """Measure a file on disk."""
+        return cls(bytes=path.stat().st_size, sha256=sha256(path))
 
 
-@dataclass
-class ViewRecord:
-    """What a cache holds of one view.
+class ViewRecord(_Strict):
+    """What a cache contains of one view.
 
     Attributes:
         role: `eval`, `weak` or `strong`.
-        number: of its draws; views are listed in its order.
-        rows: images that it covers.
+        number: part of the address of its random draws; views are listed in this order.
+        rows: number of images that it covers.
         done: how many of them are on disk.
-        files: those that are finished, by name.
+        files: finished files, by name.
     """
 
     role: str
     number: int
     rows: int
-    done: int = 0
-    files: dict[str, FileRecord] = field(default_factory=dict)
+    done: int
+    files: dict[str, FileRecord]
 
     @property
     def finished(self) -> bool:
-        """Whether all of it is on disk; the rows are recorded last."""
+        """Whether all of it is on disk; `rows.npy` is recorded last."""
         return "rows.npy" in self.files
 
     @property
     def identity(self) -> str:
-        """A hash of every byte of a finished view."""
+        """Hash of every byte of a finished view."""
         return hashlib.sha256(json.dumps({name: file.sha256 for name, file in self.files.items()}).encode()).hexdigest()
 
 
-@dataclass(frozen=True)
-class MissingImage:
+class MissingImage(_Strict):
     """An image that could not be decoded: its row in the image table, its name, and why."""
 
     row: int
@@ -143,21 +143,20 @@ class MissingImage:
     problem: str
 
 
-@dataclass
-class Manifest:
-    """What a cache was made from and how far it got.
+class Manifest(_Strict):
+    """What a cache was made from and how far extraction got.
 
     Attributes:
         images: identity of the image list.
         backbone: timm's name.
-        fingerprint: of the backbone's weights and preprocessing.
+        fingerprint: hash of the backbone's weights and preprocessing.
         preprocessing: of the pixels.
         grid: rows and columns of the features.
         channels: D.
         dtype: `uint8`, `float16` or `float32`, of the spatial features.
-        shard_rows: rows in each file of spatial features; the last of a view may have fewer.
-        seed: of the crops.
-        tokens: whether class tokens are kept beside the features; they are where the backbone has one.
+        shard_rows: rows per file of spatial features; the last file of a view may have fewer.
+        seed: seed of the crops.
+        tokens: whether class tokens are stored; they are if the backbone has one.
         missing: images that could not be decoded, by ascending row; their features are zeros.
         views: by name.
     """
@@ -172,20 +171,25 @@ class Manifest:
     shard_rows: int
     seed: int
     tokens: bool = False
-    missing: list[MissingImage] = field(default_factory=list)
-    views: dict[str, ViewRecord] = field(default_factory=dict)
+    missing: list[MissingImage]
+    views: dict[str, ViewRecord]
     version: int = VERSION
 
+    @property
+    def cells_of_row(self) -> tuple[int, int, int]:
+        """Shape of the spatial features of one view of one image, channels last."""
+        return (*self.grid, self.channels)
+
     def save(self, folder: Path) -> None:
-        """Write it, whole or not at all, in an order that does not depend on the order of the work."""
-        content = asdict(self)
+        """Write it atomically, in an order that does not depend on the order of the work."""
+        content = self.model_dump()
         content["missing"].sort(key=lambda image: image["row"])
-        content["views"] = dict(sorted(content["views"].items(), key=_place))
+        content["views"] = dict(sorted(content["views"].items(), key=lambda item: (item[1]["number"], item[0])))
         write_json(folder / "manifest.json", content)
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """Read it back.
+        """Read and check the manifest of a cache.
 
         Raises:
             TagfillError: if it is missing, damaged or of another version.
@@ -195,44 +199,22 @@ class Manifest:
             raise TagfillError(
                 f"{folder} is not a feature cache: it has no manifest.json. Make one with 'tagfill features'."
             )
+        content = path.read_bytes()
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            version = content["version"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise _damaged(folder, error) from None
-        if version not in _READABLE:
+            if _Version.model_validate_json(content).version not in _READABLE:
+                raise TagfillError(
+                    f"The feature cache {folder} was made by another version of Tagfill; delete it and run "
+                    "'tagfill features' again."
+                )
+            manifest = cls.model_validate_json(content)
+        except ValidationError as error:
             raise TagfillError(
-                f"The feature cache {folder} was made by another version of Tagfill; delete it and run "
-                "'tagfill features' again."
-            )
-        try:
-            views = {name: _view(record) for name, record in content.pop("views").items()}
-            missing = [MissingImage(**image) for image in content["missing"]]
-            read = {"grid": tuple(content["grid"]), "missing": missing, "views": views, "version": VERSION}
-            manifest = cls(**{**content, **read})
-        except (AttributeError, KeyError, TypeError) as error:
-            raise _damaged(folder, error) from None
+                f"The manifest.json of the feature cache {folder} is damaged: {first_problem(error)}; delete the "
+                "folder and run 'tagfill features' again."
+            ) from None
+        manifest.version = VERSION
         return manifest
 
-    @property
-    def cells_of_row(self) -> tuple[int, int, int]:
-        """Shape of the spatial features of one view of one image, cells last."""
-        return (*self.grid, self.channels)
 
-
-def _view(record: dict[str, Any]) -> ViewRecord:
-    files = {name: FileRecord(**file) for name, file in record.pop("files").items()}
-    return ViewRecord(**record, files=files)
-
-
-def _place(item: tuple[str, dict[str, Any]]) -> tuple[int, str]:
-    name, record = item
-    return record["number"], name
-
-
-def _damaged(folder: Path, error: Exception) -> TagfillError:
-    detail = f": {error}" if isinstance(error, ValueError) else ""
-    return TagfillError(
-        f"The manifest.json of the feature cache {folder} is damaged{detail}; delete the folder and run "
-        "'tagfill features' again."
-    )
+class _Version(BaseModel):
+    version: int

@@ -29,11 +29,11 @@ from tagfill.dataset import Dataset
 from tagfill.errors import ImageError, TagfillError
 from tagfill.images import Geometry, Root, View, load_batches, load_view, load_weak_and_strong, open_root
 from tagfill.images.batches import Sample, collate
-from tagfill.models.allocator import release_freed_memory
+from tagfill.models.allocator import trim_heap
 from tagfill.rng import words
 
 EVALUATION_BATCH = 64
-TRAINING = "train"  # the split that runs learn from
+TRAIN_SPLIT = "train"  # the split that runs learn from
 
 
 class Source(Protocol):
@@ -54,7 +54,7 @@ def chunks(index: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
 
 
 @dataclass(frozen=True)
-class Item:
+class ViewRequest:
     """One view of one image: where it lies in the image table, and the address of its draws."""
 
     row: int
@@ -64,7 +64,7 @@ class Item:
 
 
 @dataclass
-class Loaded:
+class DecodedBatch:
     """Views that belong to one batch.
 
     Attributes:
@@ -87,7 +87,7 @@ class _Views(TorchDataset[Sample]):
         self._root, self._names, self._view, self._size, self._seed = root, names, view, size, seed
         self._pairs = pairs
 
-    def __getitem__(self, item: Item) -> Sample:
+    def __getitem__(self, item: ViewRequest) -> Sample:
         address = {"seed": self._seed, "epoch": item.epoch, "index": item.index, "number": item.view}
         glance = load_weak_and_strong if self._pairs else load_view
         try:
@@ -95,7 +95,7 @@ class _Views(TorchDataset[Sample]):
         except ImageError as error:
             return error
 
-    def join(self, samples: list[Sample]) -> Loaded:
+    def join(self, samples: list[Sample]) -> DecodedBatch:
         """The good views of a batch as one array; of pairs, first all weak ones, then all strong ones."""
         batch = collate(range(len(samples)), samples, self._size)
         pixels, geometry = batch.inputs, batch.geometry
@@ -103,19 +103,19 @@ class _Views(TorchDataset[Sample]):
             pixels = np.concatenate([pixels[:, 0], pixels[:, 1]])
             geometry = geometry.take(np.arange(len(geometry)).reshape(-1, 2).T.ravel())
         bad = [error for _, error in batch.bad]
-        return Loaded(torch.from_numpy(pixels).permute(0, 3, 1, 2), geometry, batch.index, bad)
+        return DecodedBatch(torch.from_numpy(pixels).permute(0, 3, 1, 2), geometry, batch.index, bad)
 
 
-def load(
+def load_views(
     dataset: Dataset,
-    batches: list[list[Item]],
+    batches: list[list[ViewRequest]],
     view: View,
     size: tuple[int, int],
     *,
     seed: int,
     workers: int,
     pairs: bool = False,
-) -> Iterator[Loaded]:
+) -> Iterator[DecodedBatch]:
     """The views of each batch, in order; with `pairs`, each view as it is and distorted."""
     views = _Views(open_root(dataset.root), dataset.names(), view, size, seed, pairs)
     loader: DataLoader[Sample] = DataLoader(
@@ -126,7 +126,7 @@ def load(
         generator=torch.Generator(),
     )
     if workers:
-        release_freed_memory()
+        trim_heap()
     try:
         yield from loader
     except RuntimeError as error:
@@ -173,10 +173,10 @@ class PixelSource:
 
     def train(self, batches: Sequence[NDArray[np.int64]], epoch: int) -> Iterator[Batch]:
         """Batches of the training split in the views of an epoch."""
-        rows, labels = self._dataset.split(TRAINING), self._dataset.labels(TRAINING)
+        rows, labels = self._dataset.split(TRAIN_SPLIT), self._dataset.labels(TRAIN_SPLIT)
         names = ("weak", "strong") if self._pairs else ("train",)
-        items = [[Item(int(rows[i]), int(i), epoch) for i in batch] for batch in batches]
-        loaded = load(
+        items = [[ViewRequest(int(rows[i]), int(i), epoch) for i in batch] for batch in batches]
+        loaded = load_views(
             self._dataset, items, self._view, self._size, seed=self._seed, workers=self._workers, pairs=self._pairs
         )
         for index, views in zip(batches, loaded, strict=True):
@@ -238,12 +238,12 @@ class FeatureSource:
         """Batches of the training split in the views of an epoch."""
         sets = self._view_sets()
         roles = ("weak", "strong") if self._pairs else ("train",)
-        kept = [self._kept(TRAINING, index) for index in batches]
+        kept = [self._kept(TRAIN_SPLIT, index) for index in batches]
         everything = np.concatenate([np.empty(0, np.int64), *kept])
         drawn = (words(self._seed, "cached view", epoch, everything) % np.uint64(len(sets))).astype(np.int64)
         ends = np.cumsum([len(index) for index in kept])
         for index, which in zip(kept, np.split(drawn, ends[:-1]), strict=True):
-            yield self._batch(TRAINING, index, sets, which, roles)
+            yield self._batch(TRAIN_SPLIT, index, sets, which, roles)
 
     def evaluate(self, split: str, index: NDArray[np.int64]) -> Iterator[Batch]:
         """These positions of a split, whole images."""
@@ -253,7 +253,7 @@ class FeatureSource:
 
     def _view_sets(self) -> list[tuple[str, ...]]:
         """What a visit draws one of: names of views that cover the training split."""
-        rows = self._dataset.split(TRAINING)
+        rows = self._dataset.split(TRAIN_SPLIT)
         found: list[tuple[str, ...]] = [(name,) for name in self._cache.weak_views]
         if self._pairs:
             found = list(self._cache.pairs)
@@ -262,7 +262,7 @@ class FeatureSource:
             wanted = "no weak and strong views" if self._pairs else "no view"
             raise TagfillError(
                 f"The feature cache {self._cache.folder} has {wanted} of all images of the split "
-                f"'{TRAINING}'; add them with 'tagfill features --views eval{',pairs:2' * self._pairs}'."
+                f"'{TRAIN_SPLIT}'; add them with 'tagfill features --views eval{',pairs:2' * self._pairs}'."
             )
         return covering
 
@@ -295,7 +295,7 @@ class FeatureSource:
         return Batch(torch.from_numpy(index), torch.from_numpy(labels), inputs, geometry, roles)
 
 
-class MarkedSource:
+class SourceWithMarks:
     """A source whose batches of training images carry the points, boxes and masks of those images.
 
     Args:
@@ -313,7 +313,7 @@ class MarkedSource:
     def evaluate(self, split: str, index: NDArray[np.int64]) -> Iterator[Batch]:
         """These positions of a split, as they are; with marks if it is the training split."""
         batches = self._source.evaluate(split, index)
-        return self._marked(batches) if split == TRAINING else batches
+        return self._marked(batches) if split == TRAIN_SPLIT else batches
 
     def _marked(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         for batch in batches:

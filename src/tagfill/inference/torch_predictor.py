@@ -15,7 +15,7 @@ from tagfill.errors import TagfillError
 from tagfill.inference.predictors import Outputs
 from tagfill.io import sha256
 from tagfill.models import Classifier
-from tagfill.models.allocator import keep_freed_memory
+from tagfill.models.allocator import disable_heap_trimming
 
 
 class TorchPredictor:
@@ -38,7 +38,7 @@ class TorchPredictor:
         """Load a model folder."""
         if threads is not None:
             torch.set_num_threads(threads)
-        keep_freed_memory()  # the network takes and frees the same blocks with every batch
+        disable_heap_trimming()  # the network takes and frees the same blocks with every batch
         return cls(Classifier.load(folder), folder_identity(folder), _device(device))
 
     def check_maps(self) -> None:

@@ -1,6 +1,7 @@
-"""Classifiers: backbones, of timm or of your own, with heads that give one `Prediction`."""
+"""Classifiers: a backbone, timm's or your own, with a head that returns a `Prediction`."""
 
-from tagfill.models.backbone import BACKBONES, Backbone, Preprocessing, Seen, create_backbone
+from tagfill.deprecation import renamed
+from tagfill.models.backbone import BACKBONES, Backbone, BackboneOutput, Preprocessing, create_backbone
 from tagfill.models.classifier import HEADS, Classifier, create, create_head
 from tagfill.models.heads import CamHead, Head, LinearHead, TsCamHead, boost, coupled
 from tagfill.models.query import QueryHead
@@ -9,13 +10,13 @@ __all__ = [
     "BACKBONES",
     "HEADS",
     "Backbone",
+    "BackboneOutput",
     "CamHead",
     "Classifier",
     "Head",
     "LinearHead",
     "Preprocessing",
     "QueryHead",
-    "Seen",
     "TsCamHead",
     "boost",
     "coupled",
@@ -23,3 +24,5 @@ __all__ = [
     "create_backbone",
     "create_head",
 ]
+
+__getattr__ = renamed(__name__, {"Seen": "BackboneOutput"})

@@ -13,7 +13,7 @@ from typing import Any
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # parameters of mallopt, see malloc.h
 
 
-def keep_freed_memory() -> bool:
+def disable_heap_trimming() -> bool:
     """From now on, this process and its forks keep what they free; whether that could be set."""
     library = _glibc()
     if library is None:
@@ -21,7 +21,7 @@ def keep_freed_memory() -> bool:
     return bool(library.mallopt(_MMAP_MAX, 0)) and bool(library.mallopt(_TRIM_THRESHOLD, -1))
 
 
-def release_freed_memory() -> None:
+def trim_heap() -> None:
     """Return everything that is free to the system; before a fork, whose child would hold on to it."""
     library = _glibc()
     if library is not None:

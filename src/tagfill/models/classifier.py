@@ -1,10 +1,7 @@
-"""Heads by the names that recipes and the command line take.
+"""Classifiers: a backbone, a head, and the class names of its logits.
 
 >>> sorted(HEADS)
 ['cam', 'linear', 'query', 'tscam']
-
-
-A classifier: a backbone, a head, and the classes that its logits stand for.
 """
 
 from __future__ import annotations
@@ -18,9 +15,9 @@ from torch import Tensor, nn
 
 from tagfill.contract import Prediction
 from tagfill.errors import TagfillError, unknown_name
-from tagfill.models import model_folder as model_folder
-from tagfill.models.backbone import Backbone, Preprocessing, Seen, create_backbone
+from tagfill.models.backbone import Backbone, BackboneOutput, Preprocessing, create_backbone
 from tagfill.models.heads import CamHead, Head, LinearHead, TsCamHead, summed_attention
+from tagfill.models.model_folder import ModelDescription, read_description, read_folder_weights, write_model_folder
 from tagfill.models.query import QueryHead
 from tagfill.options import check_options
 from tagfill.rng import seed_of
@@ -28,15 +25,53 @@ from tagfill.rng import seed_of
 HEADS: dict[str, type[Head]] = {"linear": LinearHead, "cam": CamHead, "tscam": TsCamHead, "query": QueryHead}
 
 
-def create_head(name: str, channels: int, classes: int, *, seed: int, **options: Any) -> Head:
-    """A head with initial weights that depend on the seed alone.
+def create(
+    backbone: str,
+    head: str,
+    classes: Sequence[str],
+    *,
+    pretrained: bool | str = False,
+    image_size: int | tuple[int, int] | None = None,
+    preprocessing: Preprocessing | None = None,
+    seed: int = 0,
+    **head_options: Any,
+) -> Classifier:
+    """Create a classifier with a new head.
 
     Args:
-        name: from `HEADS`.
+        backbone: timm's name of the backbone, or a name in `BACKBONES`.
+        head: a name in `HEADS`.
+        classes: class names, in the order of the labels.
+        pretrained: weights of the backbone, see `create_backbone`.
+        image_size: (height, width) or the side of a square; None takes the backbone's default.
+        preprocessing: preprocessing of a saved model, instead of the backbone's default.
+        seed: seed of random initial weights.
+        **head_options: options of the head, see its class.
+
+    >>> model = create("resnet18", "cam", ["cat", "dog"], image_size=64, boost=5.0)
+    >>> model(torch.zeros(1, 3, 64, 64, dtype=torch.uint8)).logits.shape
+    torch.Size([1, 2])
+    """
+    if preprocessing is not None:
+        image_size = preprocessing.size
+    trunk = create_backbone(backbone, pretrained=pretrained, image_size=image_size, seed=seed)
+    if preprocessing is not None:
+        trunk = Backbone(backbone, trunk.model, preprocessing)
+    model = Classifier(trunk, create_head(head, trunk.channels, len(classes), seed=seed, **head_options), head, classes)
+    if model.token and not trunk.class_token:
+        raise TagfillError(f"The backbone {backbone} has no class token, which this head needs; choose a ViT or DeiT.")
+    return model
+
+
+def create_head(name: str, channels: int, classes: int, *, seed: int, **options: Any) -> Head:
+    """Create a head whose initial weights depend on the seed alone.
+
+    Args:
+        name: a name in `HEADS`.
         channels: D of the features.
         classes: L.
-        seed: of the initial weights.
-        **options: of the head, see its class.
+        seed: seed of the initial weights.
+        **options: options of the head, see its class.
 
     >>> create_head("cam", 512, 20, seed=0, boost=5.0).spatial
     True
@@ -49,42 +84,14 @@ def create_head(name: str, channels: int, classes: int, *, seed: int, **options:
         return HEADS[name](channels, classes, **checked)
 
 
-def convert_head(head: Head, name: str, **options: Any) -> Head:
-    """A `cam` head with the weights of a `linear` one, the other way round, or another boost; see `Classifier`.
-
-    Both classify a mean of cells by one linear layer: before the mean or after it is the same.
-    """
-    layer = getattr(head, "fc", None)
-    if layer is None or name not in ("linear", "cam") or head.token or options.get("pool") == "token":
-        raise TagfillError(
-            f"This {type(head).__name__} cannot become a {name} head; only cam and linear with pool=gap convert."
-        )
-    if name == "linear" and head.spatial:
-        raise TagfillError(
-            "This cam head boosts its scores, which a linear head cannot; convert it to cam with boost=1 first "
-            "if logits without the boost are wanted."
-        )
-    assert isinstance(layer, nn.Linear)
-    converted = create_head(name, layer.in_features, layer.out_features, seed=0, **options)
-    converted.get_submodule("fc").load_state_dict(layer.state_dict())
-    if isinstance(head, CamHead) and head.boosts is not None:
-        converted.mask_boost(head.boosts)
-    return converted.to(layer.weight).train(head.training)
-
-
-def heads_with(what: str) -> str:
-    """The names of the heads that have `has_maps` or `attention_of`, for errors."""
-    return " or ".join(name for name, head in HEADS.items() if getattr(head, what))
-
-
 class Classifier(nn.Module):
-    """Pixels or cached features in, one `Prediction` out.
+    """Pixels or cached features in, a `Prediction` out.
 
-    Without a backbone it takes features only, which is how it trains on a cache.
+    Without a backbone it takes features only, which is how it trains on a feature cache.
 
     Attributes:
         classes: names, in the order of the logits.
-        thresholds: of each class, the probability from which it is said to be present; None where nobody chose them.
+        thresholds: per class, the probability from which it is predicted present; None if not chosen.
     """
 
     def __init__(
@@ -104,7 +111,7 @@ class Classifier(nn.Module):
 
     @property
     def spatial(self) -> bool:
-        """Whether the head always needs features of cells, so that pooled ones will not do."""
+        """Whether the head always needs features of cells, B×D×H×W; pooled ones are not enough."""
         return self.head.spatial
 
     @property
@@ -113,69 +120,95 @@ class Classifier(nn.Module):
         return self.head.token
 
     def forward(self, inputs: Tensor, *, maps: bool = False, attention: bool = False) -> Prediction:
-        """Predict from pixels (uint8) or features (floating).
+        """Predict from pixels (uint8) or features (floating point).
 
         Args:
-            inputs: B×3×H×W pixels, B×D×H×W features, B×D pooled ones where the head is not `spatial`, or B×D class
-                tokens where it takes those.
-            maps: keep the class maps.
-            attention: keep what was attended to, as the head documents.
+            inputs: B×3×H×W pixels, B×D×H×W features, B×D pooled features if the head is not `spatial`, or B×D class
+                tokens if the head takes those.
+            maps: return the class maps.
+            attention: return the attention, as documented by the head.
+
+        Raises:
+            TagfillError: if `inputs` has another dtype or shape, or the head has no class maps or attention.
         """
         self.check_use(maps=maps)
         if attention and self.head.attention_of is None:
-            raise TagfillError(f"The {self.head_name} head has no attention; choose {heads_with('attention_of')}.")
-        of_backbone = attention and self.head.attention_of == "backbone"
-        seen = self._look(inputs, of_backbone) if inputs.dtype == torch.uint8 else Seen(inputs)
-        if of_backbone and seen.attention is None:
-            raise TagfillError("This attention is the backbone's, which needs pixels and not cached features.")
-        features = seen.grid if seen.token is None else seen.token
+            raise TagfillError(f"The {self.head_name} head has no attention; choose {_heads_with('attention_of')}.")
+        self._check_inputs(inputs)
+        backbone_attention = attention and self.head.attention_of == "backbone"
+        output = self._encode(inputs, backbone_attention) if inputs.dtype == torch.uint8 else BackboneOutput(inputs)
+        if backbone_attention and output.attention is None:
+            raise TagfillError(f"Attention of the {self.head_name} head needs pixels, not cached features.")
+        features = output.features if output.token is None else output.token
         prediction: Prediction = self.head(features, maps=maps, attention=attention)
-        if seen.attention is not None:
-            prediction.attention = summed_attention(seen.attention, seen.grid)
+        if output.attention is not None:
+            prediction.attention = summed_attention(output.attention, output.features)
         return prediction
 
+    def _encode(self, pixels: Tensor, attention: bool) -> BackboneOutput:
+        assert self.backbone is not None
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.backbone.frozen):
+            return self.backbone.encode(pixels, token=self.token, attention=attention)
+
+    def _check_inputs(self, inputs: Tensor) -> None:
+        """Raise unless the inputs are pixels or features that the head takes."""
+        if inputs.dtype == torch.uint8 and self.backbone is not None:
+            valid = inputs.ndim == 4 and inputs.shape[1] == 3
+        else:
+            channels = self.head.channels
+            valid = inputs.is_floating_point() and inputs.ndim in (2, 4) and channels in (None, inputs.shape[1])
+        if not valid:
+            pixels = "" if self.backbone is None else "uint8 pixels of shape B×3×H×W, or "
+            missing = "has no backbone and " if self.backbone is None else ""
+            shapes = [*["B×{}×H×W"] * (not self.token), *["B×{}"] * (not self.spatial)]
+            features = " or ".join(shape.format(self.head.channels or "D") for shape in shapes)
+            raise TagfillError(
+                f"This classifier {missing}takes {pixels}floating-point features of shape {features}; it was given "
+                f"{str(inputs.dtype).removeprefix('torch.')} of shape {'×'.join(map(str, inputs.shape))}."
+            )
+
     def check_use(self, *, maps: bool = False) -> None:
-        """Refuse what the head cannot do, before anything is computed.
+        """Raise if the head cannot do what is wanted, before anything is computed.
 
         Args:
-            maps: class maps are wanted.
+            maps: whether class maps are wanted.
         """
         if maps and not self.head.has_maps:
-            raise TagfillError(f"The {self.head_name} head has no class maps; choose {heads_with('has_maps')}.")
+            raise TagfillError(f"The {self.head_name} head has no class maps; choose {_heads_with('has_maps')}.")
 
     def convert_head(self, name: str, **options: Any) -> Classifier:
-        """The same classifier with a `cam` head in place of a `linear` one, or the other way round, or another boost.
+        """Convert a `linear` head to a `cam` head or back, or change the boost of a `cam` head.
 
-        Logits stay as they are, unless `options` ask for a boost. The backbone is shared, the head a copy.
+        Logits do not change, unless `options` add a boost. The backbone is shared, the head a copy.
 
         Args:
             name: `linear` or `cam`.
-            **options: of the new head.
+            **options: options of the new head.
 
         >>> plain = create("resnet18", "linear", ["cat", "dog"], image_size=64)
         >>> plain.convert_head("cam", boost=5.0, boost_train=False).head.boost
         5.0
         """
-        head = convert_head(self.head, name, **options)
+        head = _convert_head(self.head, name, **options)
         return Classifier(self.backbone, head, name, self.classes, self.thresholds).train(self.training)
 
     def with_head(self, head: Head) -> Classifier:
-        """The same backbone under another head of the same kind."""
+        """Return the same backbone with another head of the same kind."""
         return Classifier(self.backbone, head, self.head_name, self.classes, self.thresholds)
 
     def mask_boost(self, mask: Tensor) -> None:
         """Boost only these classes (L bool) in training; evaluation boosts all.
 
-        For classes without an observed positive, whose scores a boost would only push down harder. Nothing where the
+        For classes without an observed positive, whose scores a boost would only push down harder. Does nothing if the
         head does not boost.
         """
         self.head.mask_boost(mask)
 
     def freeze(self, *, backbone: bool = False, stem: bool = False, batch_norm: bool = False) -> None:
-        """Leave parts of the backbone out of training, and let the rest of it train again.
+        """Freeze parts of the backbone and unfreeze the rest.
 
         Args:
-            backbone: all of it.
+            backbone: the whole backbone.
             stem: the first layers and the first stage.
             batch_norm: scales and statistics of all batch norms.
         """
@@ -189,85 +222,68 @@ class Classifier(nn.Module):
         self.train(self.training)
 
     def train(self, mode: bool = True) -> Classifier:
-        """Training mode; a frozen backbone stays in evaluation mode, as its cached features were made."""
+        """Set training mode; a frozen backbone stays in evaluation mode, as for cached features."""
         super().train(mode)
         if self.backbone is not None and self.backbone.frozen:
             self.backbone.eval()
         return self
 
     def save(self, folder: str | Path) -> None:
-        """Write a model folder, whole or not at all; needs a backbone."""
+        """Write a model folder atomically; needs a backbone."""
         assert self.backbone is not None
-        model_folder.check_thresholds(self.thresholds, len(self.classes), "The model")
-        description = model_folder.Description(
-            self.backbone.name,
-            self.head_name,
-            self.head.options,
-            self.classes,
-            self.backbone.preprocessing,
-            self.thresholds,
+        description = ModelDescription.create(
+            backbone=self.backbone.name,
+            head=self.head_name,
+            head_options=self.head.options,
+            classes=self.classes,
+            preprocessing=self.backbone.preprocessing,
+            thresholds=self.thresholds,
         )
-        model_folder.write(Path(folder), description, self.state_dict())
+        write_model_folder(Path(folder), description, self.state_dict())
 
     @classmethod
     def load(cls, folder: str | Path) -> Classifier:
-        """Read a model folder; nothing else is needed.
+        """Load a model folder.
 
         >>> Classifier.load("runs/photos/best").classes  # doctest: +SKIP
         ('anchor', 'bell', ...)
         """
         folder = Path(folder)
-        told = model_folder.read_description(folder)
+        saved = read_description(folder)
         try:
             model = create(
-                told.backbone, told.head, told.classes, preprocessing=told.preprocessing, **told.head_options
+                saved.backbone, saved.head, saved.classes, preprocessing=saved.preprocessing, **saved.head_options
             )
         except TagfillError as error:
             raise TagfillError(f"{folder / 'model.json'} does not describe a model: {error}") from None
-        model.thresholds = told.thresholds
-        model.load_state_dict(model_folder.read_weights(folder, model.state_dict()))
+        model.thresholds = saved.thresholds
+        model.load_state_dict(read_folder_weights(folder, model.state_dict()))
         return model.eval()
 
-    def _look(self, pixels: Tensor, attention: bool) -> Seen:
-        if self.backbone is None:
-            raise TagfillError("This classifier has no backbone and takes cached features only.")
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.backbone.frozen):
-            return self.backbone.look(pixels, token=self.token, attention=attention)
+
+def _heads_with(attribute: str) -> str:
+    """Names of the heads that have `has_maps` or `attention_of`, for errors."""
+    return " or ".join(name for name, head in HEADS.items() if getattr(head, attribute))
 
 
-def create(
-    backbone: str,
-    head: str,
-    classes: Sequence[str],
-    *,
-    pretrained: bool | str = False,
-    image_size: int | tuple[int, int] | None = None,
-    preprocessing: Preprocessing | None = None,
-    seed: int = 0,
-    **head_options: Any,
-) -> Classifier:
-    """A classifier with a fresh head.
+def _convert_head(head: Head, name: str, **options: Any) -> Head:
+    """Copy the linear layer of a `linear` or `cam` head to a new head of either kind.
 
-    Args:
-        backbone: timm's name of the backbone.
-        head: a name from `HEADS`.
-        classes: class names, in the order of the labels.
-        pretrained: weights of the backbone, see `create_backbone`.
-        image_size: (height, width) or the side of a square; None takes the backbone's own.
-        preprocessing: of a saved model, instead of the backbone's own.
-        seed: of initial weights that are random.
-        **head_options: of the head, see its class.
-
-    >>> model = create("resnet18", "cam", ["cat", "dog"], image_size=64, boost=5.0)
-    >>> model(torch.zeros(1, 3, 64, 64, dtype=torch.uint8)).logits.shape
-    torch.Size([1, 2])
+    Both apply one linear layer to features, before or after averaging over cells, which gives the same logits.
     """
-    if preprocessing is not None:
-        image_size = preprocessing.size
-    trunk = create_backbone(backbone, pretrained=pretrained, image_size=image_size, seed=seed)
-    if preprocessing is not None:
-        trunk = Backbone(backbone, trunk.model, preprocessing)
-    model = Classifier(trunk, create_head(head, trunk.channels, len(classes), seed=seed, **head_options), head, classes)
-    if model.token and not trunk.class_token:
-        raise TagfillError(f"The backbone {backbone} has no class token, which this head needs; choose a ViT or DeiT.")
-    return model
+    layer = getattr(head, "fc", None)
+    if layer is None or name not in ("linear", "cam") or head.token or options.get("pool") == "token":
+        raise TagfillError(
+            f"This {type(head).__name__} cannot become a {name} head; only cam and linear with pool=gap convert."
+        )
+    if name == "linear" and head.spatial:
+        raise TagfillError(
+            "This cam head boosts its scores, which a linear head cannot; convert it to cam with boost=1 first "
+            "if you want logits without the boost."
+        )
+    assert isinstance(layer, nn.Linear)
+    converted = create_head(name, layer.in_features, layer.out_features, seed=0, **options)
+    converted.get_submodule("fc").load_state_dict(layer.state_dict())
+    if isinstance(head, CamHead) and head.boosts is not None:
+        converted.mask_boost(head.boosts)
+    return converted.to(layer.weight).train(head.training)

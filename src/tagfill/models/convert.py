@@ -31,9 +31,9 @@ from tagfill.models.published_weights import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     Checkpoint,
-    Renaming,
-    require_classes,
-    resnet_of,
+    WeightMapper,
+    check_class_count,
+    identify_resnet,
 )
 
 _CHILDREN = {"0": "conv1", "1": "bn1", "4": "layer1", "5": "layer2", "6": "layer3", "7": "layer4"}
@@ -51,7 +51,7 @@ def convert_mlspl(
         image_size: that it was trained at, (height, width) or the side of a square.
     """
     weights = {name: value for name, value in checkpoint.weights.items() if not name.startswith("g.")}
-    renaming = Renaming(checkpoint.path, weights)
+    renaming = WeightMapper(checkpoint.path, weights)
     places = {}
     for name in weights:
         if name.startswith(_EXTRACTOR):
@@ -61,12 +61,12 @@ def convert_mlspl(
     inner = f"{_CLASSIFIER}fc." if f"{_CLASSIFIER}fc.weight" in weights else _CLASSIFIER
     found = renaming.take(f"{inner}weight", "head.fc.weight")
     renaming.take(f"{inner}bias", "head.fc.bias")
-    require_classes(checkpoint.path, len(found), classes)
+    check_class_count(checkpoint.path, len(found), classes)
     for name, place in places.items():
         renaming.take(name, f"backbone.model.{place}")
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
     preprocessing = Preprocessing(size, IMAGENET_MEAN, IMAGENET_STD)
-    backbone = resnet_of(checkpoint.path, places.values())
+    backbone = identify_resnet(checkpoint.path, places.values())
     return renaming.load_into(create(backbone, "cam", classes, preprocessing=preprocessing))
 
 
@@ -81,10 +81,10 @@ def convert_tscam(checkpoint: Checkpoint, classes: Sequence[str]) -> Classifier:
         checkpoint: of the project.
         classes: names, in the order of its outputs.
     """
-    renaming = Renaming(checkpoint.path, checkpoint.weights)
+    renaming = WeightMapper(checkpoint.path, checkpoint.weights)
     found = renaming.take("head.weight", "head.conv.weight")
     renaming.take("head.bias", "head.conv.bias")
-    require_classes(checkpoint.path, len(found), classes)
+    check_class_count(checkpoint.path, len(found), classes)
     positions = renaming.take("pos_embed", "backbone.model.pos_embed")
     renaming.take_all("", "backbone.model.")
     _, tokens, width = positions.shape
@@ -98,7 +98,7 @@ def convert_tscam(checkpoint: Checkpoint, classes: Sequence[str]) -> Classifier:
     return renaming.load_into(create(_BY_WIDTH[width], "tscam", classes, preprocessing=preprocessing))
 
 
-SOURCES: dict[str, Callable[..., Classifier]] = {
+CONVERTERS: dict[str, Callable[..., Classifier]] = {
     "mlspl": convert_mlspl,
     "q2l": convert_q2l.convert_q2l,
     "tscam": convert_tscam,

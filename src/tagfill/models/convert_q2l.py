@@ -64,15 +64,15 @@ from torch import Tensor
 from tagfill.errors import TagfillError
 from tagfill.models.backbone import Preprocessing
 from tagfill.models.classifier import Classifier, create
-from tagfill.models.cvt import IN_QUERY2LABEL, SIZES
+from tagfill.models.cvt import Q2L_SUFFIX, SIZES
 from tagfill.models.published_weights import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     Checkpoint,
-    Renaming,
-    numbered,
-    require_classes,
-    resnet_of,
+    WeightMapper,
+    check_class_count,
+    count_numbered,
+    identify_resnet,
 )
 
 _PARTS = {
@@ -96,14 +96,14 @@ _PARTS = {
 }
 
 
-def cvt_of(path: Path, weights: Mapping[str, Tensor]) -> str:
+def identify_cvt(path: Path, weights: Mapping[str, Tensor]) -> str:
     """The name of the CvT with these tensors; the path is for the error."""
     embeddings = [f"stage{stage}.patch_embed.proj.weight" for stage in range(3)]
     widths = tuple(len(weights[name]) for name in embeddings if name in weights)
-    depths = tuple(numbered(weights, f"stage{stage}.blocks.") for stage in range(3))
+    depths = tuple(count_numbered(weights, f"stage{stage}.blocks.") for stage in range(3))
     for name, (_, depth, width, _) in SIZES.items():
         if (depth, width) == (depths, widths):
-            return name + IN_QUERY2LABEL
+            return name + Q2L_SUFFIX
     raise TagfillError(
         f"{path} does not hold a CvT-13, CvT-21 or CvT-w24: its stages have {depths} blocks of width {widths}."
     )
@@ -135,13 +135,13 @@ _SWINS: dict[tuple[int, tuple[int, ...], int], str] = {
 _COMPUTED = (".relative_position_index", ".attn_mask")
 
 
-def swin_of(path: Path, weights: Mapping[str, Tensor]) -> str:
+def identify_swin(path: Path, weights: Mapping[str, Tensor]) -> str:
     """Timm's name of the Swin transformer with these tensors; the path is for the error."""
     table = "layers.0.blocks.0.attn.relative_position_bias_table"
     if table not in weights:
         raise TagfillError(f"{path} lacks {table} of its Swin transformer.")
     width = len(weights["patch_embed.proj.weight"])
-    depths = tuple(numbered(weights, f"layers.{stage}.blocks.") for stage in range(4))
+    depths = tuple(count_numbered(weights, f"layers.{stage}.blocks.") for stage in range(4))
     window = (math.isqrt(len(weights[table])) + 1) // 2  # a table for (2w − 1)² distances
     found = _SWINS.get((width, depths, window))
     if found is None:
@@ -175,9 +175,9 @@ _PAIR = re.compile(r"(conv\d|downsample\.\d)(?:\.0)?\.([01])\.(\w+)$")
 _EPSILON = 1e-5
 
 
-def tresnet_of(path: Path, weights: Mapping[str, Tensor]) -> str:
+def identify_tresnet(path: Path, weights: Mapping[str, Tensor]) -> str:
     """Timm's name of the TResNet with these tensors; the path is for the error."""
-    depths = tuple(numbered(weights, f"body.layer{stage}.") for stage in (1, 2, 3, 4))
+    depths = tuple(count_numbered(weights, f"body.layer{stage}.") for stage in (1, 2, 3, 4))
     found = _TRESNETS.get((depths, 3 if "body.layer1.0.conv3.0.weight" in weights else 2))
     if found is None:
         raise TagfillError(f"{path} does not hold a TResNet-M, -L, -XL or second -L: its stages have {depths} blocks.")
@@ -198,7 +198,7 @@ def rename_tresnet(weights: Mapping[str, Tensor]) -> Iterator[tuple[str, str, Te
 
 
 @dataclass(frozen=True)
-class Body:
+class BackboneFamily:
     """A family of backbones.
 
     Attributes:
@@ -219,25 +219,25 @@ class Body:
     renamed: Callable[[Mapping[str, Tensor]], Iterator[tuple[str, str, Tensor]]]
 
 
-def _as_they_are(weights: Mapping[str, Tensor]) -> Iterator[tuple[str, str, Tensor]]:
+def _keep_names(weights: Mapping[str, Tensor]) -> Iterator[tuple[str, str, Tensor]]:
     for name, value in weights.items():
         yield name, name, value
 
 
-_BODIES = (
-    Body("backbone.0.body.", "conv1.weight", 32, True, resnet_of, _as_they_are),
-    Body("backbone.0.body.", "body.conv1.0.weight", 32, False, tresnet_of, rename_tresnet),
-    Body("backbone.0.", "patch_embed.proj.weight", 32, True, swin_of, rename_swin),
-    Body("backbone.0.", "stage0.patch_embed.proj.weight", 16, True, cvt_of, rename_cvt),
+_FAMILIES = (
+    BackboneFamily("backbone.0.body.", "conv1.weight", 32, True, identify_resnet, _keep_names),
+    BackboneFamily("backbone.0.body.", "body.conv1.0.weight", 32, False, identify_tresnet, rename_tresnet),
+    BackboneFamily("backbone.0.", "patch_embed.proj.weight", 32, True, identify_swin, rename_swin),
+    BackboneFamily("backbone.0.", "stage0.patch_embed.proj.weight", 16, True, identify_cvt, rename_cvt),
 )
 
 
-def body_of(path: Path, weights: Mapping[str, Tensor]) -> Body:
+def identify_family(path: Path, weights: Mapping[str, Tensor]) -> BackboneFamily:
     """The family of the backbone in a file; the path is for the error."""
-    for body in _BODIES:
+    for body in _FAMILIES:
         if body.prefix + body.telltale in weights:
             return body
-    expected = ", ".join(body.prefix + body.telltale for body in _BODIES)
+    expected = ", ".join(body.prefix + body.telltale for body in _FAMILIES)
     raise TagfillError(
         f"{path} has none of {expected}; only Query2Label on a ResNet, TResNet, Swin transformer or CvT is known."
     )
@@ -269,16 +269,16 @@ def convert_q2l(
     """
     weights, path = checkpoint.weights, checkpoint.path
     settings = checkpoint.settings if config is None else _read_settings(config)
-    body = body_of(path, weights)
+    body = identify_family(path, weights)
     if settings.get("pre_norm"):
         raise TagfillError(f"{path} was trained with pre_norm, which the query head does not have.")
-    renaming = Renaming(path, weights)
+    renaming = WeightMapper(path, weights)
     size = image_size or settings.get("img_size")
     if _POSITIONS in weights:
         rows, columns = renaming.pop(_POSITIONS).shape[-2:]
         size = size or (body.stride * rows, body.stride * columns)
     options = _options(checkpoint, settings, heads)
-    require_classes(path, _rename(renaming, options["keep_input_projection"]), classes)
+    check_class_count(path, _rename(renaming, options["keep_input_projection"]), classes)
     tensors = renaming.pop_all(body.prefix)
     for name, place, value in body.renamed(tensors):
         renaming.put(f"backbone.model.{place}", value, body.prefix + name)
@@ -303,7 +303,7 @@ def _read_settings(path: Path) -> dict[str, Any]:
 
 
 def _preprocessing(
-    path: Path, body: Body, size: Any, settings: dict[str, Any], imagenet_norm: bool | None
+    path: Path, body: BackboneFamily, size: Any, settings: dict[str, Any], imagenet_norm: bool | None
 ) -> Preprocessing:
     """Size and normalisation of pixels, as told, as the settings say, or as the family's weights expect it."""
     if imagenet_norm is None and "orid_norm" in settings:
@@ -321,7 +321,7 @@ def _preprocessing(
 def _options(checkpoint: Checkpoint, settings: dict[str, Any], heads: int | None) -> dict[str, Any]:
     """Options of the query head, read off the names and shapes."""
     weights = checkpoint.weights
-    encoder, decoder = (numbered(weights, prefix) for prefix in (_ENCODER, _DECODER))
+    encoder, decoder = (count_numbered(weights, prefix) for prefix in (_ENCODER, _DECODER))
     first = f"{_DECODER}0.linear1.weight"
     if first not in weights:
         raise TagfillError(f"{checkpoint.path} lacks {first}.")
@@ -342,7 +342,7 @@ def _options(checkpoint: Checkpoint, settings: dict[str, Any], heads: int | None
     }
 
 
-def _rename(renaming: Renaming, projection: bool) -> int:
+def _rename(renaming: WeightMapper, projection: bool) -> int:
     """Move all tensors of the head to their places; the number of classes."""
     if projection:
         renaming.put("head.input_proj.weight", renaming.pop("input_proj.weight").flatten(1), "input_proj.weight")

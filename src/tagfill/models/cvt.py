@@ -25,8 +25,8 @@ SIZES: dict[str, tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] 
     "cvt_21": (224, (1, 4, 16), (64, 192, 384), (1, 3, 6)),
     "cvt_w24": (384, (2, 2, 20), (192, 768, 1024), (3, 12, 16)),
 }
-IN_QUERY2LABEL = "_q2l"
-NAMES = tuple(name + ending for ending in ("", IN_QUERY2LABEL) for name in SIZES)
+Q2L_SUFFIX = "_q2l"
+CVT_NAMES = tuple(name + ending for ending in ("", Q2L_SUFFIX) for name in SIZES)
 
 
 class Cvt(nn.Module):
@@ -40,12 +40,12 @@ class Cvt(nn.Module):
             raise TagfillError(
                 f"The backbone {name} needs the package transformers; run: pip install 'tagfill[cvt]'."
             ) from None
-        side, depth, width, heads = SIZES[name.removesuffix(IN_QUERY2LABEL)]
+        side, depth, width, heads = SIZES[name.removesuffix(Q2L_SUFFIX)]
         config = CvtConfig(depth=list(depth), embed_dim=list(width), num_heads=list(heads))
         whole: Any = CvtModel
         self.encoder: Any = whole(config, add_pooling_layer=False).encoder
         self.layernorm: nn.Module = nn.Identity()
-        if name.endswith(IN_QUERY2LABEL):
+        if name.endswith(Q2L_SUFFIX):
             self.layernorm = nn.LayerNorm(width[-1])
             _use_first_activation(self.encoder)
         self.num_features = width[-1]
@@ -53,7 +53,7 @@ class Cvt(nn.Module):
             "input_size": (3, side, side),
             "mean": (0.485, 0.456, 0.406),
             "std": (0.229, 0.224, 0.225),
-            "classifier": "classifier" if name.endswith(IN_QUERY2LABEL) else ("layernorm", "classifier"),
+            "classifier": "classifier" if name.endswith(Q2L_SUFFIX) else ("layernorm", "classifier"),
         }
 
     def forward_features(self, pixels: Tensor) -> Tensor:

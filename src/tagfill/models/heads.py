@@ -62,8 +62,6 @@ Localization*, ICCV 2021.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -90,44 +88,6 @@ def boost(scores: Tensor, alpha: float | Tensor, beta: float = 0.0) -> Tensor:
     return scores + (alpha - 1) * F.relu(scores - beta)
 
 
-@contextmanager
-def class_token_rows(name: str, model: Any, prefix: int) -> Iterator[list[Tensor]]:
-    """Collect the class token's row of every block that runs inside, B×H·W each, without a gradient.
-
-    The model must not run elsewhere at the same time: it is the model itself that is changed meanwhile.
-
-    Args:
-        name: of the model, for the error.
-        model: a timm model of tokens with a class token.
-        prefix: tokens before those of the patches; the first is the class token.
-    """
-    layers = [layer for block in getattr(model, "blocks", ()) for layer in _attentions(block)]
-    if not layers:
-        raise TagfillError(
-            f"The attention of {name} cannot be read; choose a ViT or DeiT, such as deit_small_patch16_224."
-        )
-    rows: list[Tensor] = []
-
-    def keep(_: nn.Module, arguments: tuple[Tensor, ...]) -> None:
-        rows.append(arguments[0].detach()[:, :, 0, prefix:].mean(1))
-
-    fused = [layer.fused_attn for layer in layers]
-    hooks = [layer.attn_drop.register_forward_pre_hook(keep) for layer in layers]
-    try:
-        for layer in layers:
-            layer.fused_attn = False
-        yield rows
-    finally:
-        for layer, before, hook in zip(layers, fused, hooks, strict=True):
-            layer.fused_attn = before
-            hook.remove()
-
-
-def _attentions(block: nn.Module) -> list[Any]:
-    """The modules of a block that form attention weights and pass them through `attn_drop`."""
-    return [module for module in block.modules() if hasattr(module, "attn_drop") and hasattr(module, "fused_attn")]
-
-
 class Head(nn.Module):
     """From features to a `Prediction`.
 
@@ -141,6 +101,7 @@ class Head(nn.Module):
 
     has_maps: ClassVar[bool] = False
     attention_of: ClassVar[Literal["head", "backbone"] | None] = None
+    channels: int | None = None
 
     @property
     def spatial(self) -> bool:
@@ -179,6 +140,7 @@ class LinearHead(Head):
 
     def __init__(self, channels: int, classes: int, *, pool: Literal["gap", "token"] = "gap") -> None:
         super().__init__()
+        self.channels = channels
         self.pool = pool
         self.fc = nn.Linear(channels, classes)
 
@@ -223,6 +185,7 @@ class CamHead(Head):
         boost_unseen: bool = False,
     ) -> None:
         super().__init__()
+        self.channels = channels
         if not 1 <= boost < float("inf"):
             raise TagfillError(f"boost={boost:g} of head 'cam' would not enlarge scores; give 1 for none, or more.")
         self.boost, self.boost_from = boost, boost_from
@@ -279,6 +242,7 @@ class TsCamHead(Head):
 
     def __init__(self, channels: int, classes: int) -> None:
         super().__init__()
+        self.channels = channels
         self.conv = nn.Conv2d(channels, classes, kernel_size=3, padding=1)
 
     @property

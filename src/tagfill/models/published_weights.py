@@ -88,7 +88,7 @@ IMAGENET_MEAN = (255 * 0.485, 255 * 0.456, 255 * 0.406)
 IMAGENET_STD = (255 * 0.229, 255 * 0.224, 255 * 0.225)
 
 
-class Renaming:
+class WeightMapper:
     """Weights of a file on their way to a classifier; each is taken once."""
 
     def __init__(self, path: Path, weights: dict[str, Tensor]) -> None:
@@ -142,14 +142,14 @@ class Renaming:
         return classifier.eval()
 
 
-def require_classes(path: Path, found: int, classes: Sequence[str]) -> None:
+def check_class_count(path: Path, found: int, classes: Sequence[str]) -> None:
     """Refuse a list of classes that is not as long as the file's."""
     if found != len(classes):
         given = f"{len(classes)} names were given"
         raise TagfillError(f"{path} has {found} classes, but {given}; give one for each, in its order.")
 
 
-def numbered(names: Iterable[str], prefix: str) -> int:
+def count_numbered(names: Iterable[str], prefix: str) -> int:
     """How many parts with a number of their own come after a prefix.
 
     >>> numbered(["layer1.0.conv1.weight", "layer1.0.bn1.weight", "layer1.1.conv1.weight"], "layer1.")
@@ -167,7 +167,7 @@ _RESNETS: dict[tuple[tuple[int, ...], int], str] = {
 }
 
 
-def resnet_of(path: Path, names: Iterable[str]) -> str:
+def identify_resnet(path: Path, names: Iterable[str]) -> str:
     """Timm's name of the ResNet with these tensors; the path is for the error.
 
     >>> resnet_of(Path("w.pth"), [f"layer{stage}.1.conv2.weight" for stage in (1, 2, 3, 4)])

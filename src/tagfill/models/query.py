@@ -247,6 +247,7 @@ class QueryHead(Head):
         keep_other_self_attention: bool = False,
     ) -> None:
         super().__init__()
+        self.channels = channels
         _check(width, ffn, heads, encoder_layers, decoder_layers, dropout)
         self.width, self.ffn, self.heads, self.dropout = width, ffn, heads, dropout
         self.encoder_layers, self.decoder_layers = encoder_layers, decoder_layers

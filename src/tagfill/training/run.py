@@ -16,7 +16,7 @@ from tagfill.dataset import Dataset
 from tagfill.errors import RunError, unknown_name
 from tagfill.io import exclusive_lock, recover_folder
 from tagfill.models import HEADS
-from tagfill.models.allocator import keep_freed_memory
+from tagfill.models.allocator import disable_heap_trimming
 from tagfill.options import option_parameters
 from tagfill.progress import SILENT, Progress
 from tagfill.training import checkpoints
@@ -257,7 +257,7 @@ def _fit(context: RunContext, saving: Saving | None, checkpoint: Checkpoint | No
     threads = torch.get_num_threads()
     torch.set_num_threads(recipe.threads)
     if any(stage.input == "images" for stage in recipe.stages):
-        keep_freed_memory()  # heads on cached features allocate little
+        disable_heap_trimming()  # heads on cached features allocate little
     try:
         with torch.random.fork_rng():
             best = Trainer(context, saving or Saving(), checkpoint).run()

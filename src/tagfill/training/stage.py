@@ -21,7 +21,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from tagfill import methods
 from tagfill.contract import Method, Task
-from tagfill.data import FeatureCache, FeatureSource, Locations, MarkedSource, PixelSource, Sampler, Source
+from tagfill.data import FeatureCache, FeatureSource, Locations, PixelSource, Sampler, Source, SourceWithMarks
 from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
 from tagfill.images import View
@@ -371,7 +371,7 @@ def _make_source(
             pairs=pairs,
             on_bad=context.bad_images,
         )
-    return MarkedSource(source, Locations.read(dataset, "train")) if "marks" in needs else source
+    return SourceWithMarks(source, Locations.read(dataset, "train")) if "marks" in needs else source
 
 
 def training_view(stage: Stage) -> View:

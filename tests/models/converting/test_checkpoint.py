@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tagfill.errors import TagfillError
-from tagfill.models.published_weights import read_checkpoint, resnet_of
+from tagfill.models.published_weights import identify_resnet, read_checkpoint
 
 
 class Trap:
@@ -101,4 +101,4 @@ def test_a_missing_file_is_named(tmp_path):
 
 def test_an_unknown_resnet_is_refused():
     with pytest.raises(TagfillError, match=r"not hold a ResNet of 18, .* its stages have \(9, 0, 0, 0\) blocks"):
-        resnet_of(Path("w.pth"), ["layer1.8.conv1.weight"])
+        identify_resnet(Path("w.pth"), ["layer1.8.conv1.weight"])

@@ -7,7 +7,7 @@ import torch
 from models.converting import published
 from tagfill.errors import TagfillError
 from tagfill.models import Classifier
-from tagfill.models.convert import SOURCES
+from tagfill.models.convert import CONVERTERS
 from tagfill.models.published_weights import read_checkpoint
 
 CLASSES = ["cat", "dog", "owl"]
@@ -16,7 +16,7 @@ PIXELS = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8, generator=torc
 
 def converted(state, tmp_path, **options) -> Classifier:
     torch.save(state, tmp_path / "model.pt")
-    return SOURCES["mlspl"](read_checkpoint(tmp_path / "model.pt"), CLASSES, image_size=64, **options)
+    return CONVERTERS["mlspl"](read_checkpoint(tmp_path / "model.pt"), CLASSES, image_size=64, **options)
 
 
 @pytest.mark.parametrize(("depth", "channels", "inner"), [(18, 512, ""), (18, 512, "fc."), (50, 2048, "")])

@@ -10,7 +10,7 @@ from models.converting import published
 from reference.query import query2label
 from tagfill.errors import TagfillError
 from tagfill.models import Classifier
-from tagfill.models.convert import SOURCES
+from tagfill.models.convert import CONVERTERS
 from tagfill.models.published_weights import read_checkpoint
 
 CLASSES = ["cat", "dog", "owl"]
@@ -28,7 +28,7 @@ PLACES = {
 def converted(state, tmp_path, settings=None, **options) -> Classifier:
     content = {"epoch": 7, "state_dict": {f"module.{name}": value for name, value in state.items()}}
     torch.save(content | ({"args": argparse.Namespace(**settings)} if settings else {}), tmp_path / "q2l.pth")
-    return SOURCES["q2l"](read_checkpoint(tmp_path / "q2l.pth"), CLASSES, **options)
+    return CONVERTERS["q2l"](read_checkpoint(tmp_path / "q2l.pth"), CLASSES, **options)
 
 
 def reference_logits(state, features, heads: int) -> list[np.ndarray]:

@@ -93,7 +93,7 @@ def test_a_cvt_with_its_last_norm_on_each_cell(tmp_path):
 def test_the_large_ones_have_a_place_for_every_tensor(tmp_path, name, prefix, shapes):
     """Names and shapes of the sizes that were published, without the numbers."""
     weights = {place: torch.empty(shape, device="meta") for place, shape in shapes.items()}
-    body = convert_q2l.body_of(tmp_path, {prefix + place: value for place, value in weights.items()})
+    body = convert_q2l.identify_family(tmp_path, {prefix + place: value for place, value in weights.items()})
     assert body.name_of(tmp_path, weights) == name
     found = {place: tuple(value.shape) for _, place, value in body.renamed(weights)}
     with torch.device("meta"):
@@ -118,6 +118,6 @@ def test_the_large_ones_have_a_place_for_every_tensor(tmp_path, name, prefix, sh
 )
 def test_other_sizes_are_refused(tmp_path, shapes, prefix, problem):
     weights = {place: torch.empty(shape, device="meta") for place, shape in shapes.items()}
-    body = convert_q2l.body_of(tmp_path, {prefix + place: value for place, value in weights.items()})
+    body = convert_q2l.identify_family(tmp_path, {prefix + place: value for place, value in weights.items()})
     with pytest.raises(TagfillError, match=problem):
         body.name_of(tmp_path, weights)

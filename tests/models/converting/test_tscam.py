@@ -8,7 +8,7 @@ from models.converting import published
 from reference.tscam import convolve, deit
 from tagfill.errors import TagfillError
 from tagfill.models import Classifier
-from tagfill.models.convert import SOURCES
+from tagfill.models.convert import CONVERTERS
 from tagfill.models.published_weights import read_checkpoint
 
 CLASSES = ["cat", "dog"]
@@ -17,7 +17,7 @@ PIXELS = torch.randint(0, 256, (1, 3, 64, 64), dtype=torch.uint8, generator=torc
 
 def converted(state, tmp_path) -> Classifier:
     torch.save({"model": state}, tmp_path / "tscam.pth")
-    return SOURCES["tscam"](read_checkpoint(tmp_path / "tscam.pth"), CLASSES)
+    return CONVERTERS["tscam"](read_checkpoint(tmp_path / "tscam.pth"), CLASSES)
 
 
 def test_logits_are_those_of_the_published_model(tmp_path):
