@@ -40,7 +40,7 @@ args = parser.parse_args()
 
 # A file to read: notes on the embedded scenes, of which a quarter of the training labels is known.
 scenes = tagfill.scenes.make(train=args.train, val=args.train // 3, test=2 * args.train // 3)
-known = tagfill.protocols.random_labels(scenes, proportion=0.25)
+known = tagfill.protocols.random_entries(scenes, proportion=0.25)
 lines = []
 for image, split, labels in zip(
     scenes.names(), scenes.images["split"].to_pylist(), known.labels().dense(), strict=True

@@ -56,7 +56,7 @@ class Material:
             photos = tagfill.formats.voc.read(source, locations="mask", extract_to=self.base / "photos")
             (_part(photos) if self.quick else photos).save(self.folder("voc"))
         self.made("single", lambda full: tagfill.protocols.single_positive(full, seed=1200))
-        self.made("full", lambda full: tagfill.protocols.single_positive(full, num_pos=-1, num_neg=-1, seed=1200))
+        self.made("full", lambda full: tagfill.protocols.k_positives(full, num_pos=-1, num_neg=-1, seed=1200))
 
     def folder(self, name: str) -> Path:
         """Of a dataset."""

@@ -36,7 +36,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("runs")
     whole = tagfill.scenes.make(folder / "scenes", train=32, val=12, test=12, size=64)
     single = tagfill.protocols.single_positive(whole, seed=1200).save(folder / "single")
-    half = tagfill.protocols.random_labels(whole, proportion=0.5, seed=1).save(folder / "half")
+    half = tagfill.protocols.random_entries(whole, proportion=0.5, seed=1).save(folder / "half")
     full = tagfill.Dataset.open(complete_labels(single, folder / "full"))
     state = create_backbone("test_efficientnet", image_size=128, seed=5).model.state_dict()
     save_file({name: value.contiguous() for name, value in state.items()}, folder / "weights.safetensors")
