@@ -152,7 +152,7 @@ class FeatureCache:
             maps: read spatial features, B×D×G×G with channels last in memory; otherwise B×D pooled features.
             tokens: read B×D class tokens instead.
         """
-        shape = self.manifest.cells_of_row if maps else (self.manifest.channels,)
+        shape = (*self.manifest.grid, self.manifest.channels) if maps else (self.manifest.channels,)
         features = np.empty((len(rows), *shape), np.float32)
         packed = np.empty((len(rows), 7), np.float32)
         for number, name in enumerate(views):

@@ -29,6 +29,7 @@ from tagfill.dataset import Dataset
 from tagfill.errors import ImageError, TagfillError
 from tagfill.images import Geometry, Root, View, load_batches, load_view, load_weak_and_strong, open_root
 from tagfill.images.batches import Sample, collate
+from tagfill.labels import LabelMatrix
 from tagfill.models.allocator import trim_heap
 from tagfill.rng import words
 
@@ -233,6 +234,7 @@ class FeatureSource:
             cache.require_tokens()
         self._pairs, self._on_bad = pairs, on_bad
         self._missing = {image.row: image for image in cache.manifest.missing}
+        self._splits: dict[str, tuple[NDArray[np.int64], LabelMatrix]] = {}
 
     def train(self, batches: Sequence[NDArray[np.int64]], epoch: int) -> Iterator[Batch]:
         """Batches of the training split in the views of an epoch."""
@@ -285,14 +287,21 @@ class FeatureSource:
         roles: tuple[str, ...],
     ) -> Batch:
         """A batch in which image i shows the views of sets[drawn[i]], the first of all images first."""
-        rows = self._dataset.split(split)[index]
+        split_rows, split_labels = self._split(split)
+        rows = split_rows[index]
         names = [names[role] for role in range(len(roles)) for names in sets]
         which = np.concatenate([role * len(sets) + drawn for role in range(len(roles))])
         inputs, geometry = self._cache.read(
             names, which, np.tile(rows, len(roles)), maps=self._maps, tokens=self._tokens
         )
-        labels = self._dataset.labels(split).rows(index)
-        return Batch(torch.from_numpy(index), torch.from_numpy(labels), inputs, geometry, roles)
+        labels = torch.from_numpy(split_labels.rows(index))
+        return Batch(torch.from_numpy(index), labels, inputs, geometry, roles)
+
+    def _split(self, name: str) -> tuple[NDArray[np.int64], LabelMatrix]:
+        """Rows in the image table and labels of a split, looked up once."""
+        if name not in self._splits:
+            self._splits[name] = self._dataset.split(name), self._dataset.labels(name)
+        return self._splits[name]
 
 
 class SourceWithMarks:
