@@ -16,9 +16,9 @@ import torch
 from bookkeeping import say
 
 from tagfill import protocols
-from tagfill.curation import Suggestions, server
+from tagfill.curation import Suggestions
 from tagfill.curation.plan import plan
-from tagfill.curation.review import Verdict
+from tagfill.curation.review import Decision, open_session
 from tagfill.curation.suggest import Pairs, suggest
 from tagfill.curation.suggestions import MISSING, SCHEMA
 from tagfill.dataset import Dataset
@@ -107,15 +107,15 @@ def as_suggestions(data: Dataset, pairs: Pairs) -> Suggestions:
 def review(data: Dataset, full: Dataset, wanted: Suggestions, loop: Loop, rng: np.random.Generator, number: int) -> int:
     """Decide them, and tell how many labels were found."""
     truth, where = full.labels(), {name: row for row, name in enumerate(full.names())}
-    with server.open_session(data, wanted) as desk:
-        rows = np.array([where[one.image] for one in desk.suggestions])
-        classes = np.array([full.classes.index(one.label) for one in desk.suggestions])
+    with open_session(data, wanted) as session:
+        rows = np.array([where[one.image] for one in session.suggestions])
+        classes = np.array([full.classes.index(one.label) for one in session.suggestions])
         there = truth.rows(rows)[np.arange(len(rows)), classes] == 1
         said = there ^ (rng.random(len(there)) < loop.wrong)
-        desk.decide(
+        session.decide(
             [
-                Verdict(f"{number}/{one.place}", one.place, one.image, one.label, bool(present), loop.seconds)
-                for one, present in zip(desk.suggestions, said, strict=True)
+                Decision(f"{number}/{one.place}", one.place, one.image, one.label, bool(present), loop.seconds)
+                for one, present in zip(session.suggestions, said, strict=True)
             ],
             "simulated",
         )

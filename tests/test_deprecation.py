@@ -47,3 +47,14 @@ def test_the_old_annotations_package_still_works(name):
     home = importlib.import_module("tagfill.labels" if name in ("LabelMatrix", "UNKNOWN") else "tagfill.dataset")
     with pytest.warns(DeprecationWarning, match=rf"tagfill\.annotations\.{name} was renamed to {home.__name__}"):
         assert getattr(old, name) is getattr(home, name)
+
+
+def test_an_old_module_can_still_be_imported():
+    from tagfill.curation import suggesting
+    from tagfill.curation.suggest import SuggestResult, suggest
+
+    assert importlib.import_module("tagfill.curation.suggesting") is suggesting
+    with pytest.warns(DeprecationWarning, match=r"renamed to tagfill\.curation\.suggest\.suggest"):
+        assert suggesting.suggest is suggest
+    with pytest.warns(DeprecationWarning, match=r"renamed to tagfill\.curation\.suggest\.SuggestResult"):
+        assert importlib.import_module("tagfill.curation.suggest").Suggested is SuggestResult

@@ -4,15 +4,18 @@ A module that renamed something ends with
 
     __getattr__ = renamed(__name__, {"Localisation": "LocalizationMeter"})
 
-and a function that renamed a keyword is decorated with `@renamed_keywords(localise="localize")`.
+and a function that renamed a keyword is decorated with `@renamed_keywords(localise="localize")`. A package that renamed
+a module calls `renamed_module`.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import sys
 import warnings
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -39,6 +42,20 @@ def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
         return getattr(importlib.import_module(home or module), attribute)
 
     return resolve
+
+
+def renamed_module(module: str, names: Mapping[str, str]) -> None:
+    """Keep an old module importable; call it from the package that the module was in.
+
+    Args:
+        module: full name of the old module.
+        names: full new name of each public name in it.
+    """
+    package, _, name = module.rpartition(".")
+    old = ModuleType(module, "An old name, kept for one version.")
+    old.__getattr__ = renamed(module, names)  # type: ignore[method-assign]
+    sys.modules[module] = old
+    setattr(sys.modules[package], name, old)
 
 
 def renamed_keywords(**names: str) -> Callable[[Function], Function]:

@@ -1,4 +1,4 @@
-"""Scenes with one known label each, and a run on them, for all that asks a trained model."""
+"""Scenes with one known label per image, and a run on them."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def run(place, part, cache):
 
 @pytest.fixture(scope="package")
 def shares(run, part, cache):
-    """Of images that show each class, as the run expects it of validation images."""
-    seen = gather(LoadedModel.open(run, part, features=cache.folder).predict("val"), Ranks(), len(part.classes))
-    expected = calibrate(seen.scores, seen.labels)(seen.scores).mean(0)
+    """Share of images that show each class, as the run predicts it on the validation split."""
+    validation = gather(LoadedModel.open(run, part, features=cache.folder).predict("val"), Ranks(), len(part.classes))
+    expected = calibrate(validation.scores, validation.labels)(validation.scores).mean(0)
     return dict(zip(part.classes, expected.tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""The review page in a real browser, before a real server that is a process of its own."""
+"""The review page in a real browser, with the server in a process of its own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def prepared(folder: Path, count: int = 30, labels: tuple[str, ...] = ("cup", "t
 
 
 def decided(folder: Path) -> dict[tuple[str, str], bool | None]:
-    """What the rows of the dataset say that reviewers said."""
+    """The reviewed rows of the dataset."""
     rows = Dataset.open(folder / "data").rows().to_pylist()
     found = [((row["image"], row["label"]), row["present"]) for row in rows if row["source"] == "review"]
     assert len(dict(found)) == len(found), "a decision became two rows"
@@ -39,7 +39,7 @@ def decided(folder: Path) -> dict[tuple[str, str], bool | None]:
 
 
 def opened(browser, review, **context):
-    """A page of the review that has drawn itself, and whatever it complained about."""
+    """A page of the review after it has been drawn; `troubles` collects its errors."""
     page = browser.new_context(**context).new_page()
     page.troubles = []
     page.on("console", lambda message: page.troubles.append(message.text) if message.type == "error" else None)
@@ -55,10 +55,10 @@ def opened(browser, review, **context):
 
 
 def until(page, expression, seconds=20):
-    """Wait for something to be so; the page's policy forbids what Playwright's own way would do inside it."""
+    """Wait for a condition; the page's security policy forbids Playwright's own `wait_for_function`."""
     end = time.monotonic() + seconds
     while not page.evaluate(expression):
-        assert time.monotonic() < end, f"never so: {expression}"
+        assert time.monotonic() < end, f"never true: {expression}"
         page.wait_for_timeout(20)
 
 
@@ -107,7 +107,7 @@ def test_two_tabs_lose_and_double_nothing(tmp_path, browser):
         two.keyboard.press("a")  # about the same image, which it has not seen decided
         saved(two)
         two.wait_for_selector("#note:not([hidden])")
-        assert "already decided cup: present; yours did not count" in two.inner_text("#note")
+        assert "already decided cup: present. Your decision was not saved." in two.inner_text("#note")
         two.keyboard.press("p")
         saved(two)
         one.wait_for_selector("#tile-1.present", timeout=10_000)  # one sees what two did
@@ -151,7 +151,7 @@ def test_unconfirmed_decisions_survive_a_reload(tmp_path, browser):
     assert decided(tmp_path) == {("00000.jpg", "cup"): True}
 
 
-def test_accepting_many_is_undone_at_one_stroke(tmp_path, browser):
+def test_accepting_many_is_undone_at_once(tmp_path, browser):
     prepared(tmp_path)
     with reviewing(tmp_path) as review:
         page = opened(browser, review)

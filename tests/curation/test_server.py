@@ -1,4 +1,4 @@
-"""The server of the review: who may talk to it, and what it says to those who send nonsense."""
+"""The server of the review page: who may use it, and how it refuses invalid requests."""
 
 import socket
 
@@ -7,7 +7,8 @@ from fastapi.testclient import TestClient
 
 from tagfill.curation import server
 from tagfill.curation.decisions import NotWrittenError
-from tagfill.curation.server import ImageViews, application
+from tagfill.curation.review import open_session
+from tagfill.curation.server import ImageViews, create_app
 from tagfill.errors import TagfillError
 from tagfill.inference import http
 from tagfill.inference.http import Guard
@@ -18,15 +19,15 @@ LOCAL = "http://127.0.0.1:8317"
 
 
 @pytest.fixture
-def desk(tmp_path):
+def session(tmp_path):
     data = photos(tmp_path)
-    with server.open_session(data, suggestions(data)) as desk:
-        yield desk
+    with open_session(data, suggestions(data)) as session:
+        yield session
 
 
 @pytest.fixture
-def client(desk):
-    app = Guard(application(desk, ImageViews(desk.dataset), "me"), None, local=True)
+def client(session):
+    app = Guard(create_app(session, ImageViews(session.dataset), "me"), None, local=True)
     return TestClient(app, base_url=LOCAL)
 
 
@@ -50,20 +51,21 @@ def test_without_a_model_there_are_no_maps(client):
     assert "start the review with --run" in client.get("/heatmap/0").json()["error"]
 
 
-def test_a_picture_that_cannot_be_decoded_is_told(client, desk):
-    (desk.dataset.root / "00003.jpg").write_bytes(b"no picture")
+def test_a_picture_that_cannot_be_decoded_is_reported(client, session):
+    (session.dataset.root / "00003.jpg").write_bytes(b"no picture")
     assert "00003.jpg" in client.get("/picture/3").json()["error"]
 
 
-def test_only_its_own_page_may_change_something(client, desk):
+def test_only_the_own_page_may_send_decisions(client, session):
     assert client.post("/api/decisions", json=sent(), headers={"origin": "http://elsewhere.example"}).status_code == 403
     assert client.post("/api/decisions", json=sent(), headers={"origin": LOCAL}).status_code == 200
     assert client.get("/api/session", headers={"host": "elsewhere.example"}).status_code == 403
-    assert len(desk.log.entries) == 1
+    assert len(session.log.entries) == 1
 
 
-def test_a_token_is_asked_for_and_remembered(desk):
-    client = TestClient(Guard(application(desk, ImageViews(desk.dataset), "me"), "secret", local=False), base_url=LOCAL)
+def test_a_token_is_required_and_remembered(session):
+    app = Guard(create_app(session, ImageViews(session.dataset), "me"), "secret", local=False)
+    client = TestClient(app, base_url=LOCAL)
     assert client.get("/").status_code == 401
     assert client.get("/?token=guess").status_code == 401
     assert client.get("/api/session", headers={"authorization": "Bearer secret"}).status_code == 200
@@ -71,14 +73,14 @@ def test_a_token_is_asked_for_and_remembered(desk):
     assert client.get("/api/session").status_code == 200  # by its cookie
 
 
-def test_beyond_this_machine_a_token_is_required(desk):
+def test_beyond_this_machine_a_token_is_required(session):
     with socket.socket() as listening:
         listening.bind(("0.0.0.0", 0))
         with pytest.raises(TagfillError, match="give a --token"):
-            server.serve(desk, listening, run=None, reviewer="me", token=None)
+            server.serve(session, listening, run=None, reviewer="me", token=None)
 
 
-def test_a_taken_port_is_told():
+def test_a_port_in_use_is_reported():
     with http.listen("127.0.0.1", 0) as taken, pytest.raises(TagfillError, match="choose another --port"):
         http.listen("127.0.0.1", taken.getsockname()[1])
 
@@ -95,30 +97,41 @@ def test_a_taken_port_is_told():
         {"more": 1},
     ],
 )
-def test_nonsense_is_refused(client, desk, wrong):
+def test_invalid_decisions_are_refused(client, session, wrong):
     assert client.post("/api/decisions", json=sent(**wrong)).status_code == 422
-    assert desk.log.entries == []
+    assert session.log.entries == []
 
 
-def test_a_decision_about_other_suggestions_is_refused(client, desk):
+def test_a_decision_about_other_suggestions_is_refused(client, session):
     assert client.post("/api/decisions", json=sent(image="other.jpg")).status_code == 409
-    assert desk.log.entries == []
+    assert session.log.entries == []
 
 
-def test_a_full_disk_is_told_and_can_be_tried_again(client, desk, monkeypatch):
+def test_a_full_disk_is_reported_and_the_decision_can_be_sent_again(client, session, monkeypatch):
     def full(entries):
         raise NotWrittenError("The decision could not be written: No space left on device.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(desk.log, "append", full)
+        patch.setattr(session.log, "append", full)
         assert client.post("/api/decisions", json=sent()).status_code == 507
     answer = client.post("/api/decisions", json=sent()).json()
-    assert answer["standings"][0]["decision"]["present"] is True
+    assert answer["statuses"][0]["decision"]["present"] is True
 
 
-def test_no_outside_is_ever_asked(client):
+def test_the_page_loads_nothing_from_elsewhere(client):
     policy = client.get("/").headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "http" not in policy
     for address in ("/", "/review.js", "/queue.js", "/review.css"):
         assert "https://" not in client.get(address).text
+
+
+@pytest.mark.parametrize("address", ["/api/bulk", "/api/stroke"])
+def test_a_bulk_decision_covers_open_suggestions_above_a_score_and_is_undone_at_once(client, session, address):
+    client.post("/api/decisions", json=sent(present=False))
+    bulk = {"id": "b", "label": "cup", "kind": "missing", "minimum": 0.5, "present": True, "seconds": 4.0}
+    answer = client.post(address, json=bulk).json()
+    assert [status["place"] for status in answer["statuses"]] == [1, 2]
+    assert [(entry.group, entry.seconds) for entry in session.log.entries] == [(None, 1.0), ("b", 2.0), ("b", 2.0)]
+    answer = client.post("/api/undo", json={"id": "u", "undoes": "b"}).json()
+    assert [status["decision"] for status in answer["statuses"]] == [None, None]

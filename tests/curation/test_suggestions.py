@@ -9,7 +9,7 @@ from .cases import photos, suggestions
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
-def test_a_file_gives_back_what_was_saved(tmp_path, ending):
+def test_a_saved_file_reads_back(tmp_path, ending):
     made = suggestions(photos(tmp_path))
     made.save(tmp_path / f"s.{ending}")
     found = Suggestions.read(tmp_path / f"s.{ending}")
@@ -17,7 +17,7 @@ def test_a_file_gives_back_what_was_saved(tmp_path, ending):
     assert found.origin == (made.origin if ending == "parquet" else {})
 
 
-def test_a_list_of_ones_own_needs_three_columns(tmp_path):
+def test_a_csv_file_needs_three_columns(tmp_path):
     (tmp_path / "s.csv").write_text("image,label,probability\na.jpg,cup,0.5\n")
     assert Suggestions.read(tmp_path / "s.csv").table.to_pylist() == [
         {"image": "a.jpg", "label": "cup", "kind": "missing", "annotated": None, "probability": 0.5, "value": 0.5}
@@ -27,16 +27,16 @@ def test_a_list_of_ones_own_needs_three_columns(tmp_path):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("image,label\na.jpg,cup\n", "lacks the column probability"),
+        ("image,label\na.jpg,cup\n", "has no column .probability."),
         ("image,label,probability\na.jpg,cup,2\n", "not between 0 and 1"),
         ("image,label,probability\na.jpg,cup,nan\n", "empty cells"),
         ("image,label,probability\na.jpg,cup,\n", "probability has empty cells"),
         ("image,label,probability\na.jpg,cup,much\n", "damaged or holds no suggestions"),
-        ("image,label,probability,kind\na.jpg,cup,0.5,odd\n", "of the kind 'odd'"),
+        ("image,label,probability,kind\na.jpg,cup,0.5,odd\n", "kind of a suggestion is 'odd'"),
         ("", "the file is empty"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(tmp_path, content, reason):
+def test_invalid_files_are_refused(tmp_path, content, reason):
     (tmp_path / "s.csv").write_text(content)
     with pytest.raises(TagfillError, match=reason):
         Suggestions.read(tmp_path / "s.csv")

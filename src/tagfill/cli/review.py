@@ -1,4 +1,4 @@
-"""Decide suggestions on a local page; each decision becomes a newer row of the dataset.
+"""Review suggestions on a local page; each decision becomes a new row of the dataset.
 
 Example: `tagfill review photos --suggestions suggestions.parquet --run runs/photos-en`
 
@@ -23,50 +23,59 @@ from tagfill.errors import TagfillError
 def review(
     dataset: Annotated[Path, typer.Argument(help="A dataset folder.")],
     suggestions: Annotated[
-        Path | None, typer.Option(help="What `tagfill suggest` wrote, or a CSV file of image, label, probability.")
+        Path | None, typer.Option(help="File from `tagfill suggest`, or a CSV file with image, label, probability.")
     ] = None,
-    run: Annotated[Path | None, typer.Option(help="A run or model folder; shows where the model sees a label.")] = None,
+    run: Annotated[Path | None, typer.Option(help="Run or model folder, for heatmaps on the page.")] = None,
     reviewer: Annotated[str | None, typer.Option(help="Your name in the log; your login name by default.")] = None,
-    host: Annotated[str, typer.Option(help="Listen here; beyond this machine a --token is required.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")] = 8317,
-    token: Annotated[str | None, typer.Option(help="Whoever opens the page must have it.")] = None,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; others than this machine need a --token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = 8317,
+    token: Annotated[str | None, typer.Option(help="Secret that is required to open the page.")] = None,
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Only make rows of the decisions that an interrupted review left.")
+        bool, typer.Option("--apply", help="Only save the decisions of an interrupted review as rows.")
     ] = False,
     as_json: flags.Json = False,
 ) -> None:
     """Review."""
-    from tagfill.curation import Suggestions, server
+    from tagfill.curation import Suggestions
+    from tagfill.curation.review import apply_log, open_session
     from tagfill.dataset import Dataset
-    from tagfill.inference import http
 
     data = Dataset.open(dataset)
     if apply:
-        _tell(dataset, server.apply(data), as_json)
+        _show(dataset, apply_log(data), as_json)
         return
     if suggestions is None:
-        raise TagfillError("What should be reviewed? Name a file with --suggestions; 'tagfill suggest' makes one.")
+        raise TagfillError("There is nothing to review; give a file to --suggestions, which 'tagfill suggest' writes.")
+    try:
+        from tagfill.curation import server
+        from tagfill.inference import http
+    except ModuleNotFoundError as error:
+        raise TagfillError(
+            f"The review page needs {error.name}; install it with: pip install 'tagfill[serve]'."
+        ) from None
     http.check_token(host, token)
     signal.signal(signal.SIGTERM, flags.interrupt)
-    with server.open_session(data, Suggestions.read(suggestions)) as desk:
+    with open_session(data, Suggestions.read(suggestions)) as session:
         listening = http.listen(host, port)
         secret = "" if token is None else f"?token={token}"
         address = f"http://{host}:{listening.getsockname()[1]}/{secret}"
         terminal.progress(quiet=False).say(
-            f"{len(desk.suggestions):,} suggestions at {address} (Ctrl-C ends the review)"
+            f"{len(session.suggestions):,} suggestions at {address} (press Ctrl-C to end the review)"
         )
         if browser:
             webbrowser.open(address)
-        before = len(desk.log.entries)
-        with suppress(KeyboardInterrupt):  # the way to end it
-            server.serve(desk, listening, run=run, reviewer=reviewer or getpass.getuser(), token=token)
-        decided = len(desk.log.entries) - before
-    _tell(dataset, decided, as_json)
+        before = len(session.log.entries)
+        with suppress(KeyboardInterrupt):  # ends the review
+            server.serve(session, listening, run=run, reviewer=reviewer or getpass.getuser(), token=token)
+        decided = len(session.log.entries) - before
+    _show(dataset, decided, as_json)
 
 
-def _tell(dataset: Path, changes: int, as_json: bool) -> None:
+def _show(dataset: Path, changes: int, as_json: bool) -> None:
     if as_json:
         terminal.show_json({"dataset": str(dataset), "changes": changes})
     else:
-        terminal.show(f"{changes:,} decisions and undoings are in {dataset}")
+        terminal.show(f"{changes:,} decisions and undos saved to {dataset}")

@@ -1,14 +1,12 @@
-"""The log of a review: every decision and every undoing, appended, synced, never rewritten.
+"""Decisions of a review: the log that keeps them, and the rows of the dataset that they become.
 
-A line is a JSON object with a checksum of itself. A decision is confirmed to the reviewer after its line is on disk, so
-whatever is damaged at the end of a log after a crash was never confirmed, and is cut off when the log is opened.
+The log is append-only. Each line is a JSON object with a checksum of itself. A decision is confirmed to the reviewer
+after its line is on disk, so a damaged end of the file, as a crash leaves it, was never confirmed; it is cut off when
+the log is opened.
 
-
-From the log of a review to rows of the dataset.
-
-Each decision that holds becomes a row with `source` review, the time of the decision and what it cost. Folding compares
-what the log says with what the rows say, so doing it twice, or after a crash in between, changes nothing; a decision
-that was undone after it had become a row loses its row.
+Each decision in force becomes a row with `source` review, the time of the decision and its cost in seconds.
+`apply_decisions` compares the log with the rows, so calling it twice, or again after a crash, changes nothing. If a
+decision is undone after it has become a row, the row is removed.
 """
 
 from __future__ import annotations
@@ -33,29 +31,31 @@ from tagfill.errors import TagfillError
 from tagfill.io import atomic_write, sync_folder
 
 DECIDE, UNDO = "decide", "undo"
+SOURCE = "review"
+_Key = tuple[str, str, datetime]  # image, label and time of a decision
 
 
 class NotWrittenError(TagfillError):
-    """A decision that the disk did not take."""
+    """A decision could not be written to the log."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class LogEntry:
     """A line of the log.
 
     Attributes:
         number: 1, 2, 3…
-        id: chosen by whoever sent it; a second one with the same id is the same.
+        id: chosen by the sender; a second entry with the same id is a repetition and does not count.
         action: `decide` or `undo`.
-        image: of the pair.
-        label: of the pair.
-        present: what was decided: present, absent, or None: cannot tell. For `undo`, what was undone.
+        image: image of the pair.
+        label: label of the pair.
+        present: the decision: present, absent, or None for "cannot tell". For `undo`, the decision that is undone.
         who: the reviewer's name.
-        time: when, ISO 8601 in UTC, later than that of every earlier line.
-        seconds: what it cost.
-        previous: what was known of the pair before: `present`, `absent`, `cannot tell` or `unknown`.
-        undoes: for `undo`, the id of the decision that it takes back.
-        group: shared by decisions that were made at one stroke.
+        time: ISO 8601 in UTC, later than that of every earlier line.
+        seconds: time that the reviewer spent.
+        previous: state of the pair before: `present`, `absent`, `cannot tell` or `unknown`.
+        undoes: for `undo`, the id of the decision that is undone.
+        group: shared by the decisions of one bulk decision.
     """
 
     number: int
@@ -77,31 +77,31 @@ class Entry:
         return self.image, self.label
 
     @property
-    def moment(self) -> datetime:
-        """When."""
+    def timestamp(self) -> datetime:
+        """`time` as a datetime."""
         return datetime.fromisoformat(self.time)
 
     def line(self) -> bytes:
-        """As it stands in the file."""
+        """Serialize to a line of the file."""
         content = json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
         return f'{{"check":"{zlib.crc32(content.encode()):08x}","entry":{content}}}\n'.encode()
 
     @classmethod
-    def parse(cls, line: bytes) -> Entry:
-        """The entry of a line; a ValueError if it is damaged."""
+    def parse(cls, line: bytes) -> LogEntry:
+        """Read a line; raises ValueError, KeyError or TypeError if it is damaged."""
         outer: dict[str, Any] = json.loads(line)
         content = outer["entry"]
         entry = cls(**content)
         if not line.endswith(b"\n") or entry.line() != line:
-            raise ValueError("the checksum does not fit")
+            raise ValueError("the checksum does not match")
         return entry
 
 
-class Log:
-    """An open log; one process at a time may hold it.
+class DecisionLog:
+    """An open log; the caller makes sure that no other process has it open.
 
     Args:
-        path: of the file; made if it is missing.
+        path: the file; created if it is missing.
 
     Raises:
         TagfillError: if a line other than the last is damaged.
@@ -110,35 +110,39 @@ class Log:
     def __init__(self, path: Path) -> None:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.entries, whole = _read(path)
+        self.entries, valid_bytes = _read_log(path)
         self._file = path.open("ab")
-        if self._file.tell() > whole:
-            self._cut(whole)
+        if self._file.tell() > valid_bytes:
+            self._truncate(valid_bytes)
         sync_folder(path.parent)
         self._ids = {entry.id: entry for entry in self.entries}
 
-    def __enter__(self) -> Log:
+    def __enter__(self) -> DecisionLog:
         return self
 
     def __exit__(self, *error: object) -> None:
         self._file.close()
 
-    def find(self, id_: str) -> Entry | None:
-        """The entry with this id."""
+    def find(self, id_: str) -> LogEntry | None:
+        """The entry with this id, or None."""
         return self._ids.get(id_)
 
     def next_time(self, ahead: int = 0) -> str:
-        """Now, or later where the clock went back: after the last line and `ahead` more that are about to come."""
+        """A time for the next entry that is later than all earlier ones, even if the clock was set back.
+
+        Args:
+            ahead: entries that will be written before it.
+        """
         now = datetime.now(UTC) + timedelta(microseconds=ahead)
         if self.entries:
-            now = max(now, self.entries[-1].moment + timedelta(microseconds=1 + ahead))
+            now = max(now, self.entries[-1].timestamp + timedelta(microseconds=1 + ahead))
         return now.isoformat(timespec="microseconds")
 
-    def append(self, entries: Sequence[Entry]) -> None:
-        """Put these on disk; when this returns they are there for good, and if it fails none of them is.
+    def append(self, entries: Sequence[LogEntry]) -> None:
+        """Write entries to disk, all or none; they are synced when this returns.
 
         Raises:
-            NotWrittenError: if there is no room for them, as on a full disk.
+            NotWrittenError: if the disk is full or fails; then none of them is in the log.
         """
         before = self._file.tell()
         try:
@@ -152,41 +156,41 @@ class Log:
         self._ids.update((entry.id, entry) for entry in entries)
 
     def _reopen(self, size: int) -> None:
-        """Forget what the file object still holds, and cut what part of it came to the disk."""
+        """Discard the buffer of the file object and truncate what part of it reached the disk."""
         os.ftruncate(self._file.fileno(), size)
         descriptor = os.dup(self._file.fileno())
-        with suppress(OSError):  # its buffer could not be written either, and is gone now
+        with suppress(OSError):  # closing tries to write the buffer and fails again
             self._file.close()
         os.ftruncate(descriptor, size)
         self._file = os.fdopen(descriptor, "ab")
 
-    def _cut(self, size: int) -> None:
+    def _truncate(self, size: int) -> None:
         self._file.truncate(size)
         os.fsync(self._file.fileno())
 
 
-def _read(path: Path) -> tuple[list[Entry], int]:
-    """The entries of a log, and how many of its bytes are whole lines."""
-    entries: list[Entry] = []
-    whole = 0
+def _read_log(path: Path) -> tuple[list[LogEntry], int]:
+    """The entries of a log, and the number of bytes that they take; the last line may be damaged."""
+    entries: list[LogEntry] = []
+    valid_bytes = 0
     content = path.read_bytes() if path.exists() else b""
     lines = list(_lines(content))
     for position, line in enumerate(lines):
         try:
-            entries.append(Entry.parse(line))
+            entries.append(LogEntry.parse(line))
         except (ValueError, KeyError, TypeError):
             if position < len(lines) - 1:
                 raise TagfillError(
                     f"{path}, line {position + 1}, is damaged; restore it from a backup, or move the file away to "
-                    "begin a new log."
+                    "start a new log."
                 ) from None
             break
-        whole += len(line)
-    return entries, whole
+        valid_bytes += len(line)
+    return entries, valid_bytes
 
 
 def _lines(content: bytes) -> Iterator[bytes]:
-    """Lines with their ends; the last one may have none."""
+    """Lines with their line feeds; the last one may have none."""
     start = 0
     while start < len(content):
         end = content.find(b"\n", start) + 1 or len(content)
@@ -194,53 +198,45 @@ def _lines(content: bytes) -> Iterator[bytes]:
         start = end
 
 
-SOURCE = "review"
-
-
-def apply_decisions(dataset: Dataset, entries: Sequence[Entry], live: Sequence[Entry]) -> int:
+def apply_decisions(dataset: Dataset, entries: Sequence[LogEntry], current: Sequence[LogEntry]) -> int:
     """Make the rows of a dataset folder agree with a log.
 
     Args:
         dataset: opened from a folder; open it again afterwards to see the rows.
         entries: the whole log.
-        live: the decisions that hold.
+        current: the decisions in force.
 
     Returns:
-        How many rows were added or taken away; if none, no file is touched.
+        The number of rows that were added or removed; if it is 0, no file was touched.
     """
     if not isinstance(dataset.annotations, Path):
         raise ValueError("only a dataset on disk has rows to add to")
-    wanted = {(*entry.pair, entry.moment): entry for entry in live}
-    known = {(*entry.pair, entry.moment) for entry in entries if entry.action == DECIDE}
-    there: set[tuple[str, str, datetime]] = set()
+    wanted = {(*entry.pair, entry.timestamp): entry for entry in current}
+    known = {(*entry.pair, entry.timestamp) for entry in entries if entry.action == DECIDE}
+    existing: set[_Key] = set()
     stale = 0
     for batch in dataset.scan(["image", "label", "source", "time"]):
-        keys = _reviewed(batch, known)
-        there.update(key for _, key in keys if key in wanted)
+        keys = _rows_of_log(batch, known)
+        existing.update(key for _, key in keys if key in wanted)
         stale += sum(key not in wanted for _, key in keys)
-    fresh = [entry for key, entry in wanted.items() if key not in there]
-    if not fresh and not stale:
+    new = [entry for key, entry in wanted.items() if key not in existing]
+    if not new and not stale:
         return 0
     with atomic_write(dataset.annotations) as file:
         write = tables.table_writer(dataset.annotations.suffix.removeprefix("."))
-        write(file, _rows(dataset, known, set(wanted), fresh), SCHEMA)
-    return len(fresh) + stale
+        write(file, _rows(dataset, known, set(wanted), new), SCHEMA)
+    return len(new) + stale
 
 
-def _rows(
-    dataset: Dataset,
-    known: set[tuple[str, str, datetime]],
-    wanted: set[tuple[str, str, datetime]],
-    fresh: Sequence[Entry],
-) -> Iterator[pa.RecordBatch]:
-    """The rows as they will be: without those of decisions that no longer hold, then the new ones."""
+def _rows(dataset: Dataset, known: set[_Key], wanted: set[_Key], new: Sequence[LogEntry]) -> Iterator[pa.RecordBatch]:
+    """All rows without those of decisions that are no longer in force, then the new ones."""
     for batch in dataset.scan():
-        stale = [row for row, key in _reviewed(batch, known) if key not in wanted]
+        stale = [row for row, key in _rows_of_log(batch, known) if key not in wanted]
         yield batch.take(pa.array(np.delete(np.arange(batch.num_rows), stale))) if stale else batch
-    yield from _as_rows(fresh).to_batches()
+    yield from _to_table(new).to_batches()
 
 
-def _as_rows(entries: Sequence[Entry]) -> pa.Table:
+def _to_table(entries: Sequence[LogEntry]) -> pa.Table:
     return from_records(
         [
             {
@@ -248,7 +244,7 @@ def _as_rows(entries: Sequence[Entry]) -> pa.Table:
                 "label": entry.label,
                 "present": entry.present,
                 "source": SOURCE,
-                "time": entry.moment,
+                "time": entry.timestamp,
                 "seconds": entry.seconds,
             }
             for entry in entries
@@ -256,14 +252,12 @@ def _as_rows(entries: Sequence[Entry]) -> pa.Table:
     )
 
 
-def _reviewed(
-    batch: pa.RecordBatch, known: set[tuple[str, str, datetime]]
-) -> list[tuple[int, tuple[str, str, datetime]]]:
+def _rows_of_log(batch: pa.RecordBatch, known: set[_Key]) -> list[tuple[int, _Key]]:
     """Positions and keys of the rows that come from this log."""
     rows = np.flatnonzero(
         pc.fill_null(pc.equal(batch["source"], SOURCE), False).to_numpy(zero_copy_only=False)
         & batch["time"].is_valid().to_numpy(zero_copy_only=False)
     )
-    few = batch.select(["image", "label", "time"]).take(pa.array(rows)).to_pylist()
-    keys = [(one["image"], one["label"], one["time"]) for one in few]
+    reviewed = batch.select(["image", "label", "time"]).take(pa.array(rows)).to_pylist()
+    keys = [(one["image"], one["label"], one["time"]) for one in reviewed]
     return [(int(row), key) for row, key in zip(rows, keys, strict=True) if key in known]

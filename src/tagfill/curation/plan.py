@@ -1,18 +1,13 @@
-"""Tags, points or boxes: what a budget study says about so many hours.
+"""Plan annotation: spend a number of hours where it improves the model most.
 
-A study's curves give the score of each kind against the share of all pairs that its hours would pay for as tags. They
-are interpolated over the logarithm of that share, and not beyond its ends. The gain of a plan is the difference between
-the curve after it and the curve at what is annotated already.
-
-
-Planning: so many hours of annotators' time, spent on what teaches most.
-
-1. The kind of annotation comes from a budget study where there is one (`tagfill.curation.plan`); otherwise tags, or
-   points if places are the goal.
-2. Every unknown pair of an image and a label is worth −log₂(share of images that show the label) times its probability
-   of being there: a present label teaches, an absent one mostly confirms what a model assumes, rare ones teach more.
-   Divided by the seconds that it is expected to cost, the most valuable pairs are taken until the hours are spent.
-3. Pairs of one image become one task, so that it is opened once.
+1. The kind of annotation (tags, points or boxes) comes from a budget study if there is one; otherwise it is tags, or
+   points if the goal is places. The curves of a study give the score of each kind against the share of all pairs that
+   can be annotated as tags in the same time. They are interpolated over the logarithm of that share, and never
+   extrapolated.
+2. The value of an unknown (image, label) pair is −log₂(share of images that show the label) times the probability of
+   the label: a present label teaches the model more than an absent one, and a rare label more than a frequent one. The
+   pairs with the highest value per second of expected cost are taken until the hours are spent.
+3. The pairs of an image become one task, so that the image is opened once.
 """
 
 from __future__ import annotations
@@ -28,7 +23,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tagfill.curation.crossfit import TRAIN, cross_fit
-from tagfill.curation.suggest import Best, Pairs, rarity
+from tagfill.curation.suggest import Pairs, TopPairs, rarity
 from tagfill.dataset import Dataset
 from tagfill.dataset.tables import from_records
 from tagfill.errors import TagfillError, one_of
@@ -39,78 +34,22 @@ from tagfill.io import atomic_write, write_json
 from tagfill.progress import SILENT, Progress
 from tagfill.protocols.costs import Costs
 
+SOURCE = "plan"
+_LIMIT = 2_000_000  # pairs of a plan; 40 hours at one second per pair are 144,000
 GOALS = {"tags": ("mAP_cls",), "places": ("mAP_loc",), "both": ("mAP_cls", "mAP_loc")}
 
 
 @dataclass(frozen=True)
-class Forecast:
-    """What a kind of annotation is expected to give.
-
-    Attributes:
-        kind: I, SP, SB, AP or AB.
-        before: score at what is annotated already, in percent.
-        after: score when the hours are spent.
-        within: whether the study's budgets reach that far; beyond them, `after` is that of its largest.
-    """
-
-    kind: str
-    before: float
-    after: float
-    within: bool
-
-    @property
-    def gain(self) -> float:
-        """Points."""
-        return self.after - self.before
-
-
-def forecasts(study: Path, goal: str, spent: float, planned: float) -> list[Forecast]:
-    """What each kind of a study is expected to give, best first.
-
-    Args:
-        study: the folder that `tagfill budget` wrote, or its `budget.json`.
-        goal: `tags`, `places` or `both`, whose scores count the same.
-        spent: percent of all pairs that are annotated already.
-        planned: percent of all pairs that the hours pay for as tags.
-    """
-    one_of("goal", goal, GOALS)
-    path = study / RESULTS if study.is_dir() else study
-    try:
-        findings: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["findings"]
-    except (OSError, ValueError, KeyError):
-        raise TagfillError(f"{path} is no result of a budget study; make one with 'tagfill budget'.") from None
-    curves: dict[str, list[tuple[float, float]]] = {}
-    for finding in findings:
-        scores = [np.mean(finding[name]) for name in GOALS[goal] if finding.get(name)]
-        if len(scores) == len(GOALS[goal]):
-            curves.setdefault(finding["kind"], []).append((finding["percent"], float(np.mean(scores))))
-    if not curves:
-        raise TagfillError(f"{path} has no scores for the goal '{goal}'; choose another --goal.")
-    found = []
-    for kind, points in curves.items():
-        percents, values = zip(*sorted(points), strict=True)
-        before, after = (
-            float(np.interp(np.log(max(at, 1e-9)), np.log(percents), values)) for at in (spent, spent + planned)
-        )
-        found.append(Forecast(kind, before, after, percents[0] <= spent + planned <= percents[-1]))
-    return sorted(found, key=lambda forecast: -forecast.after)
-
-
-SOURCE = "plan"
-_LIMIT = 2_000_000  # pairs of a plan; 40 hours are 144,000 of a second each
-
-
-@dataclass(frozen=True)
 class Plan:
-    """How to spend annotators' time.
+    """An annotation plan.
 
     Attributes:
-        dataset: that it is about.
-        hours: that may be spent.
-        kind: of annotation: I, SP, SB, AP or AB.
-        forecasts: what each kind is expected to give; empty without a study.
-        pairs: to look at, most valuable first.
-        seconds: that each is expected to cost.
+        dataset: the dataset to annotate.
+        hours: annotation time.
+        kind: kind of annotation: I, SP, SB, AP or AB.
+        forecasts: expected score of each kind; empty without a study.
+        pairs: pairs to annotate, most valuable first.
+        seconds: expected cost of each pair.
     """
 
     dataset: Dataset
@@ -122,17 +61,17 @@ class Plan:
 
     @property
     def images(self) -> NDArray[np.int64]:
-        """Rows of the image table, in the order of their best pairs."""
+        """Rows of the image table, in the order of their most valuable pairs."""
         rows, first = np.unique(self.pairs.row, return_index=True)
         return rows[np.argsort(first, kind="stable")]
 
     @property
     def expected_labels(self) -> float:
-        """Present labels that are expected to be found."""
+        """Expected number of present labels that will be found."""
         return float(self.pairs.probability.sum())
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Plain values for JSON."""
         return {
             "dataset": self.dataset.name,
             "hours": self.hours,
@@ -148,10 +87,10 @@ class Plan:
         }
 
     def save(self, folder: Path) -> list[Path]:
-        """Write the plan, its pairs, and tasks for Label Studio and CVAT; each file whole or not at all.
+        """Write the plan, its pairs, and tasks for Label Studio and CVAT; each file is written atomically.
 
         Returns:
-            `plan.json`, `tasks.csv`, `label-studio.json` (with its labelling set-up beside it) and `cvat.xml`.
+            `plan.json`, `tasks.csv`, `label-studio.json` (with its labeling configuration beside it) and `cvat.xml`.
         """
         files = [folder / name for name in ("plan.json", "tasks.csv", "label-studio.json", "cvat.xml")]
         tasks = self.tasks()
@@ -163,7 +102,7 @@ class Plan:
         return files
 
     def tasks(self) -> Dataset:
-        """The images to look at, in order, with labels that are more likely there than not as rows to confirm."""
+        """The images to annotate, in order; labels that are more likely present than not become rows to confirm."""
         likely = self.pairs.take(np.flatnonzero(self.pairs.probability >= 0.5))
         names = self.dataset.names()
         rows = [
@@ -174,9 +113,9 @@ class Plan:
         return self.dataset.replace(images=images, annotations=from_records(rows), folder=None, truth=None)
 
     def _table(self) -> Table:
-        """The questions, image by image."""
-        place = {int(row): place for place, row in enumerate(self.images, start=1)}
-        task = np.array([place[int(row)] for row in self.pairs.row], dtype=np.int64)
+        """The pairs, image by image."""
+        task_of_row = {int(row): task for task, row in enumerate(self.images, start=1)}
+        task = np.array([task_of_row[int(row)] for row in self.pairs.row], dtype=np.int64)
         names = self.dataset.names()
         rows = [
             (
@@ -191,7 +130,7 @@ class Plan:
             for n in np.argsort(task, kind="stable")
         ]
         columns = ("task", "image", "label", "kind", "probability", "value", "seconds")
-        return Table("tasks", "Questions, image by image.", columns, rows)
+        return Table("tasks", "Pairs to annotate, image by image.", columns, rows)
 
 
 def plan(
@@ -214,20 +153,21 @@ def plan(
     """Plan how to spend annotators' time.
 
     Args:
-        dataset: the data, or its folder.
-        hours: of annotators' time.
-        run: a run on this dataset; its recipe is trained on folds, so that no model is asked about what it learned.
-        study: a budget study's folder or `budget.json`, of this dataset or one like it.
-        goal: what the model is for: `tags`, `places` or `both`.
-        kind: of annotation, in place of what the study says.
-        costs: seconds of a tag, and of a point and a box on top of it.
-        split: whose images may be annotated.
-        folds: models to train; 0 asks the run itself.
-        features: a feature cache, or its folder, to use instead of images; models of folds use the run's by default.
-        models: folder of the models of the folds; they are used again.
-        jobs: processes that train at once.
-        workers: processes that decode images.
-        progress: told about the runs.
+        dataset: the dataset or its folder.
+        hours: annotators' time.
+        run: a run on this dataset; its recipe is trained on folds, so that no image is scored by a model that was
+            trained on it.
+        study: folder or `budget.json` of a budget study of this dataset or a similar one.
+        goal: purpose of the model: `tags`, `places` or `both`.
+        kind: kind of annotation, instead of the best one of the study.
+        costs: seconds per tag, and additional seconds per point and box.
+        split: split of the images that may be annotated.
+        folds: number of models to train; 0 scores with the run itself.
+        features: a feature cache, or its folder, to use instead of images; by default, fold models use that of the run.
+        models: folder for the fold models; finished ones are reused.
+        jobs: number of processes that train.
+        workers: number of processes that decode images.
+        progress: shows the runs.
     """
     data = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
     costs = costs or Costs()
@@ -239,9 +179,9 @@ def plan(
     expected = tuple(forecasts(Path(study), goal, spent, 100 * hours * 3600 / costs.image / size)) if study else ()
     if kind is None:
         kind = expected[0].kind if expected else "I" if goal == "tags" else "SP"
-    most = min(_LIMIT, int(hours * 3600 / costs.image) + 1)
-    best = Best(most, None, lambda pairs: pairs.value / _seconds(pairs, kind, costs))
-    for part in cross_fit(
+    limit = min(_LIMIT, int(hours * 3600 / costs.image) + 1)
+    top = TopPairs(limit, None, lambda pairs: pairs.value / _seconds(pairs, kind, costs))
+    for images in cross_fit(
         Path(run),
         data,
         split,
@@ -252,16 +192,70 @@ def plan(
         workers=workers,
         progress=progress,
     ):
-        unseen = ~labels.looked_at(part.rows)
-        probability = part.calibration(part.logits)
-        value = probability * rarity(part.shares)
-        best.add(Pairs.at(unseen, part.rows, probability, value, labels.rows(part.rows)))
-    pairs = best.pairs()
+        unknown = ~labels.looked_at(images.rows)
+        probability = images.calibration(images.logits)
+        value = probability * rarity(images.shares)
+        top.add(Pairs.where(unknown, images.rows, probability, value, labels.rows(images.rows)))
+    pairs = top.top()
     seconds = _seconds(pairs, kind, costs)
-    fitting = int(np.searchsorted(np.cumsum(seconds), hours * 3600, side="right"))
-    return Plan(data, hours, kind, expected, pairs.take(np.arange(fitting)), seconds[:fitting])
+    affordable = int(np.searchsorted(np.cumsum(seconds), hours * 3600, side="right"))
+    return Plan(data, hours, kind, expected, pairs.take(np.arange(affordable)), seconds[:affordable])
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The expected score of a kind of annotation.
+
+    Attributes:
+        kind: I, SP, SB, AP or AB.
+        before: score with the current annotations, in percent.
+        after: score when the hours are spent.
+        within: whether the study covers that budget; if not, `after` is the score at its largest budget.
+    """
+
+    kind: str
+    before: float
+    after: float
+    within: bool
+
+    @property
+    def gain(self) -> float:
+        """Difference in percentage points."""
+        return self.after - self.before
+
+
+def forecasts(study: Path, goal: str, spent: float, planned: float) -> list[Forecast]:
+    """The expected score of each kind of annotation in a study, best first.
+
+    Args:
+        study: the folder that `tagfill budget` wrote, or its `budget.json`.
+        goal: `tags`, `places`, or `both` with equal weights.
+        spent: percent of all pairs that are annotated.
+        planned: percent of all pairs that can be annotated as tags in the hours.
+    """
+    one_of("goal", goal, GOALS)
+    path = study / RESULTS if study.is_dir() else study
+    try:
+        findings: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["findings"]
+    except (OSError, ValueError, KeyError):
+        raise TagfillError(f"{path} is not the result of a budget study; run 'tagfill budget' first.") from None
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for finding in findings:
+        scores = [np.mean(finding[name]) for name in GOALS[goal] if finding.get(name)]
+        if len(scores) == len(GOALS[goal]):
+            curves.setdefault(finding["kind"], []).append((finding["percent"], float(np.mean(scores))))
+    if not curves:
+        raise TagfillError(f"{path} has no scores for the goal '{goal}'; choose another --goal.")
+    found = []
+    for kind, points in curves.items():
+        percents, values = zip(*sorted(points), strict=True)
+        before, after = (
+            float(np.interp(np.log(max(at, 1e-9)), np.log(percents), values)) for at in (spent, spent + planned)
+        )
+        found.append(Forecast(kind, before, after, percents[0] <= spent + planned <= percents[-1]))
+    return sorted(found, key=lambda forecast: -forecast.after)
 
 
 def _seconds(pairs: Pairs, kind: str, costs: Costs) -> NDArray[np.float64]:
-    """What pairs are expected to cost: a place is asked for only where the label is there."""
+    """Expected cost of pairs: a point or box is drawn only where the label is present."""
     return costs.image + costs.unit(kind) * pairs.probability

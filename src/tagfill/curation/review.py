@@ -1,35 +1,44 @@
-"""The desk of a review: suggestions, what was decided about them, and who may decide what.
+"""A review session: suggestions, the decisions about them, and the rules for several reviewers.
 
-Several reviewers may sit at it. Whoever decides says which decision about the pair they had seen; if there is a newer
-one by now, theirs does not count and they are shown it. A decision that is sent twice counts once.
+Each decision says which earlier decision about the pair its reviewer had seen. If there is a newer one, the decision is
+refused and the reviewer is shown the newer one. A decision that is sent twice counts once.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
 
-from tagfill.curation.decisions import DECIDE, UNDO, Entry, Log
+from pydantic import ConfigDict, Field, StrictBool
+
+from tagfill.curation.decisions import DECIDE, UNDO, DecisionLog, LogEntry, apply_decisions
 from tagfill.curation.suggestions import Suggestions
 from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
+from tagfill.io import exclusive_lock
 
-_WORDS = {True: "present", False: "absent", None: "cannot tell"}
+FOLDER, LOG = "review", "decisions.jsonl"
+_STATES = {True: "present", False: "absent", None: "cannot tell"}
+
+Id = Annotated[str, Field(min_length=1, max_length=100)]
+Seconds = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A suggestion at its place in the order of looking.
+    """A suggestion and its position in the file.
 
     Attributes:
-        place: its position in the file.
-        image: of the pair.
-        label: of the pair.
+        place: position in the file, from 0.
+        image: image of the pair.
+        label: label of the pair.
         kind: `missing` or `wrong`.
-        annotated: what the rows said when it was made: present, absent or None: unknown.
+        annotated: what the rows said when the suggestion was made: present, absent, or None for unknown.
         probability: that the image shows the label.
-        value: of checking it.
+        value: expected value of checking the pair.
     """
 
     place: int
@@ -42,167 +51,181 @@ class Suggestion:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What a reviewer wants to say about a suggestion.
+class Decision:
+    """A reviewer's decision about a suggestion; the review page sends it in this form.
 
     Attributes:
-        id: of the decision, chosen by the sender.
+        id: chosen by the sender.
         place: of the suggestion.
-        image: of its pair, so that a verdict about another file of suggestions is found out.
-        label: of its pair.
-        present: present, absent, or None: cannot tell.
-        seconds: what it cost.
-        seen: number of the newest entry about the pair that the reviewer knew of; 0 if none.
+        image: image of the pair, to detect a decision about another file of suggestions.
+        label: label of the pair.
+        present: present, absent, or None for "cannot tell".
+        seconds: time that the reviewer spent.
+        seen: number of the newest log entry about the pair that the reviewer had seen; 0 for none.
     """
 
-    id: str
-    place: int
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    id: Id
+    place: Annotated[int, Field(ge=0)]
     image: str
     label: str
-    present: bool | None
-    seconds: float = 0.0
-    seen: int = 0
+    present: StrictBool | None
+    seconds: Seconds = 0.0
+    seen: Annotated[int, Field(ge=0)] = 0
 
 
 @dataclass(frozen=True)
 class PairStatus:
-    """How a suggestion stands after all entries about its pair.
+    """The state of a suggestion after all log entries about its pair.
 
     Attributes:
         place: of the suggestion.
-        number: of the newest entry about it; 0 if there is none.
-        decision: the one that holds, or None if it is open.
-        refused: a verdict was refused, because this is newer than what the reviewer had seen.
+        number: of the newest log entry about the pair; 0 for none.
+        decision: the decision in force, or None if the suggestion is open.
+        refused: the reviewer's decision was refused, because this one is newer than what the reviewer had seen.
     """
 
     place: int
     number: int
-    decision: Entry | None
+    decision: LogEntry | None
     refused: bool = False
 
 
 class ReviewSession:
-    """Suggestions about a dataset and the log of their decisions.
+    """Suggestions about a dataset and the log of decisions about them; safe to use from several threads.
 
     Args:
-        suggestions: to decide.
-        log: open for this desk alone.
-        dataset: that they are about.
+        suggestions: suggestions to decide.
+        log: the log, open in this process only.
+        dataset: the dataset that they are about.
     """
 
-    def __init__(self, suggestions: Suggestions, log: Log, dataset: Dataset) -> None:
+    def __init__(self, suggestions: Suggestions, log: DecisionLog, dataset: Dataset) -> None:
         suggestions.check(dataset)
         self.dataset, self.log = dataset, log
         self.suggestions = [Suggestion(place, **row) for place, row in enumerate(suggestions.table.to_pylist())]
-        self._place = {(one.image, one.label): one.place for one in reversed(self.suggestions)}
-        self._of: dict[str, list[Suggestion]] = {}
+        self._place_of_pair = {(one.image, one.label): one.place for one in reversed(self.suggestions)}
+        self._by_label: dict[str, list[Suggestion]] = {}
         for one in self.suggestions:
-            self._of.setdefault(one.label, []).append(one)
-        self._held: dict[tuple[str, str], list[Entry]] = {}
+            self._by_label.setdefault(one.label, []).append(one)
+        self._decisions: dict[tuple[str, str], list[LogEntry]] = {}  # of each pair, without undone ones
         self._newest: dict[tuple[str, str], int] = {}
         self._lock = threading.Lock()
         for entry in log.entries:
-            self._take(entry)
+            self._replay(entry)
 
-    def standing(self, place: int) -> PairStatus:
-        """How a suggestion stands now."""
+    def status(self, place: int) -> PairStatus:
+        """The current state of a suggestion."""
         one = self.suggestions[place]
         pair = one.image, one.label
-        held = self._held.get(pair)
-        return PairStatus(place, self._newest.get(pair, 0), held[-1] if held else None)
+        decisions = self._decisions.get(pair)
+        return PairStatus(place, self._newest.get(pair, 0), decisions[-1] if decisions else None)
 
-    def decide(self, verdicts: Sequence[Verdict], who: str, *, group: str | None = None) -> list[PairStatus]:
-        """Take verdicts into the log; when this returns they are on disk.
+    def decide(self, decisions: Sequence[Decision], who: str, *, group: str | None = None) -> list[PairStatus]:
+        """Write decisions to the log; they are on disk when this returns.
 
         Args:
-            verdicts: of one reviewer.
-            who: the reviewer.
-            group: a name for verdicts that are made, and undone, at one stroke.
+            decisions: decisions of one reviewer.
+            who: name of the reviewer.
+            group: id of the bulk decision that they belong to, by which all of them can be undone.
 
         Returns:
-            How each suggestion stands; `refused` where somebody else had decided meanwhile.
+            The state of each suggestion, with `refused` where another reviewer decided in the meantime.
 
         Raises:
-            NotWrittenError: if the disk refuses them, in which case none counts.
+            NotWrittenError: if they cannot be written; then none of them counts.
         """
         with self._lock:
-            fresh: list[Entry] = []
+            new: list[LogEntry] = []
             refused: set[str] = set()
             decided: set[tuple[str, str]] = set()
-            for verdict in verdicts:
-                one = self._suggestion(verdict)
+            for decision in decisions:
+                one = self._suggestion(decision)
                 pair = one.image, one.label
-                if self.log.find(verdict.id) is not None:
+                if self.log.find(decision.id) is not None:
                     continue
-                if self._newest.get(pair, 0) != verdict.seen or pair in decided:
-                    refused.add(verdict.id)
+                if self._newest.get(pair, 0) != decision.seen or pair in decided:
+                    refused.add(decision.id)
                     continue
                 decided.add(pair)
-                entry = self._entry(DECIDE, verdict.id, one, verdict.present, who, len(fresh))
-                fresh.append(replace(entry, seconds=round(verdict.seconds, 3), group=group))
-            self._append(fresh)
-            return [self._outcome(verdict, verdict.id in refused) for verdict in verdicts]
+                entry = self._entry(DECIDE, decision.id, one, decision.present, who, len(new))
+                new.append(replace(entry, seconds=round(decision.seconds, 3), group=group))
+            self._append(new)
+            return [replace(self.status(one.place), refused=one.id in refused) for one in decisions]
 
     def undo(self, undoes: str, id_: str, who: str) -> list[PairStatus]:
-        """Take back a decision, or all of its group, unless somebody decided about the pair since.
+        """Undo a decision, or all decisions of a group, except where there is a newer decision about the pair.
 
         Args:
-            undoes: the id of a decision, or of a group.
-            id_: of the undoing, chosen by the sender.
-            who: the reviewer.
+            undoes: id of a decision or of a group.
+            id_: id of this undo, chosen by the sender.
+            who: name of the reviewer.
+
+        Returns:
+            The state of each suggestion that was decided.
         """
         with self._lock:
             entries = [
                 entry
                 for entry in self.log.entries
-                if entry.action == DECIDE and undoes in (entry.id, entry.group) and entry.pair in self._place
+                if entry.action == DECIDE and undoes in (entry.id, entry.group) and entry.pair in self._place_of_pair
             ]
             if not entries:
                 raise TagfillError(f"There is no decision '{undoes}' to undo.")
-            fresh: list[Entry] = []
+            new: list[LogEntry] = []
             for entry in entries:
-                own = id_ if len(entries) == 1 else f"{id_}/{entry.id}"
-                held = self._held.get(entry.pair)
-                if self.log.find(own) is None and held and held[-1].id == entry.id:
-                    one = self.suggestions[self._place[entry.pair]]
-                    fresh.append(replace(self._entry(UNDO, own, one, entry.present, who, len(fresh)), undoes=entry.id))
-            self._append(fresh)
-            return [self.standing(self._place[entry.pair]) for entry in entries]
+                own_id = id_ if len(entries) == 1 else f"{id_}/{entry.id}"
+                decisions = self._decisions.get(entry.pair)
+                if self.log.find(own_id) is None and decisions and decisions[-1].id == entry.id:
+                    one = self.suggestions[self._place_of_pair[entry.pair]]
+                    undo = self._entry(UNDO, own_id, one, entry.present, who, len(new))
+                    new.append(replace(undo, undoes=entry.id))
+            self._append(new)
+            return [self.status(self._place_of_pair[entry.pair]) for entry in entries]
 
-    def selected(self, label: str | None, kind: str | None, minimum: float, text: str) -> list[Suggestion]:
-        """Suggestions of a class and a kind (None: of all), of a least probability, whose image's name has `text`."""
+    def select(self, label: str | None, kind: str | None, minimum: float, text: str) -> list[Suggestion]:
+        """Filter the suggestions.
+
+        Args:
+            label: only this label; None for all.
+            kind: only this kind; None for both.
+            minimum: lowest probability.
+            text: part of the image's name, in any case.
+        """
         wanted = text.casefold()
         return [
             one
-            for one in (self.suggestions if label is None else self._of.get(label, ()))
+            for one in (self.suggestions if label is None else self._by_label.get(label, ()))
             if kind in (None, one.kind) and one.probability >= minimum and wanted in one.image.casefold()
         ]
 
     def changes(self, since: int) -> tuple[int, list[PairStatus]]:
-        """The number of the newest entry, and how suggestions stand that have entries after `since`."""
+        """The number of the newest log entry, and the state of the suggestions with entries after `since`."""
         with self._lock:
             pairs = {entry.pair for entry in self.log.entries[max(since, 0) :]}
-            return len(self.log.entries), [self.standing(self._place[pair]) for pair in pairs if pair in self._place]
+            places = (self._place_of_pair[pair] for pair in pairs if pair in self._place_of_pair)
+            return len(self.log.entries), [self.status(place) for place in places]
 
-    def live(self) -> list[Entry]:
-        """The decisions that hold, in the order in which they were made."""
+    def current_decisions(self) -> list[LogEntry]:
+        """The decisions in force, in the order in which they were made."""
         with self._lock:
-            return sorted((held[-1] for held in self._held.values() if held), key=lambda entry: entry.number)
+            return sorted((made[-1] for made in self._decisions.values() if made), key=lambda entry: entry.number)
 
-    def _suggestion(self, verdict: Verdict) -> Suggestion:
-        one = self.suggestions[verdict.place] if 0 <= verdict.place < len(self.suggestions) else None
-        if one is None or (one.image, one.label) != (verdict.image, verdict.label):
+    def _suggestion(self, decision: Decision) -> Suggestion:
+        one = self.suggestions[decision.place] if 0 <= decision.place < len(self.suggestions) else None
+        if one is None or (one.image, one.label) != (decision.image, decision.label):
             raise TagfillError(
-                f"A decision about '{verdict.label}' of {verdict.image} belongs to another file of suggestions and "
-                "does not count here."
+                f"The decision about '{decision.label}' in {decision.image} belongs to another file of suggestions and "
+                "was not saved; reload the page."
             )
         return one
 
-    def _entry(self, action: str, id_: str, one: Suggestion, present: bool | None, who: str, ahead: int) -> Entry:
-        """A line to come after `ahead` others that are not in the log yet."""
-        held = self._held.get((one.image, one.label))
-        before = _WORDS[held[-1].present] if held else "unknown" if one.annotated is None else _WORDS[one.annotated]
-        return Entry(
+    def _entry(self, action: str, id_: str, one: Suggestion, present: bool | None, who: str, ahead: int) -> LogEntry:
+        """The log entry that follows `ahead` entries that are not in the log yet."""
+        made = self._decisions.get((one.image, one.label))
+        previous = _STATES[made[-1].present] if made else "unknown" if one.annotated is None else _STATES[one.annotated]
+        return LogEntry(
             number=len(self.log.entries) + 1 + ahead,
             id=id_,
             action=action,
@@ -212,22 +235,55 @@ class ReviewSession:
             who=who,
             time=self.log.next_time(ahead),
             seconds=0.0,
-            previous=before,
+            previous=previous,
         )
 
-    def _append(self, entries: Sequence[Entry]) -> None:
+    def _append(self, entries: Sequence[LogEntry]) -> None:
         if entries:
             self.log.append(entries)
             for entry in entries:
-                self._take(entry)
+                self._replay(entry)
 
-    def _take(self, entry: Entry) -> None:
-        held = self._held.setdefault(entry.pair, [])
+    def _replay(self, entry: LogEntry) -> None:
+        decisions = self._decisions.setdefault(entry.pair, [])
         if entry.action == DECIDE:
-            held.append(entry)
-        elif held and held[-1].id == entry.undoes:
-            held.pop()
+            decisions.append(entry)
+        elif decisions and decisions[-1].id == entry.undoes:
+            decisions.pop()
         self._newest[entry.pair] = entry.number
 
-    def _outcome(self, verdict: Verdict, refused: bool) -> PairStatus:
-        return replace(self.standing(verdict.place), refused=refused)
+
+@contextmanager
+def open_session(dataset: Dataset, suggestions: Suggestions) -> Iterator[ReviewSession]:
+    """Review a dataset; decisions become rows at the end, those of an interrupted review at the beginning.
+
+    Args:
+        dataset: opened from a folder, which keeps the log in `review/decisions.jsonl`.
+        suggestions: suggestions about it.
+
+    Raises:
+        TagfillError: if another process reviews this dataset.
+    """
+    if dataset.folder is None:
+        raise TagfillError("A review keeps its log in the dataset's folder; save the dataset first.")
+    folder = dataset.folder / FOLDER
+    with exclusive_lock(folder, "is reviewing"), DecisionLog(folder / LOG) as log:
+        session = ReviewSession(suggestions, log, dataset)
+        apply_decisions(dataset, log.entries, session.current_decisions())
+        try:
+            yield session
+        finally:
+            apply_decisions(dataset, log.entries, session.current_decisions())
+
+
+def apply_log(dataset: Dataset) -> int:
+    """Turn the decisions of an interrupted review into rows.
+
+    Returns:
+        The number of rows that were added or removed.
+    """
+    if dataset.folder is None or not (dataset.folder / FOLDER / LOG).exists():
+        return 0
+    with exclusive_lock(dataset.folder / FOLDER, "is reviewing"), DecisionLog(dataset.folder / FOLDER / LOG) as log:
+        session = ReviewSession(Suggestions.empty(), log, dataset)
+        return apply_decisions(dataset, log.entries, session.current_decisions())

@@ -1,18 +1,15 @@
-"""Suggestions: (image, label) pairs worth a look, in the order in which to look at them.
+"""Suggestions: (image, label) pairs to check, most important first, and how good they are where the truth is known.
 
 | column | meaning |
 |---|---|
 | image, label | the pair |
-| kind | `missing`: nobody looked yet and it is probably there; `wrong`: an annotation that probably is not right |
-| annotated | what the rows say now: present, absent, or null: unknown |
-| probability | that the image shows the label, calibrated |
-| value | what checking it is expected to be worth; larger first |
+| kind | `missing`: not annotated and probably present; `wrong`: an annotation that is probably wrong |
+| annotated | current annotation: present, absent, or null for unknown |
+| probability | calibrated probability that the image shows the label |
+| value | expected value of checking the pair; larger is better |
 
-A file is Parquet or CSV by its ending. Parquet also carries where the suggestions come from (`origin`): the run that
-made them and the identity of the labels that it saw.
-
-
-How right suggestions are, where somebody knows: precision of the first k, and labels recovered an hour.
+A file is Parquet or CSV, depending on its extension. Parquet also stores the origin of the suggestions: the run that
+made them and the identity of its labels.
 """
 
 from __future__ import annotations
@@ -32,6 +29,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tagfill.dataset import Dataset
+from tagfill.deprecation import renamed
 from tagfill.errors import TagfillError
 from tagfill.io import atomic_write, nan_to_none
 from tagfill.labels import LabelMatrix
@@ -49,15 +47,17 @@ SCHEMA = pa.schema(
     ]
 )
 _ORIGIN = b"tagfill.origin"
+CUTOFFS = (10, 100, 1_000, 10_000)  # of which the precision is measured
+_BLOCK = 4096  # images at a time
 
 
 @dataclass(frozen=True)
 class Suggestions:
-    """A table of suggestions and where it comes from.
+    """A table of suggestions and their origin.
 
     Attributes:
-        table: in `SCHEMA`, first what to look at first.
-        origin: the run, the dataset and its identities, as `tagfill suggest` knew them; empty if unknown.
+        table: rows in `SCHEMA`, most important first.
+        origin: the run, the dataset and its identities when the suggestions were made; empty if unknown.
 
     Example:
         >>> table = pa.Table.from_pylist(
@@ -75,14 +75,14 @@ class Suggestions:
 
     @classmethod
     def empty(cls) -> Suggestions:
-        """No suggestion at all."""
+        """No suggestions."""
         return cls(SCHEMA.empty_table())
 
     def save(self, path: Path) -> None:
-        """Write a Parquet or CSV file, whole or not at all."""
-        kind = _kind(path)
+        """Write a Parquet or CSV file, atomically."""
+        file_type = _file_type(path)
         with atomic_write(path) as file:
-            if kind == "csv":
+            if file_type == "csv":
                 pa_csv.write_csv(self.table, file)
             else:
                 metadata = {_ORIGIN: json.dumps(dict(self.origin), ensure_ascii=False).encode()}
@@ -90,35 +90,33 @@ class Suggestions:
 
     @classmethod
     def read(cls, path: Path) -> Suggestions:
-        """Open what `tagfill suggest` wrote, or a CSV file with at least image, label and probability."""
+        """Read a file that `tagfill suggest` wrote, or a CSV file with at least image, label and probability."""
         if not path.is_file():
-            raise TagfillError(
-                f"There is no file {path}; make suggestions with 'tagfill suggest RUN DATASET --out FILE'."
-            )
+            raise TagfillError(f"There is no file {path}; create it with 'tagfill suggest RUN DATASET --out FILE'.")
         try:
-            table = _read_csv(path) if _kind(path) == "csv" else pq.read_table(path)
+            table = _read_csv(path) if _file_type(path) == "csv" else pq.read_table(path)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise TagfillError(f"{path} is damaged or holds no suggestions: {str(error).splitlines()[0]}.") from None
         origin = json.loads((table.schema.metadata or {}).get(_ORIGIN, b"{}"))
         return cls(_conform(table, path), origin)
 
     def check(self, dataset: Dataset) -> None:
-        """Refuse suggestions about images or labels that the dataset does not have."""
+        """Raise if an image or label of the suggestions is not in the dataset."""
         for column, known in (("image", dataset.images["image"]), ("label", pa.array(dataset.classes, pa.string()))):
             found = pc.is_in(self.table[column], value_set=pa.chunked_array([known]) if column == "label" else known)
             if not pc.all(found).as_py() and len(self):
                 row = found.to_pylist().index(False)
                 raise TagfillError(
                     f"Suggestion {row} is about the {column} '{self.table[column][row].as_py()}', which dataset "
-                    f"{dataset.name} does not have; make suggestions for this dataset anew."
+                    f"{dataset.name} does not have; make new suggestions for this dataset."
                 )
 
 
-def _kind(path: Path) -> str:
-    kind = path.suffix.removeprefix(".").lower()
-    if kind not in ("parquet", "csv"):
-        raise TagfillError(f"Suggestions are kept in a .parquet or .csv file, and {path} is neither.")
-    return kind
+def _file_type(path: Path) -> str:
+    file_type = path.suffix.removeprefix(".").lower()
+    if file_type not in ("parquet", "csv"):
+        raise TagfillError(f"A file of suggestions is a .parquet or .csv file; {path} is neither.")
+    return file_type
 
 
 def _read_csv(path: Path) -> pa.Table:
@@ -131,16 +129,16 @@ def _read_csv(path: Path) -> pa.Table:
 
 
 def _conform(table: pa.Table, path: Path) -> pa.Table:
-    """The columns of `SCHEMA` in its order; what may be left out gets its usual value."""
-    if absent := [name for name in ("image", "label", "probability") if name not in table.column_names]:
-        raise TagfillError(f"{path} holds no suggestions: it lacks the column {absent[0]}.")
+    """The columns of `SCHEMA` in its order, with defaults for missing optional ones."""
+    if missing := [name for name in ("image", "label", "probability") if name not in table.column_names]:
+        raise TagfillError(f"{path} has no column '{missing[0]}', which a file of suggestions needs.")
     size = table.num_rows
-    usual = {
+    defaults = {
         "kind": pa.array([MISSING] * size, pa.string()),
         "annotated": pa.nulls(size, pa.bool_()),
         "value": table["probability"],
     }
-    columns = [table[name] if name in table.column_names else usual[name] for name in SCHEMA.names]
+    columns = [table[name] if name in table.column_names else defaults[name] for name in SCHEMA.names]
     try:
         conformed = pa.table(
             [column.cast(kind.type) for column, kind in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
@@ -151,30 +149,26 @@ def _conform(table: pa.Table, path: Path) -> pa.Table:
         ) from None
     for name in ("image", "label", "kind", "probability"):
         if conformed[name].null_count:
-            raise TagfillError(f"{path}: the column {name} has empty cells; fill them or drop these rows.")
-    if strange := sorted(set(pc.unique(conformed["kind"]).to_pylist()) - set(KINDS)):
-        raise TagfillError(f"{path}: a suggestion is of the kind '{strange[0]}'; known are {' and '.join(KINDS)}.")
-    chance = conformed["probability"]
-    if size and not pc.all(pc.and_(pc.greater_equal(chance, 0), pc.less_equal(chance, 1))).as_py():
+            raise TagfillError(f"{path}: the column {name} has empty cells; fill them or remove these rows.")
+    if unknown := sorted(set(pc.unique(conformed["kind"]).to_pylist()) - set(KINDS)):
+        raise TagfillError(f"{path}: the kind of a suggestion is '{unknown[0]}'; it must be {' or '.join(KINDS)}.")
+    probability = conformed["probability"]
+    if size and not pc.all(pc.and_(pc.greater_equal(probability, 0), pc.less_equal(probability, 1))).as_py():
         raise TagfillError(f"{path}: a probability is not between 0 and 1.")
     return conformed
 
 
-FIRST = (10, 100, 1_000, 10_000)
-_IMAGES_AT_ONCE = 4096
-
-
 @dataclass(frozen=True)
-class Measured:
-    """What the truth says of suggestions.
+class SuggestionQuality:
+    """Suggestions compared with the complete labels.
 
     Attributes:
-        precision: of the first k likely missing labels, the share that is there; k → share, as far as there are k.
-        wrong_precision: the same for annotations that are likely wrong.
-        recovered: share of all missing labels that are among the suggestions; NaN if none is missing.
-        per_hour: labels found in the first hour of review in the order of the file.
-        per_hour_random: labels that an hour of looking at unknown pairs in random order is expected to find; NaN if
-            none is unknown.
+        precision: k → precision of the first k missing labels, for several k.
+        wrong_precision: the same for annotations that are probably wrong.
+        recovered: share of all missing labels that were suggested; NaN if none is missing.
+        per_hour: labels found in the first hour of a review in the order of the file.
+        per_hour_random: labels found on average in an hour of checking unknown pairs in random order; NaN if nothing
+            is unknown.
     """
 
     precision: dict[int, float]
@@ -184,7 +178,7 @@ class Measured:
     per_hour_random: float
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Plain values for JSON."""
         return {
             "precision_at": {str(k): value for k, value in self.precision.items()},
             "wrong_precision_at": {str(k): value for k, value in self.wrong_precision.items()},
@@ -194,14 +188,14 @@ class Measured:
         }
 
 
-def measure(suggestions: Suggestions, dataset: Dataset, split: str, seconds: float) -> Measured | None:
+def measure(suggestions: Suggestions, dataset: Dataset, split: str, seconds: float) -> SuggestionQuality | None:
     """Compare suggestions with the complete labels that a dataset was simulated from; None if there are none.
 
     Args:
-        suggestions: in the order in which they would be looked at.
-        dataset: that they are about.
-        split: whose images they are about.
-        seconds: that a reviewer takes for each.
+        suggestions: in the order of the review.
+        dataset: the simulated dataset.
+        split: split of the suggested images.
+        seconds: time that a reviewer needs per suggestion.
     """
     if dataset.truth is None:
         return None
@@ -211,39 +205,42 @@ def measure(suggestions: Suggestions, dataset: Dataset, split: str, seconds: flo
     complete, known = truth.labels(), dataset.labels()
     rows = dataset.split(split)
     unknown = missing = 0
-    for start in range(0, len(rows), _IMAGES_AT_ONCE):
-        block = rows[start : start + _IMAGES_AT_ONCE]
-        open_ones = ~known.looked_at(block) & (complete.rows(block) >= 0)
-        unknown += int(open_ones.sum())
-        missing += int((open_ones & (complete.rows(block) == 1)).sum())
-    there = _truth_of(suggestions, dataset, complete)
+    for start in range(0, len(rows), _BLOCK):
+        block = rows[start : start + _BLOCK]
+        unlabeled = ~known.looked_at(block) & (complete.rows(block) >= 0)
+        unknown += int(unlabeled.sum())
+        missing += int((unlabeled & (complete.rows(block) == 1)).sum())
+    truths = _true_labels(suggestions, dataset, complete)
     kinds = np.array(suggestions.table["kind"].to_pylist(), dtype=object)
     annotated = np.array(suggestions.table["annotated"].to_pylist(), dtype=object)
-    found = there[(kinds == MISSING) & (there >= 0)] == 1
-    doubted = (kinds == WRONG) & (there >= 0)
-    wrong = (there[doubted] == 1) != annotated[doubted].astype(bool)
+    found = truths[(kinds == MISSING) & (truths >= 0)] == 1
+    doubted = (kinds == WRONG) & (truths >= 0)
+    wrong = (truths[doubted] == 1) != annotated[doubted].astype(bool)
     hour = int(3600 / seconds)
-    return Measured(
-        _first(found),
-        _first(wrong),
+    return SuggestionQuality(
+        _precision_at(found),
+        _precision_at(wrong),
         float(found.sum() / missing) if missing else float("nan"),
         float(found[:hour].sum()),
         hour * missing / unknown if unknown else float("nan"),
     )
 
 
-def _truth_of(suggestions: Suggestions, dataset: Dataset, complete: LabelMatrix) -> NDArray[np.int8]:
-    """What is true of each suggestion: 1, 0, or -1 if nobody knows."""
+def _true_labels(suggestions: Suggestions, dataset: Dataset, complete: LabelMatrix) -> NDArray[np.int8]:
+    """The true label of each suggestion: 1, 0, or -1 if unknown."""
     row = pc.index_in(suggestions.table["image"], value_set=dataset.images["image"]).to_numpy()
     position = {name: number for number, name in enumerate(dataset.classes)}
     label = np.array([position[name] for name in suggestions.table["label"].to_pylist()], dtype=np.int64)
-    there = np.full(len(row), -1, dtype=np.int8)
-    for start in range(0, len(row), _IMAGES_AT_ONCE):
-        part = slice(start, start + _IMAGES_AT_ONCE)
-        there[part] = complete.rows(row[part].astype(np.int64))[np.arange(len(row[part])), label[part]]
-    return there
+    truths = np.full(len(row), -1, dtype=np.int8)
+    for start in range(0, len(row), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        truths[part] = complete.rows(row[part].astype(np.int64))[np.arange(len(row[part])), label[part]]
+    return truths
 
 
-def _first(right: NDArray[np.bool_]) -> dict[int, float]:
-    sizes = sorted({k for k in FIRST if k <= len(right)} | ({len(right)} if len(right) else set()))
-    return {k: float(right[:k].mean()) for k in sizes}
+def _precision_at(correct: NDArray[np.bool_]) -> dict[int, float]:
+    sizes = sorted({k for k in CUTOFFS if k <= len(correct)} | ({len(correct)} if len(correct) else set()))
+    return {k: float(correct[:k].mean()) for k in sizes}
+
+
+__getattr__ = renamed(__name__, {"Measured": "SuggestionQuality"})

@@ -1,19 +1,19 @@
-// What was decided here and is not confirmed yet. It is kept in the browser until the server has it on disk, survives a
-// reload, and is sent again after a failure; the server counts a decision once however often it arrives.
+// Requests that the server has not confirmed yet. They are kept in the browser's storage until the server has them on
+// disk, survive a reload, and are sent again after a failure; the server counts each of them once.
 
 const PREFIX = "tagfill-review/";
-const MOST = 50;
+const MAX_BATCH = 50;
 
 export function newId() {
   return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 export class Queue {
-  // told: called with (standings, newest) once they are confirmed; changed: called with (waiting, problem).
-  constructor(dataset, told, changed) {
+  // onConfirmed: called with (statuses, newest); onChange: called with (waiting, problem, refusal).
+  constructor(dataset, onConfirmed, onChange) {
     this.prefix = `${PREFIX}${dataset}/`;
-    this.told = told;
-    this.changed = changed;
+    this.onConfirmed = onConfirmed;
+    this.onChange = onChange;
     this.busy = false;
     this.pause = 250;
     this.waiting = Object.keys(localStorage)
@@ -29,7 +29,7 @@ export class Queue {
     const entry = { key: `${this.prefix}${order}-${body.id}`, address, body };
     localStorage.setItem(entry.key, JSON.stringify({ address, body }));
     this.waiting.push(entry);
-    this.changed(this.waiting.length, null);
+    this.onChange(this.waiting.length, null);
     this.send();
   }
 
@@ -46,14 +46,14 @@ export class Queue {
       this.pause = 250;
       this.done(batch);
       if (answer) {
-        for (const now of answer.standings) {
-          for (const { body } of this.waiting) if (body.place === now.place && "seen" in body) body.seen = now.number;
+        for (const { place, number } of answer.statuses) {
+          for (const { body } of this.waiting) if (body.place === place && "seen" in body) body.seen = number;
         }
-        this.told(answer.standings, answer.newest);
+        this.onConfirmed(answer.statuses, answer.newest);
       }
-      this.changed(this.waiting.length, null);
+      this.onChange(this.waiting.length, null);
     } catch (error) {
-      this.changed(this.waiting.length, error.message);
+      this.onChange(this.waiting.length, error.message);
       await new Promise((resolve) => setTimeout(resolve, this.pause));
       this.pause = Math.min(5000, 2 * this.pause);
     }
@@ -61,7 +61,7 @@ export class Queue {
     this.send();
   }
 
-  // Decisions about different suggestions go together; anything else goes alone, so that the order stays what it was.
+  // Decisions about different suggestions are sent together; everything else is sent alone, to keep the order.
   batch() {
     const [first] = this.waiting;
     if (first.address !== "/api/decisions") return [first];
@@ -69,7 +69,7 @@ export class Queue {
     const places = new Set();
     for (const entry of this.waiting) {
       if (entry.address !== first.address || entry.body.who !== first.body.who || places.has(entry.body.place)) break;
-      if (batch.length === MOST) break;
+      if (batch.length === MAX_BATCH) break;
       places.add(entry.body.place);
       batch.push(entry);
     }
@@ -90,15 +90,15 @@ export class Queue {
         body: JSON.stringify(content),
       });
     } catch {
-      throw new Error("The server does not answer; trying again");
+      throw new Error("The server does not respond. Trying again.");
     }
     if (response.ok) return response.json();
-    const told = await response.json().catch(() => ({}));
+    const reply = await response.json().catch(() => ({}));
     if (response.status === 409 || response.status === 404 || response.status === 422) {
-      this.changed(this.waiting.length, null, told.error ?? "The server refused a decision.");
+      this.onChange(this.waiting.length, null, reply.error ?? "The server refused a decision.");
       return null; // sending it again would not help
     }
-    throw new Error(told.error ?? `The server answers ${response.status}; trying again`);
+    throw new Error(reply.error ?? `The server responded with status ${response.status}. Trying again.`);
   }
 
   done(batch) {

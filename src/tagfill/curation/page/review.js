@@ -1,13 +1,13 @@
-// The review page: one class at a time in a grid, or one image with all its tags. What is shown is a page of at most a
-// few dozen suggestions, so the document stays small however many there are.
+// The review page: one class at a time in a grid, or one image with all its suggested labels. At most one page of
+// suggestions is in the document, so it stays small.
 
 import { Queue, newId } from "/queue.js";
 
 const MARKS = { present: "✓", absent: "✗", doubt: "?" };
 const WORDS = { present: "present", absent: "absent", doubt: "cannot tell" };
 const VALUES = { present: true, absent: false, doubt: null };
-const LONGEST = 60; // seconds that a decision can cost; whoever takes longer was away
-const PAGE = 24;
+const MAX_SECONDS = 60; // per decision; a longer pause is a break
+const PAGE_SIZE = 24;
 
 const $ = (id) => document.getElementById(id);
 const state = {
@@ -22,27 +22,27 @@ const verdictOf = (item) =>
 
 async function get(address) {
   const response = await fetch(address);
-  if (!response.ok) throw new Error(`The server answers ${response.status}.`);
+  if (!response.ok) throw new Error(`The server responded with status ${response.status}.`);
   return response.json();
 }
 
-// -- what is on the page ---------------------------------------------------------------------------------------------
+// -- showing suggestions ---------------------------------------------------------------------------------------------
 
-function query(after, limit = PAGE) {
-  const words = new URLSearchParams({ after, limit, minimum: $("minimum").value || 0, text: $("text").value });
-  if (state.mode === "grid" && state.label) words.set("label", state.label);
-  words.set("kind", state.kind);
-  words.set("state", $("decided").checked ? "all" : "open");
-  return `/api/suggestions?${words}`;
+function query(after, limit = PAGE_SIZE) {
+  const parameters = new URLSearchParams({ after, limit, minimum: $("minimum").value || 0, text: $("text").value });
+  if (state.mode === "grid" && state.label) parameters.set("label", state.label);
+  parameters.set("kind", state.kind);
+  parameters.set("state", $("decided").checked ? "all" : "open");
+  return `/api/suggestions?${parameters}`;
 }
 
 async function load(after, remember = true) {
-  const turn = ++state.loading;
-  document.body.classList.add("loading"); // keys wait: they must not meet what is about to go
+  const request = ++state.loading;
+  document.body.classList.add("loading"); // keys do nothing until the new suggestions are shown
   try {
-    const answer = await get(query(after, state.mode === "grid" ? PAGE : 1));
-    if (turn !== state.loading) return; // a later wish is under way
-    if (remember && !answer.items.length && further()) return;
+    const answer = await get(query(after, state.mode === "grid" ? PAGE_SIZE : 1));
+    if (request !== state.loading) return; // a newer request is under way
+    if (remember && !answer.items.length && nextClass()) return;
     if (remember && state.items.length) state.before.push(state.after);
     state.after = after;
     state.left = answer.left;
@@ -62,18 +62,18 @@ async function load(after, remember = true) {
   } catch (error) {
     note(error.message);
   } finally {
-    if (turn === state.loading) document.body.classList.remove("loading");
+    if (request === state.loading) document.body.classList.remove("loading");
   }
 }
 
-// The class is done: go on with the next one that is not.
-function further() {
+// Continue with the next class that has open suggestions.
+function nextClass() {
   const { labels } = state.session;
   const here = $("label").selectedIndex;
   const order = labels.map((_, step) => (here + 1 + step) % labels.length);
   const next = order.find((number) => number !== here && labels[number].decided < labels[number].total);
   if (state.mode !== "grid" || next === undefined) return false;
-  note(`${state.label} is done. Now ${labels[next].label}.`);
+  note(`${state.label} is done. Next: ${labels[next].label}.`);
   choose(next);
   return true;
 }
@@ -97,7 +97,7 @@ function draw() {
       '<span></span><span class="score"></span></span>';
     if (state.mode === "grid") tile.firstChild.src = `/picture/${item.place}?side=320`;
     const [name, score] = tile.querySelector(".words").children;
-    name.textContent = state.mode === "grid" ? item.image.split("/").at(-1) : named(item);
+    name.textContent = state.mode === "grid" ? item.image.split("/").at(-1) : labelText(item);
     score.textContent = item.probability.toFixed(2);
     tile.title = item.image;
     return tile;
@@ -108,14 +108,15 @@ function draw() {
   const done = !state.items.length;
   $("empty").hidden = !done;
   $("empty").textContent = state.session.labels.length
-    ? "Nothing is left to decide here. Choose another class, or lower the score."
+    ? "There is nothing left to decide here. Choose another class or lower the minimum score."
     : "There are no suggestions in this file.";
   state.items.forEach((_, position) => mark(position));
   move(state.cursor);
   count();
 }
 
-const named = (item) => (item.kind === "wrong" ? `${item.label} (said ${item.annotated ? "present" : "absent"})` : item.label);
+const labelText = (item) =>
+  item.kind === "wrong" ? `${item.label} (annotated as ${item.annotated ? "present" : "absent"})` : item.label;
 
 function mark(position) {
   const item = state.items[position];
@@ -135,7 +136,7 @@ function move(to) {
   const old = $(`tile-${state.cursor}`);
   old?.classList.remove("current");
   old?.removeAttribute("aria-selected");
-  if (old && to !== state.cursor) plain(state.cursor);
+  if (old && to !== state.cursor) hideHeatmap(state.cursor);
   state.cursor = Math.min(Math.max(to, 0), state.items.length - 1);
   const tile = $(`tile-${state.cursor}`);
   tile.classList.add("current");
@@ -156,7 +157,7 @@ function show(position, heat) {
   if (state.mode === "single") image.alt = item.image;
 }
 
-const plain = (position) => {
+const hideHeatmap = (position) => {
   if (state.mode === "grid") show(position, false);
 };
 
@@ -172,9 +173,9 @@ function count() {
   state.pace = state.pace.filter((time) => now - time < 300_000);
   const minutes = state.pace.length ? Math.max((now - state.pace[0]) / 60_000, 0.2) : 0;
   const rate = minutes ? state.pace.length / minutes : 0;
-  const left = rate >= 1 ? ` · ${Math.round(rate)} a minute, ${lasting((total - decided) / rate)} to go` : "";
+  const left = rate >= 1 ? ` · ${Math.round(rate)} per minute, ${duration((total - decided) / rate)} left` : "";
   $("pace").textContent = `${decided.toLocaleString()} of ${total.toLocaleString()} decided${left}`;
-  $("where").textContent = `${state.left.toLocaleString()} here and later`;
+  $("where").textContent = `${state.left.toLocaleString()} from here on`;
   for (const option of $("label").options) {
     const one = labels[option.dataset.number];
     const left = one.total - one.decided;
@@ -183,7 +184,7 @@ function count() {
   }
 }
 
-const lasting = (minutes) => (minutes < 60 ? `${Math.max(1, Math.round(minutes))} min` : `${(minutes / 60).toFixed(1)} h`);
+const duration = (minutes) => (minutes < 60 ? `${Math.max(1, Math.round(minutes))} min` : `${(minutes / 60).toFixed(1)} h`);
 
 function note(text) {
   $("note").textContent = text;
@@ -198,7 +199,7 @@ function decide(verdict) {
   const item = state.items[state.cursor];
   if (!item || loading()) return;
   const now = performance.now();
-  const seconds = Math.min(LONGEST, (now - state.since) / 1000);
+  const seconds = Math.min(MAX_SECONDS, (now - state.since) / 1000);
   state.since = now;
   const id = newId();
   const first = item.decision === null;
@@ -211,19 +212,19 @@ function decide(verdict) {
   mark(state.cursor);
   count();
   $("said").textContent = `${item.label}: ${WORDS[verdict]}`;
-  onward();
+  advance();
 }
 
-function onward() {
+function advance() {
   const open = (item) => item.decision === null;
   const later = state.items.findIndex((item, position) => position > state.cursor && open(item));
   const any = later >= 0 ? later : state.items.findIndex((item, position) => position !== state.cursor && open(item));
   if (any >= 0 && !(state.mode === "grid" && later < 0)) move(any);
   else if (later < 0 && state.cursor < state.items.length - 1) move(state.cursor + 1);
-  else turn(1);
+  else turnPage(1);
 }
 
-function turn(by) {
+function turnPage(by) {
   if (loading()) return;
   if (by > 0) load(state.next);
   else if (state.before.length) load(state.before.pop(), false);
@@ -231,7 +232,7 @@ function turn(by) {
 
 function undo() {
   const id = state.undo.pop();
-  if (!id) return note("There is nothing of yours to undo.");
+  if (!id) return note("You have no decision to undo.");
   sessionStorage.setItem("tagfill-undo", JSON.stringify(state.undo));
   const position = state.items.findIndex((item) => item.decision?.id === id);
   const item = state.items[position];
@@ -256,77 +257,77 @@ function tally(item, by) {
   if (one) one.decided += by;
 }
 
-// What the server says of suggestions, be it an answer or somebody else's work.
-function told(standings, newest) {
-  for (const now of standings) {
+// Show the state of suggestions that the server sent: confirmed decisions, and those of other reviewers.
+function update(statuses, newest) {
+  for (const now of statuses) {
     const position = state.items.findIndex((item) => item.place === now.place);
     if (position < 0) continue;
     const item = state.items[position];
     item.number = now.number;
-    if (queue.has(now.place)) continue; // ours is still on its way
+    if (queue.has(now.place)) continue; // a decision made here is not confirmed yet
     const before = verdictOf(item);
     const was = item.decision !== null;
     item.decision = now.decision;
     if (was !== (now.decision !== null)) tally(item, was ? -1 : 1);
     mark(position);
     if (now.refused && now.decision) {
-      note(`${now.decision.who || "Somebody else"} had already decided ${item.label}: ${WORDS[verdictOf(item)]}` +
-        (before === verdictOf(item) ? "." : "; yours did not count."));
+      note(`${now.decision.who || "Another reviewer"} already decided ${item.label}: ${WORDS[verdictOf(item)]}.` +
+        (before === verdictOf(item) ? "" : " Your decision was not saved."));
     }
   }
   state.newest = Math.max(state.newest, newest ?? 0);
   count();
 }
 
-function saved(waiting, problem, refusal) {
+function showSaved(waiting, problem, refusal) {
   $("saved").textContent = problem ? `${waiting} not saved. ${problem}` : waiting ? "Saving…" : "All saved";
   $("saved").classList.toggle("waiting", Boolean(problem));
   if (refusal) note(refusal);
   if (!waiting) state.items.forEach((_, position) => mark(position));
 }
 
-async function listen() {
+async function poll() {
   if (document.hidden) return;
   try {
-    const { newest, standings } = await get(`/api/changes?since=${state.newest}`);
+    const { newest, statuses } = await get(`/api/changes?since=${state.newest}`);
     const known = state.newest;
-    told(standings, newest);
+    update(statuses, newest);
     if (newest > known) state.session.labels = (await get("/api/session")).labels;
     count();
   } catch {
-    // the queue tells when something of ours is not saved
+    // the queue reports unsaved decisions
   }
 }
 
-// -- accepting many ---------------------------------------------------------------------------------------------------
+// -- bulk decisions ---------------------------------------------------------------------------------------------------
 
 async function preview() {
-  const turn = (preview.turn = (preview.turn ?? 0) + 1);
-  const words = new URLSearchParams({ label: state.label, kind: state.kind, minimum: $("many-minimum").value || 1, limit: 0 });
-  words.set("text", $("text").value);
-  const { total } = await get(`/api/suggestions?${words}`).catch(() => ({ total: 0 }));
-  if (turn !== preview.turn) return; // another number was typed meanwhile
+  const request = (preview.request = (preview.request ?? 0) + 1);
+  const parameters = new URLSearchParams({ label: state.label, kind: state.kind, minimum: $("many-minimum").value || 1, limit: 0 });
+  parameters.set("text", $("text").value);
+  const { total } = await get(`/api/suggestions?${parameters}`).catch(() => ({ total: 0 }));
+  if (request !== preview.request) return; // the number has changed since
   $("many-count").textContent = total.toLocaleString();
   $("many-yes").disabled = !total;
 }
 
-function many() {
-  if (state.mode !== "grid" || !state.label) return note("Choose one class first.");
+function openBulkDialog() {
+  if (state.mode !== "grid" || !state.label) return note("Choose a class first.");
   $("many-label").textContent = state.label;
   $("many-verdict").textContent = state.kind === "missing" ? "present" : "present, as scored";
   preview();
   $("many").showModal();
 }
 
-async function accept() {
+async function decideBulk() {
   const id = newId();
   const body = { id, label: state.label, kind: state.kind, minimum: Number($("many-minimum").value), present: true };
   remember(id);
-  queue.add("/api/stroke", { ...body, text: $("text").value, who: $("who").value });
+  queue.add("/api/bulk", { ...body, text: $("text").value, who: $("who").value });
   state.since = performance.now();
-  const settled = setInterval(async () => {
+  const finished = setInterval(async () => {
     if (queue.waiting.length) return;
-    clearInterval(settled);
+    clearInterval(finished);
     state.session = await get("/api/session");
     load(-1, false);
   }, 100);
@@ -340,46 +341,46 @@ function choose(number) {
   state.label = one.label;
   state.kind = one.kind;
   $("label").selectedIndex = number;
-  anew();
+  reload();
 }
 
-function anew() {
+function reload() {
   state.before = [];
   state.items = [];
-  const words = new URLSearchParams({ label: state.label ?? "", kind: state.kind, mode: state.mode });
-  history.replaceState(null, "", `#${words}`);
+  const parameters = new URLSearchParams({ label: state.label ?? "", kind: state.kind, mode: state.mode });
+  history.replaceState(null, "", `#${parameters}`);
   load(-1, false);
 }
 
-function mode(name) {
+function setMode(name) {
   state.mode = name;
   $("grid").setAttribute("aria-pressed", name === "grid");
   $("single").setAttribute("aria-pressed", name === "single");
-  anew();
+  reload();
 }
 
 const columns = () =>
   state.mode === "single" ? 1 : getComputedStyle($("tiles")).gridTemplateColumns.split(" ").length;
-const classes = (by) => choose(Math.min(Math.max($("label").selectedIndex + by, 0), state.session.labels.length - 1));
-const heat = () => {
+const changeClass = (by) => choose(Math.min(Math.max($("label").selectedIndex + by, 0), state.session.labels.length - 1));
+const toggleHeatmap = () => {
   state.heat = !state.heat;
-  if (!state.session.heatmaps) return note("Start the review with --run to see where a model looks.");
+  if (!state.session.heatmaps) return note("Start the review with --run to see heatmaps.");
   show(state.cursor, state.heat);
 };
 
 const ACTS = {
-  present: () => decide("present"), absent: () => decide("absent"), doubt: () => decide("doubt"), skip: onward, undo,
-  on: () => turn(1), back: () => turn(-1),
+  present: () => decide("present"), absent: () => decide("absent"), doubt: () => decide("doubt"), skip: advance, undo,
+  on: () => turnPage(1), back: () => turnPage(-1),
 };
 const KEYS = {
-  p: ACTS.present, Enter: ACTS.present, a: ACTS.absent, Backspace: ACTS.absent, c: ACTS.doubt, s: onward, " ": onward,
+  p: ACTS.present, Enter: ACTS.present, a: ACTS.absent, Backspace: ACTS.absent, c: ACTS.doubt, s: advance, " ": advance,
   u: undo, ArrowLeft: () => move(state.cursor - 1), ArrowRight: () => move(state.cursor + 1),
   ArrowUp: () => move(state.cursor - columns()), ArrowDown: () => move(state.cursor + columns()),
-  PageDown: ACTS.on, PageUp: ACTS.back, "[": () => classes(-1), "]": () => classes(1), h: heat, b: many,
-  v: () => mode(state.mode === "grid" ? "single" : "grid"), "/": () => $("text").focus(), "?": () => $("keys").showModal(),
+  PageDown: ACTS.on, PageUp: ACTS.back, "[": () => changeClass(-1), "]": () => changeClass(1), h: toggleHeatmap, b: openBulkDialog,
+  v: () => setMode(state.mode === "grid" ? "single" : "grid"), "/": () => $("text").focus(), "?": () => $("keys").showModal(),
 };
 
-function pressed(event) {
+function onKey(event) {
   const typing = event.target.matches("input:not([type=checkbox]), select");
   if (event.key === "Escape" && typing) return $("tiles").focus();
   if (typing || document.querySelector("dialog[open]") || event.altKey || event.metaKey) return;
@@ -401,17 +402,17 @@ async function start() {
   document.title = `Tagfill review: ${state.session.dataset}`;
   $("dataset").textContent = state.session.dataset;
   $("who").value = localStorage.getItem("tagfill-who") ?? state.session.reviewer;
-  queue = new Queue(state.session.dataset, told, saved);
-  saved(queue.waiting.length);
+  queue = new Queue(state.session.dataset, update, showSaved);
+  showSaved(queue.waiting.length);
   $("label").replaceChildren(...state.session.labels.map((one, number) => {
     const option = document.createElement("option");
     option.dataset.number = number;
     return option;
   }));
-  const asked = new URLSearchParams(location.hash.slice(1));
+  const wanted = new URLSearchParams(location.hash.slice(1));
   const number = state.session.labels.findIndex(
-    ({ label, kind }) => label === asked.get("label") && kind === asked.get("kind"));
-  document.addEventListener("keydown", pressed);
+    ({ label, kind }) => label === wanted.get("label") && kind === wanted.get("kind"));
+  document.addEventListener("keydown", onKey);
   document.querySelector("footer").addEventListener("click", (event) => {
     const act = event.target.closest("[data-act]")?.dataset.act;
     if (act) ACTS[act]();
@@ -422,21 +423,21 @@ async function start() {
   $("tiles").addEventListener("mouseover", (event) => hover(at(event)));
   $("tiles").addEventListener("mouseleave", () => hover(undefined));
   $("label").addEventListener("change", () => choose($("label").selectedIndex));
-  for (const id of ["minimum", "decided"]) $(id).addEventListener("change", anew);
+  for (const id of ["minimum", "decided"]) $(id).addEventListener("change", reload);
   $("text").addEventListener("input", () => {
     clearTimeout(start.typing);
-    start.typing = setTimeout(anew, 250);
+    start.typing = setTimeout(reload, 250);
   });
   $("who").addEventListener("change", () => localStorage.setItem("tagfill-who", $("who").value));
-  $("grid").addEventListener("click", () => mode("grid"));
-  $("single").addEventListener("click", () => mode("single"));
-  $("stroke").addEventListener("click", many);
+  $("grid").addEventListener("click", () => setMode("grid"));
+  $("single").addEventListener("click", () => setMode("single"));
+  $("bulk").addEventListener("click", openBulkDialog);
   $("help").addEventListener("click", () => $("keys").showModal());
   $("many-minimum").addEventListener("input", preview);
-  $("many").addEventListener("close", () => $("many").returnValue === "yes" && accept());
+  $("many").addEventListener("close", () => $("many").returnValue === "yes" && decideBulk());
   document.addEventListener("visibilitychange", () => (state.since = performance.now()));
-  setInterval(listen, 2000);
-  state.mode = asked.get("mode") === "single" ? "single" : "grid";
+  setInterval(poll, 2000);
+  state.mode = wanted.get("mode") === "single" ? "single" : "grid";
   $("grid").setAttribute("aria-pressed", state.mode === "grid");
   $("single").setAttribute("aria-pressed", state.mode === "single");
   if (state.session.labels.length) choose(Math.max(0, number));
@@ -446,7 +447,7 @@ async function start() {
 
 let hovered;
 function hover(position) {
-  if (hovered !== undefined && hovered !== position) plain(hovered);
+  if (hovered !== undefined && hovered !== position) hideHeatmap(hovered);
   hovered = position;
   if (position === undefined || !state.session.heatmaps) return;
   clearTimeout(hover.timer);

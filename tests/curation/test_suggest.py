@@ -1,16 +1,17 @@
-"""Suggestions on scenes with one known label each, from models that did not see what they are asked about."""
+"""Suggestions for scenes with one known label per image, from models that were not trained on the images."""
 
 import json
 from datetime import UTC, datetime
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tagfill
 from reference import worth
 from tagfill.curation import Suggestions
-from tagfill.curation.crossfit import HELD, divided, without
-from tagfill.curation.suggest import suggest
+from tagfill.curation.suggest import Pairs, TopPairs, entropy, first_per_group, suggest
 from tagfill.dataset import Dataset
 from tagfill.dataset.tables import from_records
 from tagfill.errors import TagfillError
@@ -32,7 +33,7 @@ def test_every_unknown_pair_is_suggested_once_and_no_other(found, part):
     assert table["probability"].to_pylist() == sorted(table["probability"].to_pylist(), reverse=True)
 
 
-def test_it_measures_itself(found, part):
+def test_the_quality_is_measured(found, part):
     truth = Dataset.open(part.truth).labels()
     where = {name: row for row, name in enumerate(part.names())}
     rows = [row for row in found.suggestions.table.to_pylist() if row["kind"] == "missing"]
@@ -57,7 +58,7 @@ def test_calibration_is_reported(found):
     assert 0 <= after < before
 
 
-def test_the_second_time_nothing_is_trained(found, run, part, place):
+def test_fold_models_are_reused(found, run, part, place):
     stamps = {path: path.stat().st_mtime_ns for path in (place / "folds").rglob("best/model.safetensors")}
     assert len(stamps) == 2
     again = suggest(run.folder, part, folds=2, minimum=0.0, missing=100_000, wrong=50, out=place / "folds", jobs=1)
@@ -65,18 +66,18 @@ def test_the_second_time_nothing_is_trained(found, run, part, place):
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
 
 
-def test_other_splits_are_asked_of_the_run_itself(run, part, cache):
+def test_other_splits_are_scored_by_the_run_itself(run, part, cache):
     found = suggest(run.folder, part, split="test", features=cache.folder, minimum=0.0)
     assert found.folds == 0
-    told = json.loads(json.dumps(found.to_json(), allow_nan=False))  # nothing is missing: no share of it is a number
+    told = json.loads(json.dumps(found.to_json(), allow_nan=False))  # nothing is missing, so shares of it are null
     assert told["measured"]["recovered"] is told["measured"]["labels_per_hour_in_random_order"] is None
-    with pytest.raises(TagfillError, match="Folds are of the training split"):
+    with pytest.raises(TagfillError, match="--folds is for the training split"):
         suggest(run.folder, part, split="test", folds=3)
-    with pytest.raises(TagfillError, match="a model without its recipe"):
+    with pytest.raises(TagfillError, match="has no recipe"):
         suggest(run.folder / "best", part)
 
 
-def test_what_nobody_could_tell_is_not_suggested_again(run, part, cache, tmp_path):
+def test_cannot_tell_is_not_suggested_again(run, part, cache, tmp_path):
     name = part.names(part.split("train"))[0]
     unknown = [c for c, known in zip(part.classes, part.labels("train").dense()[0], strict=True) if known == -1]
     row = {"image": name, "label": unknown[0], "present": None, "source": "review", "time": datetime.now(UTC)}
@@ -89,7 +90,7 @@ def test_what_nobody_could_tell_is_not_suggested_again(run, part, cache, tmp_pat
     assert (name, unknown[1]) in suggested
 
 
-def test_annotations_are_doubted_where_the_model_says_otherwise(run, part, cache, tmp_path):
+def test_annotations_that_the_model_contradicts_are_suggested_as_wrong(run, part, cache, tmp_path):
     rows = part.rows().to_pylist()
     test = set(part.names(part.split("test")))
     for row in rows:
@@ -102,23 +103,38 @@ def test_annotations_are_doubted_where_the_model_says_otherwise(run, part, cache
     assert all(row["annotated"] != (row["probability"] > 0.5) for row in wrong)
 
 
-def test_folds_share_nothing_and_cover_all():
-    parts = divided(11, 3, seed=5)
-    assert sorted(np.concatenate(parts).tolist()) == list(range(11))
-    assert sorted(map(len, parts)) == [3, 4, 4]
-    assert not all(np.array_equal(a, b) for a, b in zip(parts, divided(11, 3, seed=6), strict=True))
-    with pytest.raises(TagfillError, match="cannot be divided"):
-        divided(2, 3, seed=0)
-
-
-def test_a_fold_is_set_aside(part):
-    rows = part.split("train")[:7]
-    left = without(part, rows)
-    assert left.split(HELD).tolist() == rows.tolist()
-    assert len(left.split("train")) == len(part.split("train")) - 7
-    assert left.identities["images"] == part.identities["images"]
-
-
-def test_a_file_of_suggestions_remembers_its_run(found, run, tmp_path):
+def test_a_file_of_suggestions_stores_its_run(found, run, tmp_path):
     found.suggestions.save(tmp_path / "s.parquet")
     assert Suggestions.read(tmp_path / "s.parquet").origin["run"] == str(run.folder.absolute())
+
+
+def pairs(rng, size):
+    row, label = np.divmod(rng.permutation(400)[:size], 20)
+    p = rng.integers(0, 8, size) / 8  # many ties
+    return Pairs(row, label, p, entropy(p), np.full(size, -1, np.int8))
+
+
+@given(st.integers(0, 300), st.integers(1, 40), st.one_of(st.none(), st.integers(1, 4)), st.integers(1, 7))
+def test_the_top_of_a_stream_is_the_top_of_all(size, limit, per_class, parts):
+    everything = pairs(np.random.default_rng(size), size)
+    top = TopPairs(limit, per_class, lambda some: some.probability)
+    for part in np.array_split(np.arange(size), parts):
+        top.add(everything.take(part))
+        top._pairs = top.top()  # as if there had been too many to keep
+    expected, counts = [], {}
+    for p, row, label in sorted(zip(-everything.probability, everything.row, everything.label, strict=True)):
+        counts[label] = counts.get(label, 0) + 1
+        if per_class is None or counts[label] <= per_class:
+            expected.append((row, label, -p))
+    found = top.top()
+    assert list(zip(found.row, found.label, found.probability, strict=True)) == expected[:limit]
+
+
+@given(st.lists(st.integers(0, 4), max_size=30), st.integers(1, 5))
+def test_groups_are_limited_one_by_one(groups, limit):
+    expected = [groups[:position].count(group) < limit for position, group in enumerate(groups)]
+    assert first_per_group(np.array(groups, dtype=np.int64), limit).tolist() == expected
+
+
+def test_entropy_of_certain_events_is_zero():
+    assert entropy(np.array([0.0, 0.25, 0.5, 1.0])).round(4).tolist() == [0.0, 0.8113, 1.0, 0.0]

@@ -1,4 +1,4 @@
-"""A plan spends no more than its hours, on what is worth most, as the study says; and other tools can read it."""
+"""A plan spends at most its hours, on the most valuable pairs, as the study says; other tools can read it."""
 
 import csv
 import json
@@ -44,7 +44,7 @@ def test_pairs_are_unknown_ones_and_the_most_valuable_of_them(made, part):
     assert len({*zip(made.pairs.row.tolist(), made.pairs.label.tolist(), strict=True)}) == 360
 
 
-def test_hours_without_end_look_at_everything_and_likely_and_rare_comes_first(run, part, cache, shares):
+def test_enough_hours_cover_all_pairs_and_value_is_probability_times_rarity(run, part, cache, shares):
     everything = plan(part, 100, run=run.folder, folds=0, features=cache.folder, models="unused")
     chances, labels = everything.pairs.probability.tolist(), everything.pairs.label.tolist()
     expected = [worth.planning(p, shares[part.classes[c]]) for p, c in zip(chances, labels, strict=True)]
@@ -105,7 +105,7 @@ def test_places_need_a_study_that_measured_them(tmp_path):
     assert [one.kind for one in forecasts(folder, "places", 1, 9)] == ["SP"]
     with pytest.raises(TagfillError, match="no scores for the goal"):
         forecasts(study(tmp_path / "t", I=(1, 2, 3)), "places", 1, 9)
-    with pytest.raises(TagfillError, match="no result of a budget study"):
+    with pytest.raises(TagfillError, match="not the result of a budget study"):
         forecasts(tmp_path / "none", "tags", 1, 9)
     with pytest.raises(TagfillError, match="goal is 'fame'"):
         forecasts(folder, "fame", 1, 9)

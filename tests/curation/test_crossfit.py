@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from reference import calibration as reference
-from tagfill.curation.crossfit import calibrate, calibration_errors
+from tagfill.curation.crossfit import HELD_OUT, calibrate, calibration_errors, hold_out, split_folds
+from tagfill.errors import TagfillError
 
 
 def made(rng, images=120, width=3, *, slope=3.0):
@@ -13,7 +14,7 @@ def made(rng, images=120, width=3, *, slope=3.0):
     return slope * true + 1.0, labels
 
 
-def test_equals_the_minimum_of_the_likelihood():
+def test_calibration_equals_the_maximum_of_the_likelihood():
     z, labels = made(np.random.default_rng(1))
     found, known = calibrate(z, labels), labels >= 0
     slope, offset = reference.slope_and_offset(z[known], labels[known] == 1)
@@ -22,7 +23,7 @@ def test_equals_the_minimum_of_the_likelihood():
     assert found.offset == pytest.approx(offset + deltas, abs=1e-3)
 
 
-def test_stretched_scores_become_honest():
+def test_stretched_scores_become_calibrated():
     z, labels = made(np.random.default_rng(2), images=2000)
     assert calibrate(z, labels).slope == pytest.approx(1 / 3, rel=0.1)
     before, after = calibration_errors(z, labels)
@@ -37,14 +38,14 @@ def test_order_within_a_class_stays():
 
 
 @pytest.mark.parametrize("value", [-1, 0, 1])
-def test_nothing_to_learn_from_changes_nothing(value):
+def test_without_two_kinds_of_labels_scores_stay_unchanged(value):
     z = np.array([[-1e4, 0.0, 1e4]])
     found = calibrate(z, np.full((1, 3), value))
     assert not found.fitted
     assert found(z).tolist() == [[0.0, 0.5, 1.0]]
 
 
-def test_labels_that_scores_separate_stay_finite():
+def test_separable_labels_give_finite_parameters():
     z = np.array([[5.0], [6.0], [-5.0], [-6.0]])
     found = calibrate(z, np.array([[1], [1], [0], [0]]))
     assert np.isfinite(found.slope)
@@ -58,3 +59,20 @@ def test_permuting_images_changes_nothing():
     one, two = calibrate(z, labels), calibrate(z[order], labels[order])
     assert one.slope == pytest.approx(two.slope, abs=1e-9)
     assert one.offset == pytest.approx(two.offset, abs=1e-9)
+
+
+def test_folds_share_nothing_and_cover_all():
+    parts = split_folds(11, 3, seed=5)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(11))
+    assert sorted(map(len, parts)) == [3, 4, 4]
+    assert not all(np.array_equal(a, b) for a, b in zip(parts, split_folds(11, 3, seed=6), strict=True))
+    with pytest.raises(TagfillError, match="cannot be divided"):
+        split_folds(2, 3, seed=0)
+
+
+def test_held_out_images_form_their_own_split(part):
+    rows = part.split("train")[:7]
+    left = hold_out(part, rows)
+    assert left.split(HELD_OUT).tolist() == rows.tolist()
+    assert len(left.split("train")) == len(part.split("train")) - 7
+    assert left.identities["images"] == part.identities["images"]
