@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import Tensor
-
-from tagfill.contract import Batch, Decisions, Method, Prediction, Task
+from tagfill.contract import Method
 from tagfill.errors import TagfillError, unknown_name
-from tagfill.methods.base import of_view
+from tagfill.methods.base import Sum
 from tagfill.methods.csl import ClassAwareSelective, PartialAsymmetric
 from tagfill.methods.curriculum import Curriculum
 from tagfill.methods.em_apl import AsymmetricPseudoLabelling
@@ -104,51 +102,3 @@ def _learners(names: list[str]) -> list[str]:
 
 def _make(name: str, options: Mapping[str, Any]) -> Method:
     return METHODS[name](**check_options(METHODS[name], options, f"method '{name}'"))
-
-
-def _shown(part: Method, batch: Batch, prediction: Prediction) -> tuple[Batch, Prediction]:
-    """What a part of a sum looks at: all views, or the first if it did not ask for several."""
-    return (batch, prediction) if "weak+strong" in part.needs else of_view(batch, prediction, batch.views[0])
-
-
-class Sum:
-    """Methods whose losses are added; each keeps its own state, and they share memory by name."""
-
-    def __init__(self, parts: list[Method]) -> None:
-        self._parts = parts
-        self.needs = frozenset().union(*(part.needs for part in parts))
-
-    def setup(self, task: Task) -> None:
-        """Set up each."""
-        for part in self._parts:
-            part.setup(task)
-
-    def begin_epoch(self, epoch: int) -> None:
-        """Begin the epoch in each."""
-        for part in self._parts:
-            part.begin_epoch(epoch)
-
-    def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
-        """All terms."""
-        return {
-            name: term for part in self._parts for name, term in part.loss(*_shown(part, batch, prediction)).items()
-        }
-
-    def observe(self, batch: Batch, prediction: Prediction) -> None:
-        """Let each remember; a shared memory is written by whoever comes first."""
-        for part in self._parts:
-            part.observe(*_shown(part, batch, prediction))
-
-    def decisions(self) -> Decisions | None:
-        """Those of all parts that decide anything."""
-        found = [decided for part in self._parts if (decided := part.decisions()) is not None]
-        return Decisions.join(found) if found else None
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """The state of each, numbered."""
-        return {f"{at}.{k}": v for at, part in enumerate(self._parts) for k, v in part.state_dict().items()}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Give each its own back."""
-        for at, part in enumerate(self._parts):
-            part.load_state_dict({k.partition(".")[2]: v for k, v in state.items() if k.partition(".")[0] == str(at)})

@@ -15,11 +15,14 @@ Batches with several views of each image, one view at a time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from tagfill.contract import Batch, Decisions, Prediction, Task
+from tagfill.contract import Batch, Decisions, Method, Prediction, Task
 from tagfill.errors import TagfillError
 from tagfill.labels import NEGATIVE, POSITIVE
 
@@ -75,6 +78,93 @@ class Scheduled(Stateless):
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Go on in that epoch."""
         self._epoch = int(state["epoch"])
+
+
+class Plain(Stateless):
+    """A loss of logits and labels with its options.
+
+    Args:
+        name: of the method and of its term.
+        function: the loss.
+        paper: where it was published.
+        from_task: gives further options, which depend on the task.
+        needs: what it asks of the data.
+        scale: of the loss.
+        options: of the loss.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Tensor],
+        paper: str = "",
+        *,
+        from_task: Callable[[Task], dict[str, Any]] | None = None,
+        needs: frozenset[str] = frozenset(),
+        scale: float = 1.0,
+        **options: Any,
+    ) -> None:
+        self._name, self._function, self._options = name, function, options
+        self._from_task, self._scale = from_task, scale
+        self.paper, self.needs = paper, needs
+
+    def setup(self, task: Task) -> None:
+        """Take what depends on the task from it."""
+        if self._from_task is not None:
+            self._options = self._options | self._from_task(task)
+
+    def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
+        """One term, named after the method."""
+        value = self._function(prediction.logits, batch.labels, **self._options)
+        return {self._name: value if self._scale == 1 else self._scale * value}
+
+
+class Sum:
+    """Methods whose losses are added; each keeps its own state, and they share memory by name."""
+
+    def __init__(self, parts: list[Method]) -> None:
+        self._parts = parts
+        self.needs = frozenset().union(*(part.needs for part in parts))
+
+    def setup(self, task: Task) -> None:
+        """Set up each."""
+        for part in self._parts:
+            part.setup(task)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Begin the epoch in each."""
+        for part in self._parts:
+            part.begin_epoch(epoch)
+
+    def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
+        """All terms."""
+        return {
+            name: term for part in self._parts for name, term in part.loss(*_shown(part, batch, prediction)).items()
+        }
+
+    def observe(self, batch: Batch, prediction: Prediction) -> None:
+        """Let each remember; a shared memory is written by whoever comes first."""
+        for part in self._parts:
+            part.observe(*_shown(part, batch, prediction))
+
+    def decisions(self) -> Decisions | None:
+        """Those of all parts that decide anything."""
+        found = [decided for part in self._parts if (decided := part.decisions()) is not None]
+        return Decisions.join(found) if found else None
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The state of each, numbered."""
+        return {f"{at}.{k}": v for at, part in enumerate(self._parts) for k, v in part.state_dict().items()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Give each its own back."""
+        for at, part in enumerate(self._parts):
+            part.load_state_dict({k.partition(".")[2]: v for k, v in state.items() if k.partition(".")[0] == str(at)})
+
+
+def _shown(part: Method, batch: Batch, prediction: Prediction) -> tuple[Batch, Prediction]:
+    """What a part of a sum looks at: all views, or the first if it did not ask for several."""
+    return (batch, prediction) if "weak+strong" in part.needs else of_view(batch, prediction, batch.views[0])
 
 
 def pseudo_labelled(index: Tensor, pseudo: Tensor) -> Decisions:

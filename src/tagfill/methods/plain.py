@@ -41,48 +41,9 @@ from tagfill.contract import Batch, Prediction, Task
 from tagfill.errors import TagfillError
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
 from tagfill.losses import Reduction
-from tagfill.methods.base import Stateless, expected_positives
+from tagfill.methods.base import Plain, Stateless, expected_positives
 
 COLE = "Cole et al., CVPR 2021"
-
-
-class Plain(Stateless):
-    """A loss of logits and labels with its options.
-
-    Args:
-        name: of the method and of its term.
-        function: the loss.
-        paper: where it was published.
-        from_task: gives further options, which depend on the task.
-        needs: what it asks of the data.
-        scale: of the loss.
-        options: of the loss.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        function: Callable[..., Tensor],
-        paper: str = "",
-        *,
-        from_task: Callable[[Task], dict[str, Any]] | None = None,
-        needs: frozenset[str] = frozenset(),
-        scale: float = 1.0,
-        **options: Any,
-    ) -> None:
-        self._name, self._function, self._options = name, function, options
-        self._from_task, self._scale = from_task, scale
-        self.paper, self.needs = paper, needs
-
-    def setup(self, task: Task) -> None:
-        """Take what depends on the task from it."""
-        if self._from_task is not None:
-            self._options = self._options | self._from_task(task)
-
-    def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
-        """One term, named after the method."""
-        value = self._function(prediction.logits, batch.labels, **self._options)
-        return {self._name: value if self._scale == 1 else self._scale * value}
 
 
 def bce() -> Plain:

@@ -29,9 +29,8 @@ from tagfill.contract import Batch, Decisions, Prediction, Task
 from tagfill.errors import TagfillError, one_of
 from tagfill.labels import POSITIVE, UNKNOWN
 from tagfill.memory.neighbors import Distance, Prototype, Search, unit_rows
-from tagfill.methods.base import Stateless
+from tagfill.methods.base import Plain, Stateless
 from tagfill.methods.evidence import AlikeImages, Array, KnownLabels, Normalise, Reduce, Softness, Temperature
-from tagfill.methods.plain import Plain
 
 Uncovered = Literal["ignore", "negative"]
 
