@@ -88,7 +88,7 @@ def test_a_shard_stays_the_same_over_epochs():
 
 
 def test_a_batch_that_cannot_be_shared_is_refused():
-    with pytest.raises(TagfillError, match="A batch of 7 cannot be shared evenly by 2 processes"):
+    with pytest.raises(TagfillError, match="A batch of 7 cannot be split evenly among 2 processes"):
         Sampler(30, 7, 0, 0, 2)
 
 

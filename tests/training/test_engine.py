@@ -138,7 +138,7 @@ def test_batches_hold_their_share_of_labelled_images(material: Material, tmp_pat
 
 
 def test_labelled_share_without_unlabelled_images_is_refused(material: Material, tmp_path: Path) -> None:
-    with pytest.raises(tagfill.TagfillError, match="no unlabelled ones"):
+    with pytest.raises(tagfill.TagfillError, match="no unlabeled images"):
         train(material, tmp_path / "run", {"labelled_share": 0.5})
 
 
@@ -285,12 +285,12 @@ def test_killed_worker_is_told_in_one_sentence(material: Material, tmp_path: Pat
     script = (
         "import os, signal, sys, tagfill\n"
         "from tagfill.data import sources\n"
-        "plain = sources.look\n"
-        "def look(*arguments, **address):\n"
+        "plain = sources.load_view\n"
+        "def load_view(*arguments, **address):\n"
         "    if address['index'] == 50:\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
         "    return plain(*arguments, **address)\n"
-        "sources.look = look\n"
+        "sources.load_view = load_view\n"
         "from tagfill.dataset import Dataset\n"
         "from tagfill.training import make_recipe, start\n"
         "recipe = make_recipe({'dataset': sys.argv[1], 'method': 'an', 'backbone': 'test_efficientnet',\n"
@@ -301,7 +301,7 @@ def test_killed_worker_is_told_in_one_sentence(material: Material, tmp_path: Pat
 
     ended = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
 
-    assert "A process that decodes images was killed" in ended.stderr.splitlines()[-1]
+    assert "A worker process that decodes images was killed" in ended.stderr.splitlines()[-1]
 
 
 def test_mixed_precision_keeps_losses_in_float32(material: Material, tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
-"""Where labels were seen: the points, boxes and masks of a split, compact, found by image.
+"""Locations of labels: the points, boxes and masks of a split, stored compactly and looked up by image.
 
-A row is kept if it locates a label (present=true, kind point, box or mask), the label of its image is decided present,
-and no newer row about the same image and label locates it anew or says anything but present. A newer row that only
-confirms the label of the image, as a reviewer does, leaves its places as they are. A row with present=false speaks of
-its region alone and is no place of the label. Storage is flat: 36 bytes a location, its run lengths if it is a mask,
-and 8 bytes an image; nothing grows with images × classes.
+A row is a location if it has present=true and kind point, box or mask, the label of its image is resolved as present,
+and no newer row about the same image and label locates it again or says anything other than present. A newer row that
+only confirms the image's label, as a reviewer does, does not change its locations. A row with present=false is about
+its region only and is not a location. Storage is flat: 36 bytes per location, its run lengths if it is a mask, and 8
+bytes per image; nothing grows with images × classes.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Locations:
     """All locations of the images of a split.
 
     Attributes:
-        starts: N+1 offsets into the others; image i of the split has those from starts[i] to starts[i+1].
+        starts: N+1 offsets into the other arrays; image i of the split has locations starts[i] to starts[i+1].
         label: class of each location.
-        box: n×4 float32, centre and size relative to the image; a point has size 0.
-        masks: run lengths, height and width of each location that is a mask, null for the others.
+        box: n×4 float32, center and size relative to the image; a point has size 0.
+        masks: run lengths, height and width of each mask, null for points and boxes.
     """
 
     starts: NDArray[np.int64]
@@ -45,13 +45,13 @@ class Locations:
 
     @classmethod
     def read(cls, dataset: Dataset, split: str) -> Locations:
-        """Those of a split, in one pass over its rows, and a second one over times where rows have any.
+        """Read the locations of a split, in one pass over its rows, and a second one if rows have times.
 
         >>> Locations.read(Dataset.open("my-data"), "train").of(np.array([0])).label  # doctest: +SKIP
         array([3, 3, 17])
         """
         selection = Selection.of(dataset, split)
-        found = _Found.scan(dataset, selection, dataset.labels(split))
+        found = _LocatedRows.scan(dataset, selection, dataset.labels(split))
         if found.timed:
             found = found.newest(dataset, selection)
         order = np.argsort(found.keys, kind="stable")
@@ -65,11 +65,11 @@ class Locations:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory."""
+        """Size in memory, in bytes."""
         return int(self.starts.nbytes + self.label.nbytes + self.box.nbytes + self.masks.nbytes)
 
     def of(self, index: NDArray[np.integer]) -> Marks:
-        """The locations of these images of the split; `image` of the result counts within `index`."""
+        """Return the locations of these images of the split; `image` of the result is a position in `index`."""
         index = np.asarray(index, dtype=np.int64)
         entry, row = expand_ranges(self.starts[index], self.starts[index + 1] - self.starts[index])
         chosen = self.masks.take(pa.array(entry))
@@ -80,8 +80,8 @@ class Locations:
 
 
 @dataclass(frozen=True)
-class _Found:
-    """Locations in the order of their rows: key image·L + class, box, mask, time."""
+class _LocatedRows:
+    """Located rows in the order of the table: key image·L + class, box, mask, time."""
 
     keys: NDArray[np.int64]
     box: NDArray[np.float32]
@@ -90,8 +90,8 @@ class _Found:
     timed: bool
 
     @classmethod
-    def scan(cls, dataset: Dataset, selection: Selection, labels: LabelMatrix) -> _Found:
-        """The located rows of labels that are decided present, and whether any row of the dataset has a time."""
+    def scan(cls, dataset: Dataset, selection: Selection, labels: LabelMatrix) -> _LocatedRows:
+        """Find the located rows of labels that are present, and whether any row of the dataset has a time."""
         images, classes = Lookup(dataset.images["image"]), Lookup(pa.array(dataset.classes, pa.string()))
         kinds, width = Lookup(pa.array(KINDS, pa.string())), len(dataset.classes)
         positive = labels.values == POSITIVE
@@ -116,8 +116,8 @@ class _Found:
         time = np.concatenate([np.empty(0, np.int64), *times])
         return cls(np.concatenate(keys), np.concatenate(boxes), pa.concat_arrays(masks), time, timed)
 
-    def newest(self, dataset: Dataset, selection: Selection) -> _Found:
-        """Those that no newer row about the same image and label locates anew, denies or doubts."""
+    def newest(self, dataset: Dataset, selection: Selection) -> _LocatedRows:
+        """Keep those that no newer row about the same image and label locates again, denies or doubts."""
         pairs = np.unique(self.keys)
         newest = np.full(len(pairs), NO_TIME)
         np.maximum.at(newest, np.searchsorted(pairs, self.keys), self.times)
@@ -126,13 +126,15 @@ class _Found:
                 about = np.flatnonzero((answers.values != POSITIVE) & in_sorted(pairs, answers.keys))
                 np.maximum.at(newest, np.searchsorted(pairs, answers.keys[about]), answers.times[about])
         live = np.flatnonzero(self.times == newest[np.searchsorted(pairs, self.keys)])
-        return _Found(self.keys[live], self.box[live], self.masks.take(pa.array(live)), self.times[live], self.timed)
+        return _LocatedRows(
+            self.keys[live], self.box[live], self.masks.take(pa.array(live)), self.times[live], self.timed
+        )
 
 
 def _boxes(
     rows: pa.RecordBatch, point: NDArray[np.bool_], number: NDArray[np.int64], dataset: Dataset
 ) -> NDArray[np.float32]:
-    """Centre and size of each row; a row without a place is an error."""
+    """Center and size of each row; raise for a row without coordinates."""
     columns = [pc.fill_null(rows[name], np.nan).to_numpy(zero_copy_only=False) for name in ("x", "y", "w", "h")]
     box = np.stack(columns, axis=1).astype(np.float32)
     box[point, 2:] = 0
@@ -146,7 +148,7 @@ def _boxes(
 
 
 def _masks(rows: pa.RecordBatch, mask: NDArray[np.bool_]) -> pa.StructArray:
-    """Run lengths with their height and width, null for what is no mask."""
+    """Run lengths with their height and width, null for points and boxes."""
     drawn = mask & rows["rle"].is_valid().to_numpy(zero_copy_only=False)
     parts = [rows["rle"].cast(pa.large_binary()), rows["rle_height"], rows["rle_width"]]
     return pa.StructArray.from_arrays(parts, fields=list(_MASK), mask=pa.array(~drawn))

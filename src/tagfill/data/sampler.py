@@ -1,11 +1,11 @@
 """Which images each rank visits in which order: a pure function of seed, epoch and rank.
 
-A fixed permutation of the training set is dealt out to the ranks, so that an image's state never moves. Each epoch
-a rank shuffles its own images and visits ⌊N/world⌋ of them, the same number everywhere; where that leaves one out, it
-is another one in each epoch.
+A fixed permutation of the training set is split among the ranks, so that an image's state never moves. In each epoch a
+rank shuffles its own images and visits ⌊N/world⌋ of them, the same number on every rank; if that leaves out an image,
+it is a different one in each epoch.
 
-For semi-supervised methods a batch can hold a fixed share of images that have a label. Labelled and unlabelled images
-then go round separately, each in a new order every time, and an epoch has as many steps as before.
+For semi-supervised methods, each batch can contain a fixed share of images that have a label. Labeled and unlabeled
+images are then cycled through separately, in a new order each time, and the number of steps per epoch stays the same.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from numpy.typing import NDArray
 from tagfill.errors import TagfillError
 from tagfill.rng import generator
 
+_LABELED, _UNLABELED = "labelled order", "unlabelled order"  # names of random streams; other names, other draws
+
 
 @dataclass(frozen=True)
 class Sampler:
     """The order of visits.
 
     Attributes:
-        size: training images, N.
-        batch_size: images of one step over all ranks together.
-        seed: of the run.
-        rank: of this process.
+        size: number of training images, N.
+        batch_size: images per step, over all ranks.
+        seed: seed of the run.
+        rank: rank of this process.
         world: number of processes.
-        unlabelled: positions of the images without any label; None mixes all images.
-        labelled_share: of each batch, from the others.
+        unlabeled: positions of the images without any label; None mixes all images.
+        labeled_share: share of labeled images in each batch, if `unlabeled` is given.
     """
 
     size: int
@@ -39,21 +41,21 @@ class Sampler:
     seed: int
     rank: int = 0
     world: int = 1
-    unlabelled: NDArray[np.int64] | None = None
-    labelled_share: float = 0.0
+    unlabeled: NDArray[np.int64] | None = None
+    labeled_share: float = 0.0
 
     def __post_init__(self) -> None:
         if self.batch_size % self.world:
-            raise TagfillError(f"A batch of {self.batch_size} cannot be shared evenly by {self.world} processes.")
+            raise TagfillError(f"A batch of {self.batch_size} cannot be split evenly among {self.world} processes.")
         if self.size < self.world:
             raise TagfillError(
                 f"There are {self.size} training images for {self.world} processes; use fewer processes."
             )
-        if self.unlabelled is not None:
-            for kind, pool in self._pools().items():
+        if self.unlabeled is not None:
+            for kind, pool in zip(("labeled", "unlabeled"), self._pools, strict=True):
                 if not len(pool):
                     raise TagfillError(
-                        f"labelled_share mixes labelled and unlabelled images, but there are no {kind} ones."
+                        f"labelled_share mixes labeled and unlabeled images, but there are no {kind} images."
                     )
 
     @cached_property
@@ -63,45 +65,47 @@ class Sampler:
 
     @property
     def steps(self) -> int:
-        """Steps in an epoch, the same on every rank."""
-        return -(-(self.size // self.world) // self._each)
+        """Steps per epoch, the same on every rank."""
+        return -(-(self.size // self.world) // self._rank_batch)
 
     def batches(self, epoch: int) -> list[NDArray[np.int64]]:
         """This rank's batches of an epoch (from 1), as positions in the training set; the last may be smaller."""
-        if self.unlabelled is not None:
-            return self._mixed(epoch)
+        if self.unlabeled is not None:
+            return self._mixed_batches(epoch)
         shard = self.shard
         visits = self.size // self.world
         if len(shard) > visits:
             shard = np.delete(shard, (epoch - 1) % len(shard))
         order = shard[generator(self.seed, "order", epoch, self.rank).permutation(visits)]
-        return np.split(order, np.arange(self._each, visits, self._each))
+        return np.split(order, np.arange(self._rank_batch, visits, self._rank_batch))
 
     @property
-    def _each(self) -> int:
-        """Images of one step on this rank."""
+    def _rank_batch(self) -> int:
+        """Images per step on this rank."""
         return self.batch_size // self.world
 
-    def _pools(self) -> dict[str, NDArray[np.int64]]:
-        """This rank's labelled and unlabelled images."""
-        assert self.unlabelled is not None
-        shard = self.shard
-        without = np.isin(shard, self.unlabelled)
-        return {"labelled": shard[~without], "unlabelled": shard[without]}
+    @cached_property
+    def _pools(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """This rank's labeled and unlabeled images."""
+        assert self.unlabeled is not None
+        without = np.isin(self.shard, self.unlabeled)
+        return self.shard[~without], self.shard[without]
 
-    def _mixed(self, epoch: int) -> list[NDArray[np.int64]]:
-        labelled = min(max(round(self.labelled_share * self._each), 1), self._each - 1)
-        counts = {"labelled": labelled, "unlabelled": self._each - labelled}
-        drawn = [self._round(kind, pool, counts[kind], epoch) for kind, pool in self._pools().items()]
-        return [np.concatenate(parts) for parts in zip(*drawn, strict=True)]
+    def _mixed_batches(self, epoch: int) -> list[NDArray[np.int64]]:
+        count = min(max(round(self.labeled_share * self._rank_batch), 1), self._rank_batch - 1)
+        labeled, unlabeled = self._pools
+        parts = zip(
+            self._cycle(_LABELED, labeled, count, epoch),
+            self._cycle(_UNLABELED, unlabeled, self._rank_batch - count, epoch),
+            strict=True,
+        )
+        return [np.concatenate(pair) for pair in parts]
 
-    def _round(self, kind: str, pool: NDArray[np.int64], count: int, epoch: int) -> list[NDArray[np.int64]]:
-        """`count` images of a pool for each step of an epoch, going on where the epoch before left off."""
+    def _cycle(self, stream: str, pool: NDArray[np.int64], count: int, epoch: int) -> list[NDArray[np.int64]]:
+        """Take `count` images of a pool for each step of an epoch, continuing where the previous epoch stopped."""
         first = (epoch - 1) * self.steps * count
         last = first + self.steps * count
         rounds = range(first // len(pool), (last - 1) // len(pool) + 1)
-        orders = [
-            pool[generator(self.seed, f"{kind} order", turn, self.rank).permutation(len(pool))] for turn in rounds
-        ]
+        orders = [pool[generator(self.seed, stream, turn, self.rank).permutation(len(pool))] for turn in rounds]
         chosen = np.concatenate(orders)[first - rounds[0] * len(pool) :][: last - first]
         return np.split(chosen, self.steps)

@@ -1,13 +1,7 @@
-"""Where batches come from.
+"""Sources of batches: pixels or cached features, optionally with the points, boxes and masks of the images.
 
-Batches of pixels, decoded and cropped in worker processes.
-
-Workers know nothing: each item is asked for as (row of the image table, epoch, index, view), and its crop is drawn
-from that address, so that neither their number nor their order changes a pixel.
-
-Batches of cached features.
-
-Batches that also tell where labels were seen.
+Worker processes that decode images have no state: each view is requested as (row of the image table, epoch, index,
+view), and its crop is drawn from that address, so neither their number nor their order changes a pixel.
 """
 
 from __future__ import annotations
@@ -41,102 +35,22 @@ class Source(Protocol):
     """Images or cached features of a dataset, as batches."""
 
     def train(self, batches: Sequence[NDArray[np.int64]], epoch: int) -> Iterator[Batch]:
-        """Batches of the training split in the views of an epoch; each is named by positions in that split."""
+        """Yield batches of the training split in the views of an epoch.
+
+        Args:
+            batches: positions in the training split, of each batch.
+            epoch: number of the epoch, from 1.
+        """
         ...
 
     def evaluate(self, split: str, index: NDArray[np.int64]) -> Iterator[Batch]:
-        """These positions of a split, as they are."""
+        """Yield batches of these positions of a split, in the evaluation view."""
         ...
 
 
 def chunks(index: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
-    """`index` in pieces of `size`; none at all for an empty one."""
+    """Split `index` into chunks of `size`; an empty index has no chunks."""
     return np.split(index, np.arange(size, len(index), size)) if len(index) else []
-
-
-@dataclass(frozen=True)
-class ViewRequest:
-    """One view of one image: where it lies in the image table, and the address of its draws."""
-
-    row: int
-    index: int
-    epoch: int = 0
-    view: int = 0
-
-
-@dataclass
-class DecodedBatch:
-    """Views that belong to one batch.
-
-    Attributes:
-        pixels: n×3×H×W uint8, channels last in memory.
-        geometry: of the n views.
-        kept: which items of the batch they are; bad images are missing.
-        bad: what was wrong with those.
-    """
-
-    pixels: torch.Tensor
-    geometry: Geometry
-    kept: NDArray[np.int64]
-    bad: list[ImageError]
-
-
-class _Views(TorchDataset[Sample]):
-    def __init__(
-        self, root: Root, names: Sequence[str], view: View, size: tuple[int, int], seed: int, pairs: bool
-    ) -> None:
-        self._root, self._names, self._view, self._size, self._seed = root, names, view, size, seed
-        self._pairs = pairs
-
-    def __getitem__(self, item: ViewRequest) -> Sample:
-        address = {"seed": self._seed, "epoch": item.epoch, "index": item.index, "number": item.view}
-        glance = load_weak_and_strong if self._pairs else load_view
-        try:
-            return glance(self._root, self._names[item.row], self._view, self._size, **address)
-        except ImageError as error:
-            return error
-
-    def join(self, samples: list[Sample]) -> DecodedBatch:
-        """The good views of a batch as one array; of pairs, first all weak ones, then all strong ones."""
-        batch = collate(range(len(samples)), samples, self._size)
-        pixels, geometry = batch.inputs, batch.geometry
-        if self._pairs and len(batch.index):
-            pixels = np.concatenate([pixels[:, 0], pixels[:, 1]])
-            geometry = geometry.take(np.arange(len(geometry)).reshape(-1, 2).T.ravel())
-        bad = [error for _, error in batch.bad]
-        return DecodedBatch(torch.from_numpy(pixels).permute(0, 3, 1, 2), geometry, batch.index, bad)
-
-
-def load_views(
-    dataset: Dataset,
-    batches: list[list[ViewRequest]],
-    view: View,
-    size: tuple[int, int],
-    *,
-    seed: int,
-    workers: int,
-    pairs: bool = False,
-) -> Iterator[DecodedBatch]:
-    """The views of each batch, in order; with `pairs`, each view as it is and distorted."""
-    views = _Views(open_root(dataset.root), dataset.names(), view, size, seed, pairs)
-    loader: DataLoader[Sample] = DataLoader(
-        views,
-        batch_sampler=batches,
-        num_workers=workers,
-        collate_fn=views.join,
-        generator=torch.Generator(),
-    )
-    if workers:
-        trim_heap()
-    try:
-        yield from loader
-    except RuntimeError as error:
-        if "DataLoader worker" not in str(error):
-            raise
-        raise TagfillError(
-            "A process that decodes images was killed, perhaps because memory ran out; use fewer --workers or smaller "
-            "batches, and resume."
-        ) from None
 
 
 def _raise(error: ImageError) -> None:
@@ -147,15 +61,15 @@ class PixelSource:
     """Batches of pixels.
 
     Args:
-        dataset: with its image root.
+        dataset: dataset with its image root.
         size: height and width of the network's input.
-        view: of the training images; evaluation always shows the whole image.
-        seed: of the run.
+        view: view of the training images; evaluation always uses the whole image.
+        seed: seed of the run.
         workers: processes that decode and augment training images, and threads that decode images for evaluation; 0
             decodes in this process.
-        pairs: training batches hold a weak and a strong view of each image, one view after the other; the strong one is
-            the weak one after Cutout and RandAugment.
-        on_bad: told about each image that cannot be decoded and is left out of its batch; by default it is raised.
+        pairs: training batches contain all weak views, then all strong views of their images; a strong view is the weak
+            one after Cutout and RandAugment.
+        on_bad: called with the error of each image that cannot be decoded and is left out; by default raises it.
     """
 
     def __init__(
@@ -173,14 +87,14 @@ class PixelSource:
         self._pairs, self._on_bad = pairs, on_bad
 
     def train(self, batches: Sequence[NDArray[np.int64]], epoch: int) -> Iterator[Batch]:
-        """Batches of the training split in the views of an epoch."""
+        """Yield batches of the training split in the views of an epoch."""
         rows, labels = self._dataset.split(TRAIN_SPLIT), self._dataset.labels(TRAIN_SPLIT)
         names = ("weak", "strong") if self._pairs else ("train",)
-        items = [[ViewRequest(int(rows[i]), int(i), epoch) for i in batch] for batch in batches]
-        loaded = load_views(
-            self._dataset, items, self._view, self._size, seed=self._seed, workers=self._workers, pairs=self._pairs
+        requests = [[ViewRequest(int(rows[i]), int(i), epoch) for i in batch] for batch in batches]
+        decoded = load_views(
+            self._dataset, requests, self._view, self._size, seed=self._seed, workers=self._workers, pairs=self._pairs
         )
-        for index, views in zip(batches, loaded, strict=True):
+        for index, views in zip(batches, decoded, strict=True):
             for error in views.bad:
                 self._on_bad(error)
             kept = index[views.kept]
@@ -188,7 +102,7 @@ class PixelSource:
             yield Batch(torch.from_numpy(kept), known, views.pixels, views.geometry, names)
 
     def evaluate(self, split: str, index: NDArray[np.int64]) -> Iterator[Batch]:
-        """These positions of a split, whole images; decoded as prediction decodes them."""
+        """Yield batches of these positions of a split, whole images, decoded as for prediction."""
         root, names = open_root(self._dataset.root), self._dataset.names(self._dataset.split(split))
         labels, parts = self._dataset.labels(split), chunks(index, EVALUATION_BATCH)
         for batch in load_batches(parts, lambda at: (root, names[at]), self._size, workers=self._workers):
@@ -199,7 +113,7 @@ class PixelSource:
 
 
 def _ignore(error: ImageError) -> None:
-    """It was said when the cache was made."""
+    """Do nothing: the error was reported when the cache was made."""
 
 
 class FeatureSource:
@@ -208,13 +122,13 @@ class FeatureSource:
     Images that could not be decoded when the cache was made are left out.
 
     Args:
-        dataset: whose images the cache holds.
+        dataset: dataset whose images are in the cache.
         cache: the features.
         maps: read spatial features; otherwise pooled ones.
-        tokens: read class tokens instead of either; the cache must hold them.
-        seed: of the run.
-        pairs: training batches hold a weak and a strong view of each image, one view after the other.
-        on_bad: told about each image that is left out of its batch; by default nobody is.
+        tokens: read class tokens instead; the cache must contain them.
+        seed: seed of the run.
+        pairs: training batches contain all weak views, then all strong views of their images.
+        on_bad: called with the error of each image that is left out; by default ignored.
     """
 
     def __init__(
@@ -237,7 +151,7 @@ class FeatureSource:
         self._splits: dict[str, tuple[NDArray[np.int64], LabelMatrix]] = {}
 
     def train(self, batches: Sequence[NDArray[np.int64]], epoch: int) -> Iterator[Batch]:
-        """Batches of the training split in the views of an epoch."""
+        """Yield batches of the training split in the views of an epoch."""
         sets = self._view_sets()
         roles = ("weak", "strong") if self._pairs else ("train",)
         kept = [self._kept(TRAIN_SPLIT, index) for index in batches]
@@ -248,18 +162,18 @@ class FeatureSource:
             yield self._batch(TRAIN_SPLIT, index, sets, which, roles)
 
     def evaluate(self, split: str, index: NDArray[np.int64]) -> Iterator[Batch]:
-        """These positions of a split, whole images."""
+        """Yield batches of these positions of a split, whole images."""
         for part in chunks(index, EVALUATION_BATCH):
             kept = self._kept(split, part)
             yield self._batch(split, kept, [("eval",)], np.zeros(len(kept), np.int64), ("eval",))
 
     def _view_sets(self) -> list[tuple[str, ...]]:
-        """What a visit draws one of: names of views that cover the training split."""
+        """Sets of views that cover the training split; each visit draws one set."""
         rows = self._dataset.split(TRAIN_SPLIT)
-        found: list[tuple[str, ...]] = [(name,) for name in self._cache.weak_views]
+        sets: list[tuple[str, ...]] = [(name,) for name in self._cache.weak_views]
         if self._pairs:
-            found = list(self._cache.pairs)
-        covering = [names for names in found if all(self._cache.view(name).covers(rows) for name in names)]
+            sets = list(self._cache.pairs)
+        covering = [names for names in sets if all(self._cache.view(name).covers(rows) for name in names)]
         if not covering:
             wanted = "no weak and strong views" if self._pairs else "no view"
             raise TagfillError(
@@ -269,7 +183,7 @@ class FeatureSource:
         return covering
 
     def _kept(self, split: str, index: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Those positions whose images could be decoded."""
+        """Drop the positions whose images could not be decoded."""
         if not self._missing:
             return index
         rows = self._dataset.split(split)[index].tolist()
@@ -286,7 +200,7 @@ class FeatureSource:
         drawn: NDArray[np.int64],
         roles: tuple[str, ...],
     ) -> Batch:
-        """A batch in which image i shows the views of sets[drawn[i]], the first of all images first."""
+        """Read a batch in which image i has the views of sets[drawn[i]]; the first views of all images come first."""
         split_rows, split_labels = self._split(split)
         rows = split_rows[index]
         names = [names[role] for role in range(len(roles)) for names in sets]
@@ -305,25 +219,110 @@ class FeatureSource:
 
 
 class SourceWithMarks:
-    """A source whose batches of training images carry the points, boxes and masks of those images.
+    """A source that adds the points, boxes and masks of training images to their batches.
 
     Args:
-        source: of the batches.
-        locations: of the training split.
+        source: source of the batches.
+        locations: locations in the training split.
     """
 
     def __init__(self, source: Source, locations: Locations) -> None:
         self._source, self._locations = source, locations
 
     def train(self, batches: Sequence[NDArray[np.int64]], epoch: int) -> Iterator[Batch]:
-        """Batches of the training split, with marks."""
-        return self._marked(self._source.train(batches, epoch))
+        """Yield batches of the training split, with marks."""
+        return self._add_marks(self._source.train(batches, epoch))
 
     def evaluate(self, split: str, index: NDArray[np.int64]) -> Iterator[Batch]:
-        """These positions of a split, as they are; with marks if it is the training split."""
+        """Yield batches of these positions of a split; with marks if it is the training split."""
         batches = self._source.evaluate(split, index)
-        return self._marked(batches) if split == TRAIN_SPLIT else batches
+        return self._add_marks(batches) if split == TRAIN_SPLIT else batches
 
-    def _marked(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+    def _add_marks(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         for batch in batches:
             yield replace(batch, marks=self._locations.of(batch.index.numpy()))
+
+
+@dataclass(frozen=True)
+class ViewRequest:
+    """One view of one image: its row in the image table, and the address of its random draws."""
+
+    row: int
+    index: int
+    epoch: int = 0
+    view: int = 0
+
+
+@dataclass
+class DecodedBatch:
+    """The decoded views of one batch.
+
+    Attributes:
+        pixels: n×3×H×W uint8, channels last in memory.
+        geometry: of the n views.
+        kept: their positions in the batch; images that cannot be decoded are left out.
+        bad: errors of those images.
+    """
+
+    pixels: torch.Tensor
+    geometry: Geometry
+    kept: NDArray[np.int64]
+    bad: list[ImageError]
+
+
+class _ViewDataset(TorchDataset[Sample]):
+    def __init__(
+        self, root: Root, names: Sequence[str], view: View, size: tuple[int, int], seed: int, pairs: bool
+    ) -> None:
+        self._root, self._names, self._view, self._size, self._seed = root, names, view, size, seed
+        self._pairs = pairs
+
+    def __getitem__(self, request: ViewRequest) -> Sample:
+        address = {"seed": self._seed, "epoch": request.epoch, "index": request.index, "number": request.view}
+        load = load_weak_and_strong if self._pairs else load_view
+        try:
+            return load(self._root, self._names[request.row], self._view, self._size, **address)
+        except ImageError as error:
+            return error
+
+    def collate(self, samples: list[Sample]) -> DecodedBatch:
+        """Stack the decoded views of a batch; of pairs, first all weak views, then all strong views."""
+        batch = collate(range(len(samples)), samples, self._size)
+        pixels, geometry = batch.inputs, batch.geometry
+        if self._pairs and len(batch.index):
+            pixels = np.concatenate([pixels[:, 0], pixels[:, 1]])
+            geometry = geometry.take(np.arange(len(geometry)).reshape(-1, 2).T.ravel())
+        bad = [error for _, error in batch.bad]
+        return DecodedBatch(torch.from_numpy(pixels).permute(0, 3, 1, 2), geometry, batch.index, bad)
+
+
+def load_views(
+    dataset: Dataset,
+    batches: list[list[ViewRequest]],
+    view: View,
+    size: tuple[int, int],
+    *,
+    seed: int,
+    workers: int,
+    pairs: bool = False,
+) -> Iterator[DecodedBatch]:
+    """Decode the views of each batch, in order; with `pairs`, the weak and the strong version of each view."""
+    views = _ViewDataset(open_root(dataset.root), dataset.names(), view, size, seed, pairs)
+    loader: DataLoader[Sample] = DataLoader(
+        views,
+        batch_sampler=batches,
+        num_workers=workers,
+        collate_fn=views.collate,
+        generator=torch.Generator(),
+    )
+    if workers:
+        trim_heap()
+    try:
+        yield from loader
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        raise TagfillError(
+            "A worker process that decodes images was killed, perhaps because memory ran out; use fewer --workers or "
+            "smaller batches, and resume."
+        ) from None
