@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tagfill
-from inference.colours import write_images, write_model
+from inference.colors import write_images, write_model
 from tagfill.cli import main
 
 Call = Callable[..., tuple[int, str, str]]
@@ -34,14 +34,14 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    write_model(tmp_path / "colours.onnx")
+    write_model(tmp_path / "colors.onnx")
     write_images(tmp_path / "photos", 18)
     (tmp_path / "photos" / "bad.png").write_bytes(b"bad")
     return tmp_path / "photos"
 
 
 def test_without_a_file_lines_of_json_go_to_a_pipe(call: Call, photos: Path) -> None:
-    code, out, err = call("predict", "colours.onnx", "photos", "--top-k", "1", "--quiet")
+    code, out, err = call("predict", "colors.onnx", "photos", "--top-k", "1", "--quiet")
 
     lines = [json.loads(line) for line in out.splitlines()]
     assert code == 0
@@ -53,7 +53,7 @@ def test_without_a_file_lines_of_json_go_to_a_pipe(call: Call, photos: Path) -> 
 
 def test_one_document_holds_predictions_and_bad_images(call: Call, photos: Path) -> None:
     code, out, _ = call(
-        "predict", "colours.onnx", "photos", "--threshold", "red=0.1", "--threshold", "blue=1", "--json"
+        "predict", "colors.onnx", "photos", "--threshold", "red=0.1", "--threshold", "blue=1", "--json"
     )
 
     document = json.loads(out)
@@ -63,7 +63,7 @@ def test_one_document_holds_predictions_and_bad_images(call: Call, photos: Path)
 
 
 def test_a_file_is_written_once_and_a_rerun_says_the_same(call: Call, photos: Path) -> None:
-    arguments = ("predict", "colours.onnx", "photos/*.png", "--out", "out.parquet", "--json")
+    arguments = ("predict", "colors.onnx", "photos/*.png", "--out", "out.parquet", "--json")
 
     first, second = (json.loads(call(*arguments)[1]) for _ in range(2))
 
@@ -97,14 +97,14 @@ def test_from_a_run_to_an_exported_model_that_says_the_same(call: Call, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["predict", "colours.onnx", "nowhere"], "There is no nowhere"),
+        (["predict", "colors.onnx", "nowhere"], "nowhere does not exist"),
         (["predict", "nowhere", "photos"], "nowhere is not a model folder"),
-        (["predict", "colours.onnx", "photos", "--heatmaps", "maps"], "give --out too"),
-        (["predict", "colours.onnx", "photos", "--threshold", "high"], "--threshold high is not a number"),
-        (["predict", "colours.onnx", "photos", "--threshold", "rot=0.5"], "There is no class 'rot'"),
-        (["predict", "colours.onnx", "photos", "--split", "test"], "Only a dataset has a split"),
-        (["predict", "colours.onnx", "photos", "--out", "out.xlsx"], "ends in none of .parquet"),
-        (["export", "colours.onnx", "--onnx", "other.onnx"], "A run or model folder is exported"),
+        (["predict", "colors.onnx", "photos", "--heatmaps", "maps"], "give --out too"),
+        (["predict", "colors.onnx", "photos", "--threshold", "high"], "--threshold high is not a number"),
+        (["predict", "colors.onnx", "photos", "--threshold", "rot=0.5"], "There is no class 'rot'"),
+        (["predict", "colors.onnx", "photos", "--split", "test"], "Only a dataset has a split"),
+        (["predict", "colors.onnx", "photos", "--out", "out.xlsx"], "ends in none of .parquet"),
+        (["export", "colors.onnx", "--onnx", "other.onnx"], "A run or model folder is exported"),
     ],
 )
 def test_mistakes_get_one_sentence_and_code_2(call: Call, photos: Path, arguments: list[str], sentence: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import tagfill
 from images.pictures import encode, photo
-from inference.colours import write_images
+from inference.colors import write_images
 from tagfill.data import PixelSource
 from tagfill.images import EVAL, load_batches
 from tagfill.inference.images import find_images

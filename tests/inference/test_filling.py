@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from inference.colours import CLASSES, probability, write_image, write_images, write_model
+from inference.colors import CLASSES, probability, write_image, write_images, write_model
 from tagfill.errors import ImageError, TagfillError
 from tagfill.inference import files as plans
 from tagfill.inference import predict, predict_to_file
@@ -21,7 +21,7 @@ from tagfill.inference.files import PartsFolder
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    return write_model(tmp_path / "colours.onnx")
+    return write_model(tmp_path / "colors.onnx")
 
 
 @pytest.fixture

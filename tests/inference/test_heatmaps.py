@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from inference.colours import write_image, write_model
+from inference.colors import write_image, write_model
 from tagfill.errors import TagfillError
 from tagfill.inference import predict_to_file
 from tagfill.inference.files import picture_path
@@ -35,7 +35,7 @@ def drawn(folder: Path) -> list[str]:
 
 
 def test_present_labels_are_drawn_over_the_image_as_it_was_taken(photo: Path, tmp_path: Path) -> None:
-    model = write_model(tmp_path / "colours.onnx")
+    model = write_model(tmp_path / "colors.onnx")
 
     predict_to_file(model, photo, tmp_path / "out.csv", heatmaps=tmp_path / "maps")
 
@@ -50,7 +50,7 @@ def test_present_labels_are_drawn_over_the_image_as_it_was_taken(photo: Path, tm
 
 
 def test_classes_may_be_chosen_whether_present_or_not(photo: Path, tmp_path: Path) -> None:
-    model = write_model(tmp_path / "colours.onnx")
+    model = write_model(tmp_path / "colors.onnx")
 
     predict_to_file(model, photo, tmp_path / "out.csv", heatmaps=tmp_path / "maps", classes=["red", "green"], top_k=1)
 
@@ -58,7 +58,7 @@ def test_classes_may_be_chosen_whether_present_or_not(photo: Path, tmp_path: Pat
 
 
 def test_models_without_maps_are_refused_before_any_work(photo: Path, tmp_path: Path) -> None:
-    model = write_model(tmp_path / "colours.onnx", maps=False)
+    model = write_model(tmp_path / "colors.onnx", maps=False)
 
     with pytest.raises(TagfillError, match="exported without class maps; export the model again with --maps"):
         predict_to_file(model, photo, tmp_path / "out.csv", heatmaps=tmp_path / "maps")
@@ -77,7 +77,7 @@ def test_no_name_leads_out_of_the_folder() -> None:
 
 
 def test_large_images_are_drawn_small(tmp_path: Path) -> None:
-    model = write_model(tmp_path / "colours.onnx")
+    model = write_model(tmp_path / "colors.onnx")
     photo = write_image(tmp_path / "large.png", (255, 0, 0), size=(1600, 800))
 
     predict_to_file(model, photo, tmp_path / "out.csv", heatmaps=tmp_path / "maps")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tagfill
-from inference.colours import write_image, write_images
+from inference.colors import write_image, write_images
 from tagfill.errors import TagfillError
 from tagfill.images import decode
 from tagfill.inference.images import ImageList, find_images
@@ -85,8 +85,8 @@ def test_identity_is_of_names_and_their_order(photos: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "split", "sentence"),
     [
-        ([], None, "Which images"),
-        (["nowhere"], None, "There is no nowhere"),
+        ([], None, "No images are given"),
+        (["nowhere"], None, "nowhere does not exist"),
         (["photos/*.webp"], None, "No image matches photos/*.webp"),
         (["empty"], None, "There is no image in empty"),
         (["photos"], "test", "Only a dataset has a split 'test'"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from inference.colours import write_model
+from inference.colors import write_model
 from tagfill.errors import TagfillError
 from tagfill.inference import open_predictor
 from tagfill.inference.onnx_predictor import Sidecar, sidecar_path
@@ -22,7 +22,11 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     first.write(path)
 
     assert Sidecar.read(path) == first
-    assert (first.classes, first.thresholds, first.size) == (("red", "green", "blue"), (0.1, 0.2, 0.3), (32, 32))
+    assert (first.classes, first.thresholds, first.preprocessing.size) == (
+        ("red", "green", "blue"),
+        (0.1, 0.2, 0.3),
+        (32, 32),
+    )
 
 
 def without(key: str) -> Callable[[dict[str, Any]], None]:
@@ -37,11 +41,11 @@ def put(key: str, value: object) -> Callable[[dict[str, Any]], None]:
     ("change", "words"),
     [
         (without("hashes"), "hashes"),
-        (put("format", "other"), "its format is not"),
-        (put("classes", ["red", "green", "violet"]), "not those that it was written with"),
-        (put("thresholds", [0.5]), "not one probability a class"),
-        (put("thresholds", [0.5, 2, 0.5]), "not one probability a class"),
-        (put("preprocessing", {"size": "large"}), "damaged"),
+        (put("format", "other"), "'format' is 'other'"),
+        (put("classes", ["red", "green", "violet"]), "classes were edited"),
+        (put("thresholds", [0.5]), "one threshold per class"),
+        (put("thresholds", [0.5, 2, 0.5]), "less than or equal to 1"),
+        (put("preprocessing", {"size": "large"}), "'preprocessing.size' is 'large'"),
         (put("hashes", {"onnx": "0", "model": "0"}), "its hash differs"),
     ],
 )
@@ -68,14 +72,13 @@ def test_a_missing_sidecar_a_missing_file_and_no_json_are_named(tmp_path: Path) 
 
 
 def test_a_file_that_is_no_model_is_named(tmp_path: Path) -> None:
-    from dataclasses import replace
-
     from tagfill.io import sha256
 
     path = write_model(tmp_path / "m.onnx")
     sidecar = Sidecar.read(path)
     path.write_bytes(b"not a model")
-    replace(sidecar, onnx=sha256(path)).write(path)
+    hashes = sidecar.hashes.model_copy(update={"onnx": sha256(path)})
+    sidecar.model_copy(update={"hashes": hashes}).write(path)
 
     with pytest.raises(TagfillError, match="onnxruntime cannot open the model"):
         open_predictor(path)

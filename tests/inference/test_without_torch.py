@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from inference.colours import write_images, write_model
+from inference.colors import write_images, write_model
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,7 +35,7 @@ runpy.run_module("tagfill", run_name="__main__")
 
 
 def arguments(folder: Path) -> list[str]:
-    model = write_model(folder / "colours.onnx")
+    model = write_model(folder / "colors.onnx")
     photos = write_images(folder / "photos", 20)
     (photos / "bad.png").write_bytes(b"bad")
     maps = ["--heatmaps", str(folder / "maps"), "--workers", "2"]

@@ -51,7 +51,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tagfill.engines import create_engine
-from tagfill.errors import TagfillError, unknown_name
+from tagfill.errors import TagfillError, first_problem, unknown_name
 from tagfill.images import overlay_class_map, thumbnail
 from tagfill.inference.images import ImageList, Images, find_images
 from tagfill.inference.pipeline import (
@@ -311,9 +311,7 @@ class PredictionManifest(BaseModel):
         except FileNotFoundError:
             return None
         except ValidationError as error:
-            found = error.errors()[0]
-            problem = ": ".join([*map(str, found["loc"]), found["msg"]])
-            raise TagfillError(f"{path} is damaged ({problem}); give --force to predict again.") from None
+            raise TagfillError(f"{path} is damaged: {first_problem(error)}; give --force to predict again.") from None
 
     def write(self, path: Path, *, finished: bool) -> None:
         """Write the manifest; the counts only if the file is finished."""

@@ -1,7 +1,7 @@
-"""Which images to look at: files, folders, patterns, shards, URLs and datasets, as one ordered list of names.
+"""Find images: files, folders, patterns, shards, URLs and datasets become one ordered list of names.
 
-An image is named as a person would name it: by the path that was given, or in a dataset by its name there, so that
-results join its annotations. The list holds names only; pixels are read when they are needed.
+An image is named by the path that was given, or in a dataset by its name there, so that predictions can be joined with
+annotations. The list holds names only; pixels are read later.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class ImageGroup:
     """Images of one root.
 
     Attributes:
-        root: where they are read.
-        prefix: what stands before a name in the root, for people.
+        root: to read them from.
+        prefix: added before the name in the root to make the displayed name.
         names: in the root.
     """
 
@@ -40,7 +40,7 @@ class ImageGroup:
 
 
 class ImageList:
-    """Images by number.
+    """Images, numbered from 0.
 
     >>> images = ImageList([ImageGroup(FolderRoot(Path("a")), "a/", ["1.jpg", "2.jpg"])])
     >>> len(images), images.name(1), images.locate(1)
@@ -55,7 +55,7 @@ class ImageList:
         return self._starts[-1]
 
     def name(self, number: int) -> str:
-        """What people call an image."""
+        """The displayed name of an image."""
         group, at = self._find(number)
         return group.prefix + group.names[at]
 
@@ -65,7 +65,7 @@ class ImageList:
         return group.root, group.names[at]
 
     def identity(self) -> str:
-        """A hash of all names in their order."""
+        """A hash of all names, in order."""
         return sha256_of_strings(self.name(number) for number in range(len(self)))
 
     def subset(self, numbers: range) -> ImageList:
@@ -87,21 +87,21 @@ Images = str | os.PathLike[str] | Dataset
 def find_images(
     given: Images | Iterable[Images], *, split: str | None = None, progress: Progress = SILENT
 ) -> ImageList:
-    """List images.
+    """List the images that are given in any form.
 
     Args:
-        given: image files, folders (with those below them), patterns such as `photos/**/*.jpg`, tar shards, zip files,
-            URLs, datasets or their folders; one of these or several.
-        split: of datasets; without it all of their images.
-        progress: told about shards that have to be indexed.
+        given: image files, folders (searched recursively), patterns such as `photos/**/*.jpg`, tar shards, zip files,
+            URLs, datasets or their folders; one or several of these.
+        split: of datasets; by default all of their images.
+        progress: receives the shards that have to be indexed.
 
     Raises:
-        TagfillError: if something is not there, or holds no image.
+        TagfillError: if something does not exist or contains no image.
     """
     several = [given] if isinstance(given, (str, os.PathLike, Dataset)) else list(given)
     if not several:
-        raise TagfillError("Which images? Give files, folders, patterns or a dataset.")
-    opened = [_dataset(one) for one in several]
+        raise TagfillError("No images are given; give files, folders, patterns or a dataset.")
+    opened = [_open_dataset(one) for one in several]
     if split is not None and all(dataset is None for dataset in opened):
         raise TagfillError(f"Only a dataset has a split '{split}'; give the folder of one, or no split.")
     groups: list[ImageGroup] = []
@@ -110,47 +110,47 @@ def find_images(
             rows = None if split is None else dataset.split(split)
             groups.append(ImageGroup(open_root(dataset.root, progress=progress), "", dataset.names(rows)))
         elif not isinstance(one, Dataset):
-            groups.extend(_places(os.fspath(one), progress))
-    return ImageList(groups if len(groups) == 1 else _once(groups))
+            groups.extend(_groups_at(os.fspath(one), progress))
+    return ImageList(groups if len(groups) == 1 else _without_duplicates(groups))
 
 
-def _dataset(given: Images) -> Dataset | None:
+def _open_dataset(given: Images) -> Dataset | None:
     if isinstance(given, Dataset):
         return given
     folder = os.fspath(given)
     return Dataset.open(folder) if (Path(folder) / "dataset.yaml").is_file() else None
 
 
-def _places(text: str, progress: Progress) -> Iterator[ImageGroup]:
+def _groups_at(text: str, progress: Progress) -> Iterator[ImageGroup]:
     path = Path(text)
     if path.is_dir() or "://" in text or path.suffix in (".tar", ".zip"):
         root = open_root(text, progress=progress)
         names = root.names()
         if not names:
-            raise TagfillError(f"There is no image in {text}; its name would end in {_ENDINGS}.")
+            raise TagfillError(f"There is no image in {text}; image files end in {_ENDINGS}.")
         yield ImageGroup(root, f"{text.rstrip('/')}/", names)
     elif path.exists():
-        yield from _files([text])
+        yield from _group_files([text])
     elif glob.has_magic(text):
         matching = glob.iglob(text, recursive=True)  # noqa: PTH207  (Path.glob takes no absolute pattern)
         found = sorted(name for name in matching if is_image(name) and Path(name).is_file())
         if not found:
-            raise TagfillError(f"No image matches {text}; its name would end in {_ENDINGS}.")
-        yield from _files(found)
+            raise TagfillError(f"No image matches {text}; image files end in {_ENDINGS}.")
+        yield from _group_files(found)
     else:
-        raise TagfillError(f"There is no {text}; give image files, folders, patterns or a dataset.")
+        raise TagfillError(f"{text} does not exist; give image files, folders, patterns or a dataset.")
 
 
-def _files(paths: Iterable[str]) -> Iterator[ImageGroup]:
-    """Files, those that lie together as one group."""
+def _group_files(paths: Iterable[str]) -> Iterator[ImageGroup]:
+    """Files, grouped by folder."""
     for folder, members in itertools.groupby(paths, key=os.path.dirname):
         prefix = folder if not folder or folder.endswith("/") else f"{folder}/"
         names = [member[len(prefix) :].lstrip("/") for member in members]
         yield ImageGroup(FolderRoot(Path(folder or ".").absolute()), prefix, names)
 
 
-def _once(groups: Iterable[ImageGroup]) -> Iterator[ImageGroup]:
-    """The groups without images that came before."""
+def _without_duplicates(groups: Iterable[ImageGroup]) -> Iterator[ImageGroup]:
+    """The groups without images that an earlier group has."""
     seen: set[str] = set()
     for group in groups:
         names = [name for name in group.names if group.prefix + name not in seen]

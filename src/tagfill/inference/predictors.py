@@ -1,4 +1,4 @@
-"""Whatever turns pixels into logits: a model of torch, or an ONNX file without torch."""
+"""Predictors turn pixels into logits: a model folder with torch, or an ONNX file without torch."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tagfill.errors import TagfillError
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a model says about B images.
+    """Scores of B images.
 
     Attributes:
         logits: B×L float32.
-        maps: B×L×H×W float32 class maps, where they were asked for.
+        maps: B×L×H×W float32 class maps, if requested.
     """
 
     logits: NDArray[np.float32]
@@ -32,33 +32,33 @@ class Outputs:
 
 
 class Predictor(Protocol):
-    """A model, whatever it is made of."""
+    """A model that scores images: `TorchPredictor` or `OnnxPredictor`."""
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names, in the order of the logits."""
+        """Class names, in the order of the logits."""
         ...
 
     @property
     def thresholds(self) -> tuple[float, ...] | None:
-        """Of each class, if somebody chose them."""
+        """Threshold of each class, if the model has them."""
         ...
 
     @property
     def size(self) -> tuple[int, int]:
-        """Height and width of the images that it looks at."""
+        """Height and width of the input."""
         ...
 
     @property
     def identity(self) -> str:
-        """A hash of everything that its outputs depend on."""
+        """A hash of everything that the outputs depend on."""
         ...
 
     def check_maps(self) -> None:
-        """Refuse class maps where it has none."""
+        """Raise if the model has no class maps."""
 
     def __call__(self, pixels: NDArray[np.uint8], *, maps: bool = False) -> Outputs:
-        """Look at images, B×H×W×3."""
+        """Score images: B×H×W×3 pixels."""
         ...
 
 
@@ -67,7 +67,7 @@ class RunFolder(Protocol):
 
     @property
     def folder(self) -> Path:
-        """Where it lies."""
+        """Folder of the run."""
         ...
 
 
@@ -75,7 +75,7 @@ ModelPath = str | os.PathLike[str] | RunFolder
 
 
 def model_path(run: ModelPath) -> Path:
-    """The model folder of a run, a model folder itself, or an ONNX file."""
+    """The path of a model: the best model of a run, a model folder, or an ONNX file."""
     path = Path(run) if isinstance(run, (str, os.PathLike)) else run.folder
     if path.suffix == ".onnx":
         if not path.is_file():
@@ -85,12 +85,12 @@ def model_path(run: ModelPath) -> Path:
 
 
 def open_predictor(run: ModelPath, *, device: str = "cpu", threads: int | None = None) -> Predictor:
-    """Open a model to predict with.
+    """Open a model for prediction.
 
     Args:
         run: a run or its folder, a model folder, or an ONNX file that `tagfill export` wrote.
         device: `cpu`, `cuda`, `mps` or `auto`.
-        threads: of the network; by default one a core.
+        threads: of the network; by default one per core.
 
     Example:
         `open_predictor("photos.onnx").classes` is `("anchor", "bell", …)`

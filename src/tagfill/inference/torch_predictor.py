@@ -1,4 +1,4 @@
-"""A model folder, run by torch."""
+"""Prediction from a model folder with torch."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class TorchPredictor:
 
     Args:
         model: with a backbone.
-        identity: of its folder.
-        device: where it is to work.
+        identity: hash of its folder.
+        device: to run on.
     """
 
     def __init__(self, model: Classifier, identity: str, device: torch.device) -> None:
@@ -38,11 +38,11 @@ class TorchPredictor:
         """Load a model folder."""
         if threads is not None:
             torch.set_num_threads(threads)
-        disable_heap_trimming()  # the network takes and frees the same blocks with every batch
+        disable_heap_trimming()  # every batch allocates and frees the same blocks
         return cls(Classifier.load(folder), folder_identity(folder), _device(device))
 
     def check_maps(self) -> None:
-        """Refuse class maps where the head has none."""
+        """Raise if the head has no class maps."""
         self.model.check_use(maps=True)
 
     def __call__(self, pixels: NDArray[np.uint8], *, maps: bool = False) -> Outputs:

@@ -1,6 +1,6 @@
-"""A model that can be followed by hand: it tells red, green and blue by the mean of each channel, and where they are.
+"""A model whose scores can be computed by hand: it finds red, green and blue by the mean of each channel.
 
-logit of a colour = (mean of its channel − 128) / 16,   map = the same of each quarter of the image
+logit of a color = (mean of its channel − 128) / 16,   map = the same of each quarter of the image
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from tagfill.inference.onnx_predictor import Sidecar
-from tagfill.io import sha256
+from tagfill.inference.onnx_predictor import Sidecar, SidecarHashes, SidecarPreprocessing
+from tagfill.io import sha256, sha256_of_strings
 
 CLASSES = ("red", "green", "blue")
 SIDE = 32
@@ -28,8 +28,8 @@ def write_model(path: Path, *, maps: bool = True, thresholds: tuple[float, ...] 
     ]
     nodes = [
         helper.make_node("Cast", ["pixels"], ["floats"], to=TensorProto.FLOAT),
-        helper.make_node("Sub", ["floats", "middle"], ["centred"]),
-        helper.make_node("Div", ["centred", "scale"], ["scaled"]),
+        helper.make_node("Sub", ["floats", "middle"], ["centered"]),
+        helper.make_node("Div", ["centered", "scale"], ["scaled"]),
         helper.make_node(
             "AveragePool", ["scaled"], ["maps"], kernel_shape=[SIDE // 2, SIDE // 2], strides=[SIDE // 2, SIDE // 2]
         ),
@@ -39,33 +39,41 @@ def write_model(path: Path, *, maps: bool = True, thresholds: tuple[float, ...] 
     outputs = ("logits", "maps") if maps else ("logits",)
     graph = helper.make_graph(
         nodes,
-        "colours",
+        "colors",
         [helper.make_tensor_value_info("pixels", TensorProto.UINT8, ["N", 3, SIDE, SIDE])],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, shapes[name]) for name in outputs],
         constants,
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path)
-    described = {"backbone": "none", "head": "cam", "head_options": {}}
     Sidecar(
-        CLASSES, thresholds, (SIDE, SIDE), (128.0,) * 3, (16.0,) * 3, outputs, sha256(path), "by hand", described, {}
+        backbone="none",
+        head="cam",
+        head_options={},
+        classes=CLASSES,
+        classes_identity=sha256_of_strings(CLASSES),
+        thresholds=thresholds,
+        preprocessing=SidecarPreprocessing(size=(SIDE, SIDE), mean=(128.0,) * 3, std=(16.0,) * 3),
+        outputs=outputs,
+        hashes=SidecarHashes(onnx=sha256(path), model="by hand"),
+        parity={},
     ).write(path)
     return path
 
 
-def write_image(path: Path, colour: tuple[int, int, int], size: tuple[int, int] = (40, 30)) -> Path:
-    """An image of one colour."""
+def write_image(path: Path, color: tuple[int, int, int], size: tuple[int, int] = (40, 30)) -> Path:
+    """An image of one color."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", size, colour).save(path)
+    Image.new("RGB", size, color).save(path)
     return path
 
 
 def write_images(folder: Path, count: int) -> Path:
-    """Images whose red channel grows from 0 by 8 an image, named by their number."""
+    """Images whose red channel grows from 0 by 8 per image, named by their number."""
     for number in range(count):
         write_image(folder / f"{number:03d}.png", (min(8 * number, 255), 0, 128))
     return folder
 
 
 def probability(channel: float) -> float:
-    """What the model says about a colour whose channel has this value everywhere."""
+    """What the model says about a color whose channel has this value everywhere."""
     return float(1 / (1 + np.exp(-(channel - 128) / 16)))
