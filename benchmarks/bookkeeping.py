@@ -1,4 +1,4 @@
-"""What every benchmark writes down about itself, and where: results as JSON, and the page made of them."""
+"""What every benchmark records about itself: results as JSON, and the page generated from them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Record:
-    """A benchmark's place in the tree.
+    """Where a benchmark stores its results, and what they depend on.
 
     Attributes:
-        name: of its folder below `benchmarks/`, of its results and of its page.
-        packages: of Tagfill that the numbers depend on.
-        libraries: whose versions they depend on.
+        name: of its folder in `benchmarks/`, its results and its page.
+        packages: Tagfill packages that the numbers depend on.
+        libraries: other packages whose versions matter.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Record:
     libraries: tuple[str, ...] = ()
 
     def begin(self, arguments: str = "") -> dict[str, Any]:
-        """The command, the commit and the machine, with which results begin."""
+        """Command, commit and machine, the first entries of every result."""
         own = (f"benchmarks/{self.name}", *(f"src/tagfill/{package}" for package in self.packages))
         changed = _git("status", "--porcelain", "--", *own)
         machine = {"cores": os.cpu_count(), "system": platform.system(), "python": platform.python_version()}
@@ -42,7 +42,7 @@ class Record:
         }
 
     def write(self, results: dict[str, Any], page: str) -> None:
-        """Results and page, at their places."""
+        """Write results and page."""
         for path, text in (
             (ROOT / "benchmarks" / "results" / f"{self.name}.json", json.dumps(results, indent=2) + "\n"),
             (ROOT / "docs" / "benchmarks" / f"{self.name}.md", page),
@@ -53,7 +53,7 @@ class Record:
 
 
 def say(text: str) -> None:
-    """A line with the time of day, for whoever waits."""
+    """Print a line with the time to standard error."""
     print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
 
 

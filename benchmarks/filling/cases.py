@@ -1,4 +1,4 @@
-"""What was best for which labels, over all benchmarks of methods.
+"""The best methods for each kind of partial labels, over all benchmarks.
 
 <!-- numbers: cases -->
 """
@@ -14,7 +14,7 @@ from filling.single_positive import on_photos, on_scenes
 
 Scores = dict[str, list[float]]
 
-FLOORS = ("an", "ignore")  # what others are compared with: the first that was measured
+FLOORS = ("an", "ignore")  # the baseline is the first of these that was measured
 NOT_RANKED = ("full", "bce-ls", "iun")  # complete labels, and an oracle
 SHOWN = 3
 SCENES, PHOTOS = "[scenes]({top}benchmarks/learning.md)", "[VOC 2012]({top}benchmarks/voc12.md)"
@@ -22,7 +22,7 @@ WAYS = {
     "10 % of entries": "each entry with probability 0.1",
     "50 % of entries": "each entry with probability 0.5",
     "90 % of entries": "each entry with probability 0.9",
-    "100 of each class": "100 positives and as many negatives for each class",
+    "100 of each class": "100 positives and 100 negatives per class",
     "75 % of positives": "each positive with probability 0.75, no negative",
     "40 % of positives": "each positive with probability 0.4, no negative",
 }
@@ -30,27 +30,27 @@ PARTS = {
     "10": "10 % of all positives, about as many negatives",
     "50": "50 % of all positives, about as many negatives",
 }
-HIERARCHY = "down a hierarchy as far as somebody went"
+HIERARCHY = "down a hierarchy, to varying depth"
 SAME = {"negative": "an", "ne": "ignore"}
 
 
 def cases(arguments: str, top: str) -> str:
-    """A row for each kind of labels and each dataset."""
+    """One row per kind of labels and dataset."""
     rows = [[title, source.format(top=top), *_said(scores)] for title, source, scores in measured()]
     head = [
-        "known labels of a training image",
+        "known training labels",
         "measured on",
         "baseline",
-        "best, one of each family",
+        "best, one per family",
         "below the baseline",
     ]
-    legend = """Test mAP in percent, means over seeds. The baseline is `an`, or `ignore` where `an` was not measured.
-Where fewer than three are named, no other family beats it."""
+    legend = """Test mAP in percent, means over seeds. The baseline is `an`, or `ignore` if `an` was not measured.
+If fewer than three are listed, no other family beats the baseline."""
     return f"{table(head, rows, left=len(head))}\n\n{legend}"
 
 
 def measured() -> Iterator[tuple[str, str, Scores]]:
-    """Title, source and scores of each kind of labels that something was measured for."""
+    """Title, source and scores of each kind of labels with results."""
     for source, found in ((SCENES, on_scenes()), (PHOTOS, on_photos())):
         if found:
             yield "one positive", source, found
@@ -65,7 +65,7 @@ def measured() -> Iterator[tuple[str, str, Scores]]:
 
 
 def _named(scores: dict[str, Any]) -> Scores:
-    """By the names that methods have on the command line; those that refused are left out."""
+    """By command line name, without methods that refused the data."""
     return {SAME.get(name.lower(), name.lower()): values for name, values in scores.items() if values}
 
 
@@ -86,7 +86,7 @@ def _said(scores: Scores) -> list[str]:
 
 
 def _family(name: str) -> str:
-    """What methods that differ in an option or an added term have in common.
+    """The common name of methods that differ in an option or an added term.
 
     >>> _family("ll-ct+boost"), _family("en+scl")
     ('ll', 'en')

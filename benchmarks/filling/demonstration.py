@@ -9,9 +9,9 @@ from filling.results import results, table
 
 
 def demonstration(arguments: str, top: str) -> str:
-    """Score, share of the gap, cost of the labels and what is particular."""
+    """Score, share of the gap closed, annotation time and notes."""
     found = results("demo")
-    assert found is not None, "python benchmarks/demo/run.py makes it"
+    assert found is not None, "run python benchmarks/demo/run.py first"
     rows = [
         [
             f"`{row['method']}`",
@@ -22,7 +22,7 @@ def demonstration(arguments: str, top: str) -> str:
         ]
         for row in found["rows"]
     ]
-    return table(["method", "what is particular", "test mAP", "gap closed", "annotation"], rows, left=2)
+    return table(["method", "notes", "test mAP", "gap closed", "annotation"], rows, left=2)
 
 
 def _duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""What was measured on VOC 2012 for other ways of missing labels than one positive an image.
+"""Results on VOC 2012 for kinds of partial labels other than one positive per image.
 
 <!-- numbers: missing ignore,an,csl,se -->
 """
@@ -16,7 +16,7 @@ SHORT = {
 
 
 def missing(arguments: str, top: str) -> str:
-    """A column for each way that was measured."""
+    """One column per kind of labels with results."""
     names = arguments.split(",")
     asked = set(names) - set(FLOORS)
     found = {SHORT[title]: scores for title, source, scores in measured() if title in SHORT and "VOC" in source}
@@ -27,6 +27,6 @@ def missing(arguments: str, top: str) -> str:
     rows = [
         [f"`{name}`", *(mean(scores[name]) if name in scores else "–" for scores in columns.values())] for name in shown
     ]
-    legend = f"""By what is known of the labels, on [VOC 2012]({top}benchmarks/voc12.md); test mAP in percent, means
-over seeds, learning rates chosen on validation."""
+    legend = f"""By kind of known labels, on [VOC 2012]({top}benchmarks/voc12.md); test mAP in percent, means over seeds,
+learning rates chosen on validation."""
     return f"{table(['method', *columns], rows)}\n\n{legend}"

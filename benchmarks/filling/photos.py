@@ -1,4 +1,4 @@
-"""Tables of VOC 2012's benchmark beside that of single positives, where they were run.
+"""Tables of the VOC 2012 benchmark other than single positives, if they were run.
 
 <!-- numbers: budgets I;SP;SP + PatchCluster -->
 <!-- numbers: whole an;en+scl;full -->
@@ -11,23 +11,23 @@ from filling.results import gain, mean, results, table
 
 
 def budgets(arguments: str, top: str) -> str:
-    """What tags, points and boxes of the same cost teach: a column a budget, and maps where they were scored."""
+    """Tags, points and boxes at equal cost: one column per budget, and mAP-loc if it was scored."""
     found = results("voc12-c")
     if found is None:
-        return "On photos this was not measured yet."
+        return "Not measured on photos yet."
     entries = {name: found["entries"][name] for name in arguments.split(";") if name in found["entries"]}
     percents = sorted({percent for entry in entries.values() for percent in entry}, key=float)
     head = ["entry", *(f"mAP-cls, {percent} %" for percent in percents), *(f"mAP-loc, {p} %" for p in percents)]
     rows = [
         [name, *_cells(entry, "test", percents), *_cells(entry, "loc", percents)] for name, entry in entries.items()
     ]
-    legend = f"""[VOC 2012]({top}benchmarks/voc12.md): photos, labels for so much of what complete ones cost, means over
-{found["setting"]["seeds"]} seeds. I are tags, SP points and SB boxes of one instance, AP and AB of all."""
+    legend = f"""[VOC 2012]({top}benchmarks/voc12.md): photos; budgets are shares of the cost of complete labels; means over
+{found["setting"]["seeds"]} seeds. I are tags, SP and SB points and boxes on one instance, AP and AB on all."""
     return f"{table(head, rows)}\n\n{legend}"
 
 
 def whole(arguments: str, top: str) -> str:
-    """One positive an image, the head alone beside the whole network."""
+    """One positive per image: the head alone and the whole network."""
     found = results("voc12-d1")
     if found is None:
         return ""
@@ -36,13 +36,13 @@ def whole(arguments: str, top: str) -> str:
         [f"`{name}`", *(cell for part in ("head", "whole") for cell in _beside(found[part], name))] for name in names
     ]
     legend = f"""[VOC 2012]({top}benchmarks/voc12.md): photos of {found["setting"]["side"]} pixels, one positive each;
-the head on frozen features, and the whole network after it, one seed of the latter."""
+the head on frozen features, then the whole network (one seed)."""
     head = ["method", "head alone, mAP", "gain over `an`", "whole network, mAP", "gain over `an`"]
     return f"{table(head, rows)}\n\n{legend}"
 
 
 def scratch(arguments: str, top: str) -> str:
-    """Scenes with one positive an image, a whole network from random weights."""
+    """Scenes with one positive per image, a whole network from random weights."""
     found = results("voc12-d2")
     if found is None:
         return ""
@@ -51,12 +51,12 @@ def scratch(arguments: str, top: str) -> str:
     ]
     legend = f"""[Scenes of {found["setting"]["side"]} pixels]({top}benchmarks/voc12.md), one positive each, a network
 trained from random weights with real crops for {found["setting"]["epochs"]} epochs, {found["setting"]["seeds"]} seeds;
-scores that say nothing of images give {found["chance"]:.1f}."""
+chance level is {found["chance"]:.1f}."""
     return f"{table(['method', 'from random weights, mAP', 'gain over `an`'], rows)}\n\n{legend}"
 
 
 def heads(arguments: str, top: str) -> str:
-    """Heads on the same features: what they score, weigh and cost."""
+    """Heads on the same features: score, size and cost."""
     found = results("voc12-f")
     if found is None:
         return ""
@@ -70,8 +70,8 @@ def heads(arguments: str, top: str) -> str:
         rows.append([name, *(mean(values) if values else "–" for values in scores), *told])
     legend = f"""[VOC 2012]({top}benchmarks/voc12.md), frozen features of whole photos; all labels, and one positive
 each with three methods. One layer: {found["setting"]["epochs"]} epochs, {found["setting"]["seeds"]} seeds. `query`:
-{found["setting"]["epochs of query"]} epochs, one seed. Images a second are those of training on one core."""
-    return f"{table(['head', *ways, 'parameters', 'images a second'], rows)}\n\n{legend}"
+{found["setting"]["epochs of query"]} epochs, one seed. Images per second are for training on one core."""
+    return f"{table(['head', *ways, 'parameters', 'images per second'], rows)}\n\n{legend}"
 
 
 def _cells(entry: dict[str, dict[str, list[float]]], key: str, percents: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What points and tags of the same cost teach on scenes.
+"""Points and tags at equal cost on scenes.
 
 <!-- numbers: points 10 I;SP;SP, PatchCluster -->
 """
@@ -9,7 +9,7 @@ from filling.results import gain, mean, results, table
 
 
 def points(arguments: str, top: str) -> str:
-    """Entries at one budget, in percent of the cost of all labels, against tags alone."""
+    """Entries at one budget, in percent of the cost of all labels, compared with tags."""
     budget, _, entries = arguments.partition(" ")
     found = results("patches")
     if found is None:
@@ -30,6 +30,6 @@ def points(arguments: str, top: str) -> str:
     ]
     return f"""{table(["entry", "mAP-cls", "gain over I", "mAP-loc", "gain over I"], rows)}
 
-[Scenes]({top}benchmarks/patches.md): {study["sizes"]["train"]} images, {budget} % of what complete labels cost,
-{study["seeds"]} seeds; I are tags, SP a point on one instance of what is present, bought for the same time.
+[Scenes]({top}benchmarks/patches.md): {study["sizes"]["train"]} images, {budget} % of the cost of complete labels,
+{study["seeds"]} seeds; I are tags, SP a point on one instance of each present class, at equal annotation time.
 Gains are paired by seed, ± is the standard error of their mean."""

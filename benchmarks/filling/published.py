@@ -1,4 +1,4 @@
-"""What papers report, from the recipes of their tables.
+"""Published numbers, from the recipes of the papers' tables.
 
 <!-- numbers: published spml-voc12,spml-coco14 an,ll-r,ll-r+boost -->
 <!-- numbers: published-by-budget patchml-coco14-kinds i,sp,sb -->
@@ -19,7 +19,7 @@ DATASETS = {
     "scratch-voc12": "VOC 2012, from scratch",
     "scratch-coco14": "COCO 2014, from scratch",
     "voc12": "VOC 2012",
-    "coco14-fpc": "COCO 2014, 1,000 known a class",
+    "coco14-fpc": "COCO 2014, 1,000 known per class",
     "coco14-rps": "COCO 2014, half of the entries known",
     "coco14": "COCO 2014",
     "nus": "NUS-WIDE",
@@ -33,16 +33,16 @@ DATASETS = {
 
 
 def published(arguments: str, top: str) -> str:
-    """Rows of one or more tables side by side, a column a dataset."""
+    """Rows of one or more tables side by side, one column per dataset."""
     recipes, _, names = arguments.partition(" ")
     tables = {recipe: _published(recipe) for recipe in recipes.split(",")}
-    head = ["row of the table", *map(_dataset, tables)]
+    head = ["row", *map(_dataset, tables)]
     rows = [[f"`{name}`", *(_number(one, name) for one in tables.values())] for name in names.split(",")]
     return f"{table(head, rows)}\n\n{_source(tables, top)}"
 
 
 def published_by_budget(arguments: str, top: str) -> str:
-    """Rows of a table by kind, a column a budget. Rows are named KIND-BUDGET, with what is added at the end."""
+    """Rows of a table by kind, one column per budget. Rows are named KIND-BUDGET+ADDITION."""
     recipe, _, kinds = arguments.partition(" ")
     found = _published(recipe)
     parts = {name: re.fullmatch(r"(\w+)-([\d.]+)(.*)", name) for name in found["rows"]}
@@ -63,7 +63,7 @@ def _dataset(recipe: str) -> str:
 
 
 def _number(found: dict[str, Any], name: str) -> str:
-    """The number of a row with as many digits as its table has; of several the first, which is mAP."""
+    """The mAP of a row, with as many digits as its table has."""
     reported = {row: _first((content or {}).get("reported")) for row, content in found["rows"].items()}
     digits = 1 if all(value is None or round(value, 1) == value for value in reported.values()) else 2
     value = reported.get(name)
@@ -79,5 +79,5 @@ def _source(tables: dict[str, dict[str, Any]], top: str) -> str:
     papers = "; ".join(dict.fromkeys(f"{one['paper']}, {one['table']}" for one in tables.values()))
     return (
         f"mAP in percent as published: {papers}.\n"
-        f"Whole networks, trained on accelerators, [recipes]({top}reproducing.md) {recipes}; we did not run them."
+        f"Whole networks, trained on accelerators ([recipes]({top}reproducing.md) {recipes}); we did not run them."
     )

@@ -1,4 +1,4 @@
-"""What hours of review are worth on photos.
+"""The effect of hours of review on photos.
 
 <!-- numbers: review -->
 """
@@ -12,7 +12,7 @@ from filling.results import results
 
 
 def review(arguments: str, top: str) -> str:
-    """Missing labels found in suggested and in random order, and what they teach."""
+    """Missing labels found in suggested and in random order, and the gain in mAP."""
     del arguments
     found = results("voc12-e")
     if found is None:
@@ -27,5 +27,5 @@ def review(arguments: str, top: str) -> str:
     scores = [f"{at('suggested', 'mAP', number):.1f}" for number in (-1, 0)]
     return f"""On [photos]({top}benchmarks/voc12.md) of VOC 2012 with one label each, {first:g} hours of simulated
 review find {labels[0]} of {missing:,} missing labels in the order of `tagfill suggest`, and {labels[1]} in random
-order. After {last:g} hours, training again gives {scores[0]} test mAP instead of {scores[1]}; complete labels give
+order. After {last:g} hours, retraining reaches {scores[0]} test mAP instead of {scores[1]}; complete labels reach
 {fmean(found["full"]):.1f}. Means of {found["settings"]["seeds"]} seeds."""

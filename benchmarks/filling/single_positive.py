@@ -1,9 +1,9 @@
-"""What was measured with one known label an image: on scenes, and on VOC 2012 where that was run.
+"""Results with one known label per image: on scenes and, if they were run, on VOC 2012.
 
     <!-- numbers: single-positive an,en,en+scl -->
 
-Names are those of the rows of published tables: `full` for complete labels, `ll-r+boost` for BoostLU, and so on. What a
-benchmark has no row of is shown by a dash.
+Names are those of the rows of published tables: `full` for complete labels, `ll-r+boost` for BoostLU, and so on. A dash
+means that the benchmark has no such row.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ON_PHOTOS = {
 
 
 def single_positive(arguments: str, top: str) -> str:
-    """The table, and where its numbers come from."""
+    """The table and the source of its numbers."""
     names = arguments.split(",")
     measured = {"scenes, mAP": on_scenes(), "VOC 2012, mAP": on_photos()}
     columns = [_scores(names, title, scores) for title, scores in measured.items() if scores]
@@ -44,13 +44,13 @@ def single_positive(arguments: str, top: str) -> str:
 
 
 def on_scenes() -> dict[str, list[float]]:
-    """Test mAP of each seed by method; nothing where it was not measured."""
+    """Test mAP per seed by method; empty if not measured."""
     found = results("learning")
     return _renamed(found["scores"], ON_SCENES) if found else {}
 
 
 def on_photos() -> dict[str, list[float]]:
-    """The same on VOC 2012; methods that refused are left out."""
+    """The same on VOC 2012, without methods that refused the data."""
     found = results("voc12-a")
     return _renamed({row["name"]: row["test"] for row in found["rows"] if "test" in row}, ON_PHOTOS) if found else {}
 
@@ -61,7 +61,7 @@ def _renamed(scores: dict[str, list[float]], there: dict[str, str]) -> dict[str,
 
 
 def _scores(names: list[str], title: str, scores: dict[str, list[float]]) -> tuple[str, dict[str, list[str]]]:
-    """Mean and gain of each name; dashes where there is none."""
+    """Mean and gain of each name; dashes if there is none."""
     cells = {
         name: [mean(scores[name]), "–" if name == FLOOR else gain(scores[name], scores[FLOOR])]
         if name in scores
@@ -78,13 +78,13 @@ def _shown(name: str) -> str:
 def _legend(top: str) -> str:
     scenes, voc = results("learning"), results("voc12-a")
     said = [
-        "One known label an image and no known negative; test mAP in percent; gains are paired by seed, ± is the",
+        "One known label per image and no known negative; test mAP in percent; gains are paired by seed, ± is the",
         "standard error of their mean.",
     ]
     if scenes:
         said.append(
             f"[Scenes]({top}benchmarks/learning.md): {scenes['sizes']['train']} rendered images, {scenes['seeds']} "
-            "seeds, every method at its defaults."
+            "seeds, every method with its defaults."
         )
     if voc:
         seeds = max(len(row.get("test", ())) for row in voc["rows"])
@@ -93,5 +93,5 @@ def _legend(top: str) -> str:
             "chosen on validation."
         )
     else:
-        said.append("Nothing was measured on photos yet.")
+        said.append("Not measured on photos yet.")
     return "\n".join(said)
