@@ -1,4 +1,4 @@
-"""The page of the benchmark, from its results alone."""
+"""The page of the benchmark, generated from its results."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ def page(results: dict[str, Any]) -> str:
     machine, sizes = results["machine"], results["sizes"]
     return f"""# The demonstration
 
-Written by `{results["command"]}` at commit `{results["commit"]}` on a machine of {machine["cores"]} cores
+Written by `{results["command"]}` at commit `{results["commit"]}` on a machine with {machine["cores"]} cores
 ({machine["system"]}, Python {machine["python"]}).
 
-What `tagfill demo` ends with: scenes, {sizes["train"]} training images with one known label each, {sizes["val"]}
+The result of `tagfill demo`: scenes, {sizes["train"]} training images with one known label each, {sizes["val"]}
 validation images with complete labels, which chose the epoch, {sizes["test"]} test images. A `cam` head on cached
-features, 25 epochs, one seed: it shows what the tool does, not which method is best. [Five seeds and all
-methods](learning.md) are another page.
+features, 25 epochs, one seed: it shows what the tool does, not which method is best. See [another page](learning.md) for
+five seeds and all methods.
 
 {table(results)}
 
-The gap is that between `an`, which reads unknown as absent, and `full`, which was given all labels. Annotation is what
-the training labels would cost at 1 s a label and 1.4 s a point. Recovered P and R are precision and recall of what is
-called present among training labels that were not given.
+The gap is the difference between `an`, which treats unknown labels as absent, and `full`, which was trained with all
+labels. Annotation is the cost of the training labels at 1 s per label and 1.4 s per point. Recovered P and R are the
+precision and recall of predictions for hidden training labels.
 
-![Three test scenes, and class maps of the three labels that the model is surest of](../images/heatmaps.jpg)
+![Three test scenes with class maps of the three most confident labels](../images/heatmaps.jpg)
 
-The first three test scenes that show exactly three classes, and the three labels that the model of `ll-r:boost=5` is
-surest of, with their class maps. It was trained on one label an image, and never saw where anything is.
+The first three test scenes with exactly three classes, and the three most confident labels of the `ll-r:boost=5` model
+with their class maps. It was trained on one label per image, without any location.
 """
 
 
 def table(results: dict[str, Any]) -> str:
     """The leaderboard."""
-    head = "| method | test mAP | gap closed | annotation | recovered P | recovered R | what is particular |"
+    head = "| method | test mAP | gap closed | annotation | recovered P | recovered R | notes |"
     return "\n".join([head, "|---|---:|---:|---:|---:|---:|---|", *(row(one) for one in results["rows"])])
 
 

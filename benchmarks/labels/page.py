@@ -1,4 +1,4 @@
-"""The page of the benchmark, from its results alone."""
+"""The page of the benchmark, generated from its results."""
 
 from __future__ import annotations
 
@@ -25,41 +25,41 @@ orphan: true
 ---
 # Labels at scale
 
-Written by `{results["command"]}` at commit `{results["commit"]}` on a machine of {machine["cores"]} cores
-({machine["system"]}, Python {machine["python"]}) that did other work at the same time: take the times as an order of
-magnitude. Memory is what the kernel counts as private to a fresh process, beyond the interpreter with its imports, in
-millions of bytes; for the peak it is looked at every 50 ms.
+Written by `{results["command"]}` at commit `{results["commit"]}` on a machine with {machine["cores"]} cores
+({machine["system"]}, Python {machine["python"]}) that was also doing other work: treat the times as orders of
+magnitude. Memory is the private memory of a fresh process beyond the interpreter and its imports, in millions of bytes;
+the peak is sampled every 50 ms.
 
 ## From Parquet to a label matrix
 
-{loads[0]["images"]:,} images, {loads[0]["classes"]:,} classes. "Shuffled" rows are in random order and have times, the
-others are in the order of the images and have none.
+{loads[0]["images"]:,} images, {loads[0]["classes"]:,} classes. "Shuffled" rows are in random order and have times; the
+others are in the order of the images and have no times.
 
-| rows | open | labels | rows a second | in use after | at the peak | matrix alone | 256 rows dense | with an overlay |
+| rows | open | labels | rows per second | memory after | peak memory | matrix alone | 256 rows dense | with an overlay |
 |---|---:|---:|---:|---:|---:|---:|---:|---:|
 {chr(10).join(line(load) for load in loads)}
 
 The highest peak is {worst["peak_mb"]:.0f} MB ({verdict(worst["peak_mb"] < LIMIT_MB)} the limit of {LIMIT_MB} MB), and
-the slowest batch takes {batch:.2f} ms ({verdict(batch < LIMIT_MS)} the limit of {LIMIT_MS} ms). The table of images is
-{loads[1]["open_mb"]:.0f} MB of what is in use. From {loads[0]["rows"]:,} to {loads[1]["rows"]:,} rows, memory in use
-grows by {growth[False]:.1f} MB a million rows (shuffled: {growth[True]:.1f} MB). Dense, it would be {dense:,.0f} MB.
+the slowest batch takes {batch:.2f} ms ({verdict(batch < LIMIT_MS)} the limit of {LIMIT_MS} ms). The table of images
+takes {loads[1]["open_mb"]:.0f} MB of this memory. From {loads[0]["rows"]:,} to {loads[1]["rows"]:,} rows, memory in use
+grows by {growth[False]:.1f} MB per million rows (shuffled: {growth[True]:.1f} MB). A dense matrix would take {dense:,.0f} MB.
 
 ## Worker processes
 
-{workers["workers"]} forked workers make all {workers["batches"]:,} batches of an epoch dense, in random order.
+{workers["workers"]} forked workers create all {workers["batches"]:,} dense batches of an epoch in random order.
 
 | | MB |
 |---|---:|
 | label matrix | {workers["matrix_mb"]:.0f} |
-| proportional set size of the one process before | {workers["alone_pss_mb"]:.0f} |
+| proportional set size of the single process before | {workers["alone_pss_mb"]:.0f} |
 | proportional set size of all {everybody} processes at the end | {workers["together_pss_mb"]:.0f} |
 | private memory of a worker at the end | {workers["worker_private_mb"]:.0f} |
 
 ## Identities and validation
 
-On {check["rows"]:,} shuffled rows; {check["errors"]} errors were found.
+On {check["rows"]:,} shuffled rows; {check["errors"]} errors found.
 
-| | time | at the peak |
+| | time | peak memory |
 |---|---:|---:|
 | the three identities | {check["identities_seconds"]:.1f} s | {check["identities_peak_mb"]:.0f} MB |
 | validation | {check["validate_seconds"]:.1f} s | {check["validate_peak_mb"]:.0f} MB |

@@ -1,4 +1,4 @@
-"""The page of the benchmark, from its results alone."""
+"""The page of the benchmark, generated from its results."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def page(results: dict[str, Any]) -> str:
     return f"""---
 orphan: true
 ---
-# What methods learn from one label an image
+# Method comparison on scenes with one label per image
 
-Written by `{results["command"]}` at commit `{results["commit"]}` on a machine of {machine["cores"]} cores
+Written by `{results["command"]}` at commit `{results["commit"]}` on a machine with {machine["cores"]} cores
 ({machine["system"]}, Python {machine["python"]}).
 
 Scenes: {sizes["train"]} training images with one known label each, {sizes["val"]} validation images with complete
 labels, which chose the epoch, {sizes["test"]} test images. A `cam` head on cached features of the bundled backbone,
 Adam 1e-3, batches of 16, {results["epochs"]} epochs, {results["seeds"]} seeds. Nothing was tuned for any method: these
-are defaults, not each method's best. (How hard the scenes are was settled earlier, looking at what complete labels and
-`an` reach on their test split.) A seed draws labels, order and initial weights alike for all, so the gain over
-`an` is paired: its mean over the seeds with the standard error of that mean, and in how many seeds it is positive.
+are defaults, not the best settings of each method. (The difficulty of the scenes was fixed earlier, by looking at the test
+scores of complete labels and `an`.) All methods share the labels, order and initial weights of a seed, so gains over `an`
+are paired: the table shows their mean over the seeds, its standard error, and the number of seeds with a gain.
 
 | method | test mAP | ± over seeds | gain over `an` | ± of the mean | seeds won | gap closed |
 |---|---:|---:|---:|---:|---:|---:|
@@ -37,11 +37,10 @@ are defaults, not each method's best. (How hard the scenes are was settled earli
 
 {verdict(scores)}
 
-Methods far below `an` lack what they learn from: with one positive an image and no known negative, leaving unknowns
-out (`ignore`, `wne`, `p-asl`, `curriculum`, `patchml`) or judging them by known negatives (`se`, `se-l`, `se-i`) pushes
-every score up. They are meant for data with negatives. That `ep`, which believes its guesses, does badly agrees with
-its paper.
-{chr(10).join(["", "Not on this data:", "", *refused, ""]) if refused else ""}"""
+Methods far below `an` lack the labels that they learn from: with one positive per image and no known negative, ignoring
+unknown labels (`ignore`, `wne`, `p-asl`, `curriculum`, `patchml`) or judging them by known negatives (`se`, `se-l`, `se-i`)
+pushes all scores up. They are designed for data with negatives. `ep`, which trusts its guesses, does badly, as in its paper.
+{chr(10).join(["", "Refused on this data:", "", *refused, ""]) if refused else ""}"""
 
 
 def row(name: str, scores: dict[str, list[float]], floor: float, ceiling: float) -> str:
@@ -60,8 +59,8 @@ def gain(name: str, scores: dict[str, list[float]]) -> list[float]:
 
 
 def verdict(scores: dict[str, list[float]]) -> str:
-    """Which of those that have to beat `an` do."""
+    """Which of the methods that should beat `an` do."""
     below = [name for name in MUST_BEAT if name not in scores or mean(gain(name, scores)) <= 0]
     expected = ", ".join(f"`{name}`" for name in MUST_BEAT)
     found = "all of them do" if not below else f"{', '.join(f'`{name}`' for name in below)} did not"
-    return f"Expected to beat `an` in the mean: {expected}; {found}."
+    return f"Expected to beat `an` on average: {expected}; {found}."

@@ -1,4 +1,4 @@
-"""The page of the benchmark, from its results alone."""
+"""The page of the benchmark, generated from its results."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ def page(results: dict[str, Any]) -> str:
         for name in order(results)
     ]
     with_maps = [name for name in order(results) if sizes["80"]["methods"][name]["base"] != "bce"]
-    rows.insert(len(rows) - len(with_maps), "| **through class maps** |" + " |" * (len(sizes) + 1))
+    rows.insert(len(rows) - len(with_maps), "| **with class maps** |" + " |" * (len(sizes) + 1))
     return f"""---
 orphan: true
 ---
-# What a step of each method costs
+# Cost of a training step
 
-Written by `{results["command"]}` at commit `{results["commit"]}` on a machine of {machine["cores"]} cores
+Written by `{results["command"]}` at commit `{results["commit"]}` on a machine with {machine["cores"]} cores
 ({machine["system"]}, Python {machine["python"]}, torch {machine["torch"]}), one thread.
 
 A step is cached 7×7×1280 features → `cam` head → loss → backward → Adam → memory, {results["batch"]} images.
-Methods take turns in a new order each round; a number is the median over rounds of the ratio to `bce` in the same
-round, with the smallest and the largest in brackets. `bce again` is the same contestant a second time: as far as it is
-from 1, as far may any other number be off.
+Methods run in a new order each round; a number is the median over rounds of the ratio to `bce` in the same round, with
+the smallest and the largest in brackets. `bce again` runs `bce` a second time as a control: its distance from 1 is the
+measurement error of the other numbers.
 
-Where nobody needs class maps, the head pools features before it classifies them, which gives the same logits. Class
-maps make a step of `bce` {costs(sizes)} as long; methods that
-need them (the lower part of the table) are compared with `bce` through the same maps. FixMatch has two views of each
-image, and twice the features to go through.
+If no method needs class maps, the head pools features before it classifies them, which gives the same logits. Class maps
+make a step of `bce` {costs(sizes)} as long; methods that need
+them (the lower part of the table) are compared with `bce` with class maps. FixMatch has two views of each image and
+therefore twice the features.
 
 | method | {head} | per-image state at 80 classes |
 |---|{"---:|" * len(sizes)}---:|
@@ -47,7 +47,7 @@ image, and twice the features to go through.
 
 
 def order(results: dict[str, Any]) -> list[str]:
-    """Those without class maps first, each cheapest first, at 80 classes."""
+    """Methods without class maps first, then by cost at 80 classes."""
     methods = results["classes"]["80"]["methods"]
     return sorted(methods, key=lambda name: (methods[name]["base"] != "bce", median(methods[name]["ratios"])))
 
@@ -68,7 +68,7 @@ def kept(results: dict[str, Any], name: str) -> str:
 
 
 def verdicts(results: dict[str, Any]) -> str:
-    """Which methods keep within the limits, and which do not."""
+    """Which methods stay within the limits."""
     methods = results["classes"]["80"]["methods"]
     lines = []
     for remembers, limit in LIMITS.items():
@@ -79,6 +79,6 @@ def verdicts(results: dict[str, Any]) -> str:
             if median(methods[name]["ratios"]) > limit
         ]
         which = "with" if remembers else "without"
-        found = f"above it: {', '.join(over)}" if over else "all keep within it"
-        lines.append(f"Of the {len(group)} {which} per-image state, the limit at 80 classes is {limit}×; {found}.")
+        found = f"above it: {', '.join(over)}" if over else "all stay within it"
+        lines.append(f"The limit at 80 classes for the {len(group)} methods {which} per-image state is {limit}×; {found}.")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The page of the benchmark, from its results alone."""
+"""The page of the benchmark, generated from its results."""
 
 from __future__ import annotations
 
@@ -15,57 +15,57 @@ def page(results: dict[str, Any]) -> str:
     return f"""---
 orphan: true
 ---
-# Memory: heatmaps on disk, neighbours
+# Memory: heatmaps on disk, neighbors
 
-Written by `{results["command"]}` at commit `{results["commit"]}` on a machine of {machine["cores"]} cores
+Written by `{results["command"]}` at commit `{results["commit"]}` on a machine with {machine["cores"]} cores
 ({machine["system"]}, Python {machine["python"]}). Each measurement is a fresh process with one thread; times are
 medians over steps.
 
 ## Heatmaps on disk
 
 80 classes, {results["heatmaps"][0]["images"]:,} images, batches of 64, random crops. A step is G×G×1280 features →
-`cam` head → loss → backward → Adam → memory, with G half of W. `an`, `an+scl` and the heatmaps alone, read and updated
-without a model, take turns; class maps are made in both kinds of steps.
+`cam` head → loss → backward → Adam → memory, with G half of W. `an`, `an+scl` and the heatmaps alone (read and updated
+without a model) take turns; both kinds of steps compute class maps.
 
-| W | file | made in | steps of `an` | steps of `an+scl` | heatmaps alone | checkpoint waits | anonymous memory |
+| W | file | creation | steps of `an` | steps of `an+scl` | heatmaps alone | wait at checkpoint | anonymous memory |
 |---|---:|---:|---:|---:|---:|---:|---:|
 {chr(10).join(map(heatmaps, results["heatmaps"]))}
 
 {chr(10).join(map(pace, results["heatmaps"]))}
 
-Anonymous memory is what the process takes beyond the interpreter, its imports and the features, at its peak: at most
-{worst:.0f} MB, {verdict} the limit of {LIMIT_MB} MB. The file itself is in the page cache as far as there is room.
+Anonymous memory is the peak memory of the process beyond the interpreter, its imports and the features: at most
+{worst:.0f} MB, {verdict} the limit of {LIMIT_MB} MB. The file itself is in the page cache as far as it fits.
 
-## Nearest neighbours
+## Nearest neighbors
 
-{near["queries"]:,} queries against {near["images"]:,} × 1,280 features, 10 neighbours, exact, one thread.
+{near["queries"]:,} queries against {near["images"]:,} × 1,280 features, 10 neighbors, exact, one thread.
 
 | | seconds | memory beyond the features |
 |---|---:|---:|
 | Tagfill | {near["seconds"]:.1f} | {near["mb"]:.0f} MB |
 | scikit-learn, brute force | {near["sklearn_seconds"]:.1f} | {near["sklearn_mb"]:.0f} MB |
 
-They agree in {100 * near["agreement"]:.3f} % of the neighbours.
+They agree in {100 * near["agreement"]:.3f} % of the neighbors.
 
-## Setting up SE
+## Setup of SE
 
-From given features: scaling, class prototypes and distances, ten neighbours an image against all. The search grows with
-the square of the number of images. "Temperatures" is what a step of 64 images pays.
+From given features: scaling, class prototypes and distances, ten nearest neighbors per image. The search grows with the
+square of the number of images. "Temperatures" is the cost for a step of 64 images.
 
-| images | seconds | an image | at the peak | kept | temperatures |
+| images | seconds | per image | peak memory | kept | temperatures |
 |---|---:|---:|---:|---:|---:|
 {chr(10).join(map(setup, results["setup"]))}
 """
 
 
 def pace(case: dict[str, Any]) -> str:
-    """Whether heatmaps keep up with training, in a sentence."""
+    """A sentence about whether heatmaps keep up with training."""
     rate = case["samples_per_second"]
     longer, served = rate["without"] / rate["with"], rate["alone"] / rate["without"]
     found = "they keep up with training" if served >= 1 else "they do not keep up with training"
     return (
-        f"At W={case['size']} a step with heatmaps takes {longer:.2f} times as long as one without. Alone they serve "
-        f"{served:.2f} times the images that training without them goes through: {found}."
+        f"At W={case['size']} a step with heatmaps takes {longer:.2f} times as long as one without. Heatmaps alone process "
+        f"{served:.2f} times as many images per second as training without them: {found}."
     )
 
 

@@ -28,7 +28,7 @@ orphan: true
 ---
 # Feature caches and heads
 
-Written by `{results["command"]}` at commit `{results["commit"]}` on a machine of {machine["cores"]} cores
+Written by `{results["command"]}` at commit `{results["commit"]}` on a machine with {machine["cores"]} cores
 ({machine["system"]}, Python {machine["python"]}, torch {machine["torch"]}) in {results["minutes"]:.0f} minutes.
 Contestants are processes that take turns, one round each, in a new order every time; ratios are within a round, and
 what is shown is the median over rounds. Rates and times are of this machine and mean little elsewhere.

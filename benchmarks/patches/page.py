@@ -1,4 +1,4 @@
-"""The page of the benchmark, from its results alone."""
+"""The page of the benchmark, generated from its results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ orphan: true
 ---
 # What points teach, and tags of the same cost
 
-Written by `{results["command"]}` at commit `{results["commit"]}` on a machine of {machine["cores"]} cores
+Written by `{results["command"]}` at commit `{results["commit"]}` on a machine with {machine["cores"]} cores
 ({machine["system"]}, Python {machine["python"]}).
 
 Scenes: {sizes["train"]} training images of which a [budget](../protocols.md#annotation-budget) bought labels,

@@ -1,11 +1,11 @@
-"""The page of the benchmark, from its results alone."""
+"""The page of the benchmark, generated from its results."""
 
 from __future__ import annotations
 
 from statistics import median
 from typing import Any
 
-WANTED = 1.5  # requests a second of batches over one at a time, at 16 clients
+WANTED = 1.5  # requests per second with batches relative to one at a time, at 16 clients
 
 
 def page(results: dict[str, Any]) -> str:
@@ -13,12 +13,12 @@ def page(results: dict[str, Any]) -> str:
     machine = results["machine"]
     return f"""# Serving with and without batches
 
-Written by `{results["command"]}` at commit `{results["commit"]}` on a machine of {machine["cores"]} cores
+Written by `{results["command"]}` at commit `{results["commit"]}` on a machine with {machine["cores"]} cores
 ({machine["system"]}, Python {machine["python"]}, torch {machine["torch"]}).
 
-`tagfill serve` of `tf_efficientnet_lite0` at 224 pixels on loopback, asked by clients that wait for each answer, for
-{results["seconds"]:g} seconds a turn. Clients and servers share the machine. Servers take turns in a new order each
-round; the one without batches twice, as a control.
+`tagfill serve` with `tf_efficientnet_lite0` at 224 pixels on loopback. Clients wait for each answer, for
+{results["seconds"]:g} seconds per turn. Clients and servers share the machine. Servers take turns in a new order each
+round; the one without batches runs twice, as a control.
 
 | clients | server | requests/s | median | 99th percentile |
 |---:|---|---:|---:|---:|
@@ -39,10 +39,10 @@ def rows(count: str, measured: dict[str, Any]) -> list[str]:
 def verdict(count: str, measured: dict[str, Any]) -> str:
     ratio, control = measured["ratios"], measured["control"]
     told = (
-        f"- With {count} clients batches give {median(ratio):.2f} times ({min(ratio):.2f} to {max(ratio):.2f}) the "
-        f"requests of one at a time; the control is at {median(control):.2f} "
+        f"- With {count} clients, batching serves {median(ratio):.2f} times ({min(ratio):.2f} to {max(ratio):.2f}) as many "
+        f"requests as one at a time; the control is {median(control):.2f} "
         f"({min(control):.2f} to {max(control):.2f})."
     )
     if count == "16":
-        told += f" The aim of {WANTED} is {'met' if median(ratio) >= WANTED else 'missed'}."
+        told += f" The target of {WANTED} is {'met' if median(ratio) >= WANTED else 'missed'}."
     return told

@@ -28,8 +28,8 @@ orphan: true
 ---
 # Speed of training
 
-Written by `{results["command"]}` at commit `{results["commit"]}` on a machine of {machine["cores"]} cores
-({machine["system"]}, Python {machine["python"]}, torch {machine["torch"]}) that did other work at the same time, in
+Written by `{results["command"]}` at commit `{results["commit"]}` on a machine with {machine["cores"]} cores
+({machine["system"]}, Python {machine["python"]}, torch {machine["torch"]}) that was also doing other work, in
 {results["minutes"]:.0f} minutes. Contestants are processes that take turns, one round each, in a
 new order every time; ratios are within a round, and what is shown is the median over rounds. Rates (a second) are of
 this machine under that load and mean little elsewhere.

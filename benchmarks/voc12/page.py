@@ -71,7 +71,7 @@ def section(name: str, results: dict[str, Any]) -> str:
     module, title = TABLES[name]
     machine = results["machine"]
     origin = (
-        f"Written by `{results['command']}` at commit `{results['commit']}` on a machine of {machine['cores']} cores "
+        f"Written by `{results['command']}` at commit `{results['commit']}` on a machine with {machine['cores']} cores "
         f"({machine['system']}, Python {machine['python']}, torch {machine['torch']})."
     )
     return f"## {name}. {title}\n\n{origin}\n\n{importlib.import_module(module).section(results)}"
