@@ -80,5 +80,7 @@ def verdicts(results: dict[str, Any]) -> str:
         ]
         which = "with" if remembers else "without"
         found = f"above it: {', '.join(over)}" if over else "all stay within it"
-        lines.append(f"The limit at 80 classes for the {len(group)} methods {which} per-image state is {limit}×; {found}.")
+        lines.append(
+            f"The limit at 80 classes for the {len(group)} methods {which} per-image state is {limit}×; {found}."
+        )
     return "\n".join(lines)

@@ -1,18 +1,18 @@
-"""The page about feature caches and heads, from its results alone."""
+"""The page about feature caches and heads, generated from its results."""
 
 from __future__ import annotations
 
 from typing import Any
 
 FASTER, LARGER = 1.5, 0.01
-TARGETS = {"linear": 50, "cam, boost": 30, "tscam": 30}  # a query head is a network of its own
+TARGETS = {"linear": 50, "cam, boost": 30, "tscam": 30}  # a query head is a network in itself
 MEANING = {
-    "ordinary": "the ordinary script",
-    "again": "the same once more, as a control",
+    "ordinary": "the plain script",
+    "again": "the same again, as a control",
     "channels_last": "+ channels last in memory",
     "kept_memory": "+ freed memory is kept",
-    "inference_mode": "+ `inference_mode` in place of `no_grad`",
-    "bytes": "+ pixels travel as bytes, normalised in the main process",
+    "inference_mode": "+ `inference_mode` instead of `no_grad`",
+    "bytes": "+ pixels transferred as bytes, normalized in the main process",
     "one_call": "+ crop and resize in one call, reduced JPEG decoding",
     "tagfill": "**Tagfill**",
 }
@@ -30,53 +30,53 @@ orphan: true
 
 Written by `{results["command"]}` at commit `{results["commit"]}` on a machine with {machine["cores"]} cores
 ({machine["system"]}, Python {machine["python"]}, torch {machine["torch"]}) in {results["minutes"]:.0f} minutes.
-Contestants are processes that take turns, one round each, in a new order every time; ratios are within a round, and
-what is shown is the median over rounds. Rates and times are of this machine and mean little elsewhere.
+The variants are processes that take turns, one round each, in a new order every time; ratios are computed within a round, and
+the tables show medians over rounds. Rates and times are for this machine and mean little elsewhere.
 
 ## Extraction
 
-`{results["backbone"]}` at {results["side"]} px, {results["photos"]["count"]} photos a round ({kind}), batches of 32,
-one thread of torch and one worker process, {extraction["rounds"]} rounds. The ordinary script is a `DataLoader` with
+`{results["backbone"]}` at {results["side"]} px, {results["photos"]["count"]} photos per round ({kind}), batches of 32,
+one torch thread and one worker process, {extraction["rounds"]} rounds. The plain script is a `DataLoader` with
 Pillow, torchvision's bicubic `Resize`, `ToTensor` and `Normalize`, timm's `forward_features` under `no_grad`, and
-`np.save` of maps in half precision and of their means; each `+` adds one thing to it alone. Tagfill's rounds end when
+`np.save` of maps in half precision and of their means; each `+` changes one thing. A round of Tagfill ends when
 the cache is on disk, synced and hashed.
 
-| | images a second | times as fast | from–to | times as little CPU time | peak memory |
+| | images per second | speedup | range | CPU time speedup | peak memory |
 |---|---:|---:|---:|---:|---:|
 {extraction_rows(extraction["table"])}
 
-The control shows what such a ratio is worth: a line that differs from 1 by no more than it does says nothing. Tagfill
-extracts {ours["faster"]:.2f} times as fast as the ordinary script ({verdict(ours["faster"] >= FASTER)} the target of
+The control shows the measurement error: a row that differs from 1 by no more than the control means nothing. Tagfill
+extracts {ours["faster"]:.2f} times as fast as the plain script ({verdict(ours["faster"] >= FASTER)} the target of
 {FASTER}).
 
 ## Size of a cache
 
-A view of an image is stated to take {size["stated_bytes"]:,} bytes ({size["dtype"]} maps, pooled features, geometry).
-{size["views"]} of them take {size["bytes"]:,.0f} each, all files counted: {larger:+.2%}
+The stated size of a view of an image is {size["stated_bytes"]:,} bytes ({size["dtype"]} maps, pooled features, geometry).
+{size["views"]} views take {size["bytes"]:,.0f} bytes each, counting all files: {larger:+.2%}
 ({verdict(larger <= LARGER)} the target of {LARGER:.0%}; the excess shrinks with the number of images).
 
 ## Training a head
 
 Tagfill's training with the method `an`, {results["classes"]} classes, batches of {results["batch"]}, one thread: on
-images through the frozen backbone (one worker process decodes), against the same head on a cache. `linear` reads pooled
+images through the frozen backbone (one worker process decodes), compared with the same head on a cache. `linear` reads pooled
 features, the others maps. The `query` head has no target: its transformer is most of its cost, with a cache or without.
 
-| head | images a second | cached, a second | times as fast | from–to | target | peak memory, images | cached |
+| head | images per second | cached, per second | speedup | range | target | peak memory, images | cached |
 |---|---:|---:|---:|---:|---|---:|---:|
 {training_rows(results["training"])}
 
-## What heads cost
+## Cost of heads
 
 Forward and backward over the same maps of 7×7 cells and 1,280 channels, batches of {results["batch"]},
-{results["classes"]} classes, one thread, {results["heads"]["rounds"]} rounds of 20 steps; times are of one step. Memory
-is what the process took beyond features and weights.
+{results["classes"]} classes, one thread, {results["heads"]["rounds"]} rounds of 20 steps; times are per step. Memory
+is the memory of the process beyond features and weights.
 
-| head | forward | over `linear` | backward | over `linear` | memory |
+| head | forward | relative to `linear` | backward | relative to `linear` | memory |
 |---|---:|---:|---:|---:|---:|
 {head_rows(results["heads"]["table"])}
 
-`linear` and `cam` average the features first where nobody asks for maps; `cam` with a boost and every head that is
-asked for maps classifies each cell.
+`linear` and `cam` average the features first if maps are not needed; `cam` with a boost, and every head that computes
+maps, classifies each cell.
 """
 
 

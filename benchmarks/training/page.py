@@ -1,4 +1,4 @@
-"""The page about the speed of training."""
+"""The page about training speed, generated from its results."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 FASTER, OVERHEAD = 1.3, 0.05
 MEANING = {
-    "ordinary": "the ordinary script",
-    "again": "the same once more, as a control",
+    "ordinary": "the plain script",
+    "again": "the same again, as a control",
     "channels_last": "+ channels last in memory",
     "kept_memory": "+ freed memory is kept",
     "out_of_place": "+ activations out of place",
-    "uint8": "+ pixels travel as bytes, normalised in the main process",
+    "uint8": "+ pixels transferred as bytes, normalized in the main process",
     "one_call": "+ crop and resize in one call, reduced JPEG decoding",
     "tagfill": "**Tagfill**",
 }
@@ -26,93 +26,92 @@ def page(results: dict[str, Any]) -> str:
     return f"""---
 orphan: true
 ---
-# Speed of training
+# Training speed
 
 Written by `{results["command"]}` at commit `{results["commit"]}` on a machine with {machine["cores"]} cores
 ({machine["system"]}, Python {machine["python"]}, torch {machine["torch"]}) that was also doing other work, in
-{results["minutes"]:.0f} minutes. Contestants are processes that take turns, one round each, in a
-new order every time; ratios are within a round, and what is shown is the median over rounds. Rates (a second) are of
-this machine under that load and mean little elsewhere.
+{results["minutes"]:.0f} minutes. The variants are processes that take turns, one round each, in a
+new order every time; ratios are computed within a round, and the tables show medians over rounds. Rates are for this
+machine under that load and mean little elsewhere.
 
 ## Images, end to end
 
-`tf_efficientnet_lite0` at 224 px, all layers, batches of {results["batch"]}, float32, one thread of torch and one
-worker process, {results["photos"]["count"]} photos a round ({kind}),
-{images["rounds"]} rounds. The ordinary script is a `DataLoader` with Pillow, torchvision's `RandomResizedCrop`, flip,
-`ToTensor` and `Normalize`, with Adam and `BCEWithLogitsLoss`; each `+` adds one thing to it alone. CPU time counts all
-processes, and depends less on what else the machine does.
+`tf_efficientnet_lite0` at 224 px, all layers, batches of {results["batch"]}, float32, one torch thread and one
+worker process, {results["photos"]["count"]} photos per round ({kind}),
+{images["rounds"]} rounds. The plain script is a `DataLoader` with Pillow, torchvision's `RandomResizedCrop`, flip,
+`ToTensor` and `Normalize`, with Adam and `BCEWithLogitsLoss`; each `+` changes one thing. CPU time counts all
+processes and depends less on other work on the machine.
 
-| | images a second | times as fast | from–to | times as little CPU time |
+| | images per second | speedup | range | CPU time speedup |
 |---|---:|---:|---:|---:|
 {lines(images["table"])}
 
 {control(images)}
-Tagfill trains {ours["faster"]:.2f} times as fast as the ordinary script ({verdict(ours["faster"] >= FASTER)} the target
+Tagfill trains {ours["faster"]:.2f} times as fast as the plain script ({verdict(ours["faster"] >= FASTER)} the target
 of {FASTER}). None of these changes what is computed, except that Tagfill resizes bicubically and the script
 bilinearly, and that sums in another memory layout differ in their last bits.
 
-Making one view, in milliseconds of CPU time:
+Creating one view, in milliseconds of CPU time:
 
-| photo | ordinary | Tagfill | ratio |
+| photo | plain script | Tagfill | ratio |
 |---|---:|---:|---:|
 {decoding(results["decoding"])}
 
-A JPEG is decoded at a fraction of its size only where that leaves twice the pixels that the view needs, which large
-photos do and small ones do not.
+A JPEG is decoded at a fraction of its size only if that leaves at least twice the pixels that the view needs, which is
+the case for large photos.
 
-## What the engine costs
+## Overhead of the engine
 
-The training loop against forward, backward and step alone, over the same tensors in memory, one thread.
+The training loop compared with only forward, backward and step, over the same tensors in memory, one thread.
 
-| | rounds | bare loop, a second | engine, a second | engine takes longer by | from–to |
+| | rounds | bare loop, per second | engine, per second | overhead | range |
 |---|---:|---:|---:|---:|---:|
 {overheads(results["overhead"])}
 
-On images the engine costs {cost:+.1%} ({verdict(cost < OVERHEAD)} the target of {OVERHEAD:.0%}); a step on pooled
-features is a matrix product of a fraction of a millisecond, beside which checks, draws and sums show.
+On images the overhead is {cost:+.1%} ({verdict(cost < OVERHEAD)} the target of {OVERHEAD:.0%}); a step on pooled
+features is a matrix product of a fraction of a millisecond, compared to which checks, draws and sums are visible.
 
 ## Cached features
 
 1,000 images, 80 classes, the `cam` head, batches of {results["batch"]}, one thread, features read from disk.
 
-| method | reads | samples a second | times the rate on images |
+| method | reads | samples per second | relative to images |
 |---|---|---:|---:|
 {cached(results)}
 
-A method that needs class maps reads 49 times as many features an image, and pays for it.
+A method that needs class maps reads 49 times as many features per image.
 
 ## Checkpoints
 
-A save is synced and checksummed. It is compared with writing and syncing one file of random bytes of the size of the
-checkpoint. Resuming is everything from the call to the first step, in a process that has its imports done.
+A save is synced and checksummed. It is compared with writing and syncing one file of random bytes of the same size.
+Resuming is everything from the call to the first step, in a process with all imports done.
 
-| method | images × classes | per-image state | checkpoint | save | over a plain write | resume |
+| method | images × classes | per-image state | checkpoint | save | relative to a plain write | resume |
 |---|---:|---:|---:|---:|---:|---:|
 {saves(results["checkpoints"])}
 
 ROLE's table and moments are in the checkpoint; the heatmaps of `en+scl` are in a file beside it, of which a checkpoint
-holds the checksum only.
+holds only the checksum.
 
 ## Two processes
 
 Batches of {results["batch"]} photos over all processes, no workers, one thread each,
 {results["processes"]["rounds"]} rounds.
 
-| processes | images a second | times as fast | from–to |
+| processes | images per second | speedup | range |
 |---|---:|---:|---:|
 {lines(results["processes"]["table"], cpu=False)}
 
-This is reported and not promised: two processes share two cores with whatever else runs.
+This is not a promise: two processes share two cores with all other work on the machine.
 """
 
 
 def control(images: dict[str, Any]) -> str:
-    """What the lines of the ordinary script are for."""
+    """What the control rows show."""
     if images.get("bases", 1) == 1:
-        said = "The control shows what such a ratio is worth: a line that differs from 1 by no more than it does says"
-        return f"{said} nothing."
-    return """The base is the mean of the script's two turns in a round. Those two lines show what such a ratio is
-worth: one that differs from 1 by no more than they do says nothing."""
+        return "The control shows the measurement error: a row that differs from 1 by no more than the control means nothing."
+    return """The base is the mean of the script's two turns in a round. These two rows show the measurement
+error: a row that differs from 1 by no more than they do means nothing."""
 
 
 def lines(table: dict[str, Any], *, cpu: bool = True) -> str:
