@@ -15,8 +15,8 @@ Written by `{results["command"]}` at commit `{results["commit"]}` on a machine w
 
 The result of `tagfill demo`: scenes, {sizes["train"]} training images with one known label each, {sizes["val"]}
 validation images with complete labels, which chose the epoch, {sizes["test"]} test images. A `cam` head on cached
-features, 25 epochs, one seed: it shows what the tool does, not which method is best. See [another page](learning.md) for
-five seeds and all methods.
+features, 25 epochs, one seed: it shows what the tool does, not which method is best. See [another page](learning.md)
+for five seeds and all methods.
 
 {table(results)}
 

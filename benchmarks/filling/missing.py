@@ -27,6 +27,6 @@ def missing(arguments: str, top: str) -> str:
     rows = [
         [f"`{name}`", *(mean(scores[name]) if name in scores else "–" for scores in columns.values())] for name in shown
     ]
-    legend = f"""By kind of known labels, on [VOC 2012]({top}benchmarks/voc12.md); test mAP in percent, means over seeds,
-learning rates chosen on validation."""
+    legend = f"""By kind of known labels, on [VOC 2012]({top}benchmarks/voc12.md); test mAP in percent, means over
+seeds, learning rates chosen on validation."""
     return f"{table(['method', *columns], rows)}\n\n{legend}"

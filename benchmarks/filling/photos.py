@@ -21,8 +21,9 @@ def budgets(arguments: str, top: str) -> str:
     rows = [
         [name, *_cells(entry, "test", percents), *_cells(entry, "loc", percents)] for name, entry in entries.items()
     ]
-    legend = f"""[VOC 2012]({top}benchmarks/voc12.md): photos; budgets are shares of the cost of complete labels; means over
-{found["setting"]["seeds"]} seeds. I are tags, SP and SB points and boxes on one instance, AP and AB on all."""
+    legend = f"""[VOC 2012]({top}benchmarks/voc12.md): photos; budgets are shares of the cost of complete labels;
+means over {found["setting"]["seeds"]} seeds. I are tags, SP and SB points and boxes on one instance, AP and AB on
+all."""
     return f"{table(head, rows)}\n\n{legend}"
 
 

@@ -35,14 +35,15 @@ the peak is sampled every 50 ms.
 {loads[0]["images"]:,} images, {loads[0]["classes"]:,} classes. "Shuffled" rows are in random order and have times; the
 others are in the order of the images and have no times.
 
-| rows | open | labels | rows per second | memory after | peak memory | matrix alone | 256 rows dense | with an overlay |
+| rows | open | labels | rows per second | memory after | peak memory | matrix | 256 rows dense | with an overlay |
 |---|---:|---:|---:|---:|---:|---:|---:|---:|
 {chr(10).join(line(load) for load in loads)}
 
 The highest peak is {worst["peak_mb"]:.0f} MB ({verdict(worst["peak_mb"] < LIMIT_MB)} the limit of {LIMIT_MB} MB), and
 the slowest batch takes {batch:.2f} ms ({verdict(batch < LIMIT_MS)} the limit of {LIMIT_MS} ms). The table of images
 takes {loads[1]["open_mb"]:.0f} MB of this memory. From {loads[0]["rows"]:,} to {loads[1]["rows"]:,} rows, memory in use
-grows by {growth[False]:.1f} MB per million rows (shuffled: {growth[True]:.1f} MB). A dense matrix would take {dense:,.0f} MB.
+grows by {growth[False]:.1f} MB per million rows (shuffled: {growth[True]:.1f} MB). A dense matrix would take
+{dense:,.0f} MB.
 
 ## Worker processes
 

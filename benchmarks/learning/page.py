@@ -27,9 +27,10 @@ Written by `{results["command"]}` at commit `{results["commit"]}` on a machine w
 Scenes: {sizes["train"]} training images with one known label each, {sizes["val"]} validation images with complete
 labels, which chose the epoch, {sizes["test"]} test images. A `cam` head on cached features of the bundled backbone,
 Adam 1e-3, batches of 16, {results["epochs"]} epochs, {results["seeds"]} seeds. Nothing was tuned for any method: these
-are defaults, not the best settings of each method. (The difficulty of the scenes was fixed earlier, by looking at the test
-scores of complete labels and `an`.) All methods share the labels, order and initial weights of a seed, so gains over `an`
-are paired: the table shows their mean over the seeds, its standard error, and the number of seeds with a gain.
+are defaults, not the best settings of each method. (The difficulty of the scenes was fixed earlier, by looking at the
+test scores of complete labels and `an`.) All methods share the labels, order and initial weights of a seed, so gains
+over `an` are paired: the table shows their mean over the seeds, its standard error, and the number of seeds with a
+gain.
 
 | method | test mAP | ± over seeds | gain over `an` | ± of the mean | seeds won | gap closed |
 |---|---:|---:|---:|---:|---:|---:|
@@ -38,8 +39,9 @@ are paired: the table shows their mean over the seeds, its standard error, and t
 {verdict(scores)}
 
 Methods far below `an` lack the labels that they learn from: with one positive per image and no known negative, ignoring
-unknown labels (`ignore`, `wne`, `p-asl`, `curriculum`, `patchml`) or judging them by known negatives (`se`, `se-l`, `se-i`)
-pushes all scores up. They are designed for data with negatives. `ep`, which trusts its guesses, does badly, as in its paper.
+unknown labels (`ignore`, `wne`, `p-asl`, `curriculum`, `patchml`) or judging them by known negatives (`se`, `se-l`,
+`se-i`) pushes all scores up. They are designed for data with negatives. `ep`, which trusts its guesses, does badly,
+as in its paper.
 {chr(10).join(["", "Refused on this data:", "", *refused, ""]) if refused else ""}"""
 
 

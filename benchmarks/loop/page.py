@@ -18,10 +18,10 @@ Written by `{results["command"]}` at commit `{results["commit"]}` on a machine w
 
 Scenes with one known label per image, cached features, method `{settings["method"]}`, {settings["epochs"]} epochs,
 {settings["seeds"]} seeds. A simulated reviewer decides a suggestion in {settings["seconds"]:g} seconds and is wrong in
-{100 * settings["wrong"]:g} % of the cases. Decisions go through the session and the log of the review page and become rows;
-then a new model is trained and selects the next suggestions by {settings["folds"]}-fold scores. *Suggested* uses the order of
-`tagfill suggest`, *planned* the choice of `tagfill plan` (likely and rare), *random* unknown pairs in random order. Hours
-are review time. Full labels reach {np.mean(results["full"]):.2f}.
+{100 * settings["wrong"]:g} % of the cases. Decisions go through the session and the log of the review page and become
+rows; then a new model is trained and selects the next suggestions by {settings["folds"]}-fold scores. *Suggested*
+uses the order of `tagfill suggest`, *planned* the choice of `tagfill plan` (likely and rare), *random* unknown pairs
+in random order. Hours are review time. Full labels reach {np.mean(results["full"]):.2f}.
 
 ![Test mAP against hours of review](../images/loop.svg)
 

@@ -33,8 +33,8 @@ Methods run in a new order each round; a number is the median over rounds of the
 the smallest and the largest in brackets. `bce again` runs `bce` a second time as a control: its distance from 1 is the
 measurement error of the other numbers.
 
-If no method needs class maps, the head pools features before it classifies them, which gives the same logits. Class maps
-make a step of `bce` {costs(sizes)} as long; methods that need
+If no method needs class maps, the head pools features before it classifies them, which gives the same logits. Class
+maps make a step of `bce` {costs(sizes)} as long; methods that need
 them (the lower part of the table) are compared with `bce` with class maps. FixMatch has two views of each image and
 therefore twice the features.
 

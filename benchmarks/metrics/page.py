@@ -19,8 +19,8 @@ def page(results: dict[str, Any]) -> str:
 
 Written by `{results["command"]}` at commit `{results["commit"]}` on a machine with {machine["cores"]} cores
 ({machine["system"]}, Python {machine["python"]}). {results["images"]:,} images, {results["classes"]:,} classes,
-random single-precision scores, {PREVALENCE:.0%} positives, complete labels. CPU seconds of one thread; the implementations
-take turns on the same blocks of classes.
+random single-precision scores, {PREVALENCE:.0%} positives, complete labels. CPU seconds of one thread; the
+implementations take turns on the same blocks of classes.
 
 | | CPU seconds | relative to sorting |
 |---|---:|---:|

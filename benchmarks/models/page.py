@@ -30,8 +30,8 @@ orphan: true
 
 Written by `{results["command"]}` at commit `{results["commit"]}` on a machine with {machine["cores"]} cores
 ({machine["system"]}, Python {machine["python"]}, torch {machine["torch"]}) in {results["minutes"]:.0f} minutes.
-The variants are processes that take turns, one round each, in a new order every time; ratios are computed within a round, and
-the tables show medians over rounds. Rates and times are for this machine and mean little elsewhere.
+The variants are processes that take turns, one round each, in a new order every time; ratios are computed within a
+round, and the tables show medians over rounds. Rates and times are for this machine and mean little elsewhere.
 
 ## Extraction
 
@@ -51,15 +51,16 @@ extracts {ours["faster"]:.2f} times as fast as the plain script ({verdict(ours["
 
 ## Size of a cache
 
-The stated size of a view of an image is {size["stated_bytes"]:,} bytes ({size["dtype"]} maps, pooled features, geometry).
-{size["views"]} views take {size["bytes"]:,.0f} bytes each, counting all files: {larger:+.2%}
+The stated size of a view of an image is {size["stated_bytes"]:,} bytes ({size["dtype"]} maps, pooled features,
+geometry). {size["views"]} views take {size["bytes"]:,.0f} bytes each, counting all files: {larger:+.2%}
 ({verdict(larger <= LARGER)} the target of {LARGER:.0%}; the excess shrinks with the number of images).
 
 ## Training a head
 
 Tagfill's training with the method `an`, {results["classes"]} classes, batches of {results["batch"]}, one thread: on
-images through the frozen backbone (one worker process decodes), compared with the same head on a cache. `linear` reads pooled
-features, the others maps. The `query` head has no target: its transformer is most of its cost, with a cache or without.
+images through the frozen backbone (one worker process decodes), compared with the same head on a cache. `linear`
+reads pooled features, the others maps. The `query` head has no target: its transformer is most of its cost, with a
+cache or without.
 
 | head | images per second | cached, per second | speedup | range | target | peak memory, images | cached |
 |---|---:|---:|---:|---:|---|---:|---:|
