@@ -64,8 +64,8 @@ def pace(case: dict[str, Any]) -> str:
     longer, served = rate["without"] / rate["with"], rate["alone"] / rate["without"]
     found = "they keep up with training" if served >= 1 else "they do not keep up with training"
     return (
-        f"At W={case['size']} a step with heatmaps takes {longer:.2f} times as long as one without. Heatmaps alone process "
-        f"{served:.2f} times as many images per second as training without them: {found}."
+        f"At W={case['size']} a step with heatmaps takes {longer:.2f} times as long as one without. Heatmaps alone "
+        f"process {served:.2f} times as many images per second as training without them: {found}."
     )
 
 

@@ -39,8 +39,8 @@ def rows(count: str, measured: dict[str, Any]) -> list[str]:
 def verdict(count: str, measured: dict[str, Any]) -> str:
     ratio, control = measured["ratios"], measured["control"]
     told = (
-        f"- With {count} clients, batching serves {median(ratio):.2f} times ({min(ratio):.2f} to {max(ratio):.2f}) as many "
-        f"requests as one at a time; the control is {median(control):.2f} "
+        f"- With {count} clients, batching serves {median(ratio):.2f} times ({min(ratio):.2f} to {max(ratio):.2f}) as "
+        f"many requests as one at a time; the control is {median(control):.2f} "
         f"({min(control):.2f} to {max(control):.2f})."
     )
     if count == "16":

@@ -109,7 +109,8 @@ This is not a promise: two processes share two cores with all other work on the 
 def control(images: dict[str, Any]) -> str:
     """What the control rows show."""
     if images.get("bases", 1) == 1:
-        return "The control shows the measurement error: a row that differs from 1 by no more than the control means nothing."
+        return """The control shows the measurement error: a row that differs from 1 by no more than the control
+means nothing."""
     return """The base is the mean of the script's two turns in a round. These two rows show the measurement
 error: a row that differs from 1 by no more than they do means nothing."""
 
