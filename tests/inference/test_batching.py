@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tagfill.inference.predictors import Outputs
-from tagfill.inference.serve import Batcher, FullError
+from tagfill.inference.serve import Batcher, QueueFullError
 
 
 class Slow:
@@ -75,11 +75,11 @@ def test_those_who_want_no_maps_do_not_pay_for_them():
 
 def test_room_is_bounded_and_all_or_nothing():
     model = Slow(0.2)
-    batcher = Batcher(model, size=1, wait=0, room=3)
+    batcher = Batcher(model, size=1, wait=0, capacity=3)
     first = batcher.submit([image(0)], maps=False)
     time.sleep(0.05)
     waiting = batcher.submit([image(1), image(2)], maps=False)
-    with pytest.raises(FullError):
+    with pytest.raises(QueueFullError):
         batcher.submit([image(3), image(4)], maps=False)
     assert len(batcher) == 2
     waiting += batcher.submit([image(5)], maps=False)
@@ -105,7 +105,7 @@ def test_closing_finishes_what_waits_and_takes_nothing_more():
     futures = batcher.submit([image(value) for value in range(5)], maps=False)
     batcher.close()
     assert [future.result(timeout=0).logits[0, 0] for future in futures] == list(range(5))
-    with pytest.raises(FullError):
+    with pytest.raises(QueueFullError):
         batcher.submit([image(0)], maps=False)
 
 

@@ -38,7 +38,7 @@ def serve(
 ) -> None:
     """Serve."""
     try:
-        from tagfill.inference.serve import application
+        from tagfill.inference.serve import create_app
     except ModuleNotFoundError as error:
         raise TagfillError(f"Serving needs {error.name}; install it with: pip install 'tagfill[serve]'.") from None
     from tagfill.inference import http, open_predictor
@@ -53,7 +53,7 @@ def serve(
         body_seconds=body_seconds,
         queue=queue,
     )
-    app = application(predictor, limits=limits, batch_size=batch_size, wait=wait_ms / 1000)
+    app = create_app(predictor, limits=limits, batch_size=batch_size, wait=wait_ms / 1000)
     signal.signal(signal.SIGTERM, flags.interrupt)
     with http.listen(host, port) as listening:
         address = f"http://{host}:{listening.getsockname()[1]}/"

@@ -1,13 +1,8 @@
-"""Who may talk to a local server: pages of this machine, or whoever has the token.
+"""Local web servers: access control, static pages, and running until interrupted.
 
-A server that listens on this machine alone is still reachable by any page that a browser here opens. So a request must
-name the server as it is (a page elsewhere that resolves its own name to this machine does not), and one that changes
-something must come from the server's own page. Beyond this machine a token is required.
-
-
-The files of a page, at addresses of their own.
-
-Running a server until somebody ends it.
+A server that listens on this machine only can still be reached by any page that a local browser opens. So a request
+must name the server by its own address (which stops DNS rebinding), and a request that changes something must come from
+the server's own page (which stops cross-site requests). A server that other machines can reach requires a token.
 """
 
 from __future__ import annotations
@@ -40,7 +35,7 @@ _POLICY = (
 
 
 def is_local(host: str) -> bool:
-    """Whether an address is reachable from this machine alone.
+    """Whether an address can be reached from this machine only.
 
     >>> is_local("127.0.0.1"), is_local("localhost"), is_local("0.0.0.0")
     (True, True, False)
@@ -54,19 +49,19 @@ def is_local(host: str) -> bool:
 
 
 class Guard:
-    """An ASGI application in front of another that lets through only whoever may talk to it.
+    """ASGI middleware that refuses requests without the right host, origin or token.
 
     Args:
-        app: the one behind.
-        token: that requests must show, as `Authorization: Bearer`, cookie, or once as `?token=`; None asks for none.
-        local: the server listens on this machine alone.
+        app: the application behind it.
+        token: required from requests as `Authorization: Bearer`, as a cookie, or once as `?token=`; None requires none.
+        local: the server listens on this machine only.
     """
 
     def __init__(self, app: App, token: str | None, *, local: bool) -> None:
         self._app, self._token, self._local = app, token, local
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or pass on."""
+        """Refuse the request, or pass it on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -76,40 +71,40 @@ class Guard:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         host = headers.get("host", "")
         if self._local and not is_local(urlsplit(f"//{host}").hostname or ""):
-            await _refuse(send, 403, "this server answers to its own address alone")
+            await _refuse(send, 403, "this server answers only to its own address")
             return
         origin = headers.get("origin")
         if scope["method"] not in ("GET", "HEAD") and origin is not None and urlsplit(origin).netloc != host:
-            await _refuse(send, 403, "another page may not change anything here")
+            await _refuse(send, 403, "only this server's own page may change anything")
             return
-        asked = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        if self._token is not None and not any(self._fits(one) for one in (asked, *_shown(headers))):
-            await _refuse(send, 401, "open the address that was printed at the start, with its token")
+        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+        if self._token is not None and not any(self._is_token(one) for one in (given, *_tokens_in(headers))):
+            await _refuse(send, 401, "open the address that was printed at the start, including its token")
             return
 
         async def guarded(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
                 extra = [(b"content-security-policy", _POLICY.encode()), (b"x-content-type-options", b"nosniff")]
                 extra.append((b"referrer-policy", b"no-referrer"))
-                if self._token is not None and self._fits(asked):
+                if self._token is not None and self._is_token(given):
                     extra.append((b"set-cookie", f"{COOKIE}={self._token}; HttpOnly; SameSite=Strict; Path=/".encode()))
                 message = {**message, "headers": [*message.get("headers", []), *extra]}
             await send(message)
 
         await self._app(scope, receive, guarded)
 
-    def _fits(self, shown: str) -> bool:
-        return self._token is not None and hmac.compare_digest(shown.encode(), self._token.encode())
+    def _is_token(self, given: str) -> bool:
+        return self._token is not None and hmac.compare_digest(given.encode(), self._token.encode())
 
 
-def _shown(headers: dict[str, str]) -> list[str]:
-    """Tokens that a request shows."""
-    shown = [headers.get("authorization", "").removeprefix("Bearer ")]
+def _tokens_in(headers: dict[str, str]) -> list[str]:
+    """Tokens in the headers of a request."""
+    tokens = [headers.get("authorization", "").removeprefix("Bearer ")]
     for part in headers.get("cookie", "").split(";"):
         name, _, value = part.strip().partition("=")
         if name == COOKIE:
-            shown.append(value)
-    return shown
+            tokens.append(value)
+    return tokens
 
 
 async def _refuse(send: Send, status: int, reason: str) -> None:
@@ -121,18 +116,18 @@ async def _refuse(send: Send, status: int, reason: str) -> None:
 
 
 def add_page(app: FastAPI, folder: Path, files: Mapping[str, str]) -> None:
-    """Serve the files of a page; a browser asks each time whether they have changed.
+    """Serve the static files of a page; browsers revalidate them on every visit.
 
     Args:
-        app: that gets the addresses; they stay out of its description for programs.
+        app: gets the addresses, which stay out of its API description.
         folder: of the files.
-        files: address → name of the file.
+        files: file name by address.
     """
     for address, name in files.items():
-        app.add_api_route(address, _answer(folder / name), methods=["GET"], include_in_schema=False)
+        app.add_api_route(address, _file_response(folder / name), methods=["GET"], include_in_schema=False)
 
 
-def _answer(path: Path) -> Callable[[], FileResponse]:
+def _file_response(path: Path) -> Callable[[], FileResponse]:
     def answer() -> FileResponse:
         return FileResponse(path, headers={"cache-control": "no-cache"})
 
@@ -140,10 +135,10 @@ def _answer(path: Path) -> Callable[[], FileResponse]:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens where it was asked to.
+    """Open a listening socket.
 
     Raises:
-        TagfillError: if the port is taken or the address is not of this machine.
+        TagfillError: if the port is taken, or the address does not belong to this machine.
     """
     listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
@@ -157,19 +152,19 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def check_token(host: str, token: str | None) -> None:
-    """Refuse to be reachable by others without a token."""
+    """Raise if other machines could reach a server without a token."""
     if token is None and not is_local(host):
         suggestion = secrets.token_urlsafe(16)
         raise TagfillError(f"{host} can be reached from other machines; give a --token, such as {suggestion}.")
 
 
 def run_server(app: Any, listening: socket.socket, token: str | None, *, grace: float = 10.0) -> None:
-    """Serve until interrupted, then finish what is in flight.
+    """Serve until interrupted, then finish the requests in flight.
 
     Args:
         app: the ASGI application.
         listening: from `listen`.
-        token: that requests must show; required unless only this machine can reach the server.
+        token: that requests must have; required unless only this machine can reach the server.
         grace: seconds that requests in flight may take to finish.
     """
     import uvicorn
