@@ -17,7 +17,7 @@ import pytest
 import tagfill
 from tagfill.engines import create_engine
 from tagfill.errors import ImageError, TagfillError
-from tagfill.experiments.runs import Job, Outcome
+from tagfill.experiments.runs import Outcome, RunJob
 from tagfill.training import make_recipe
 
 
@@ -165,13 +165,13 @@ def test_a_comparison_over_ray_resumes_the_run_of_a_killed_worker(ray_instance: 
         },
         "the settings",
     )
-    jobs = [Job(f"run {at}", recipe, tmp_path / f"run-{at}", "test") for at in range(2)]
+    jobs = [RunJob(f"run {at}", recipe, tmp_path / f"run-{at}", "test") for at in range(2)]
 
-    def dies_in_its_third_epoch(job: Job) -> Outcome:
+    def dies_in_its_third_epoch(job: RunJob) -> Outcome:
         import os
         import signal
 
-        from tagfill.experiments.runs import make_run
+        from tagfill.experiments.runs import run_job
         from tagfill.training import Saving, start
         from tagfill.training.trainer import Trainer
 
@@ -185,7 +185,7 @@ def test_a_comparison_over_ray_resumes_the_run_of_a_killed_worker(ray_instance: 
 
             Trainer._log_epoch = die_after_logging  # type: ignore[method-assign]
             start(tagfill.Dataset.open(job.recipe.dataset), job.recipe, out=job.folder, saving=Saving(every_steps=1))
-        return make_run(job)
+        return run_job(job)
 
     lived, died = create_engine("ray", workers=2).map(dies_in_its_third_epoch, jobs)
 

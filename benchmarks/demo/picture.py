@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from tagfill.dataset import Dataset
-from tagfill.experiments.pictures import Row, picture_grid
+from tagfill.experiments.pictures import GridRow, picture_grid
 from tagfill.images.display import overlay_class_map
 from tagfill.inference import open_predictor
 
@@ -37,7 +37,7 @@ def picture(run: Path, data: Dataset) -> Image.Image:
         notes = ["", *(note(predictor.classes[label], bool(present[label])) for label in surest)]
         maps = [overlay_class_map(image, seen.maps[position, label]) for label in surest]
         title = "\n".join(predictor.classes[label] for label in np.flatnonzero(present))
-        rows.append(Row(title, [image, *maps], notes))
+        rows.append(GridRow(title, [image, *maps], notes))
     return picture_grid(["a test scene", "surest label", "second", "third"], rows, side=200)
 
 

@@ -74,7 +74,7 @@ PROTOCOLS = {
     "boostlu-openimages-v3": Protocol(
         "resnet101.tv_in1k", 224, "adam", (2e-5,), 288, (20,), COLE, ("edition=v3",), head_rate=10.0
     ),
-    **{f"patchml-coco14-{k}": PATCHML_COCO for k in ("kinds", "instances", "unlabelled", "networks")},
+    **{f"patchml-coco14-{k}": PATCHML_COCO for k in ("kinds", "instances", "unlabeled", "networks")},
     "patchml-coco14-patchcluster": replace(PATCHML, epochs=(20, 1, 20)),
     "patchml-objects365": replace(PATCHML, data=("objects365", "percent=0.05", "located_per_image=5")),
     "query2label-coco14": Protocol(

@@ -62,7 +62,7 @@ def test_plain_recipe_has_no_rows(tmp_path):
         recipes.settings(path, "an")
 
 
-def test_misspelt_name_suggests_the_nearest():
+def test_a_misspelled_name_suggests_the_nearest():
     with pytest.raises(TagfillError, match="did you mean 'spml-voc12'"):
         recipes.open_recipe("spml-voc2012")
 

@@ -155,7 +155,7 @@ NUMBERS = {  # a few of each table, typed again
     ("boostlu-ablation-coco14", "ll-r+boost-train"): 68.45,
     ("patchml-coco14-kinds", "sp-0.25"): 43.19,
     ("patchml-coco14-instances", "ab-4"): 64.17,
-    ("patchml-coco14-unlabelled", "sp-4+csl-p"): 66.63,
+    ("patchml-coco14-unlabeled", "sp-4+csl-p"): 66.63,
     ("patchml-coco14-patchcluster", "sp-0.25"): 45.02,
     ("patchml-coco14-networks", "i-1-tscam-384"): 58.39,
     ("patchml-objects365", "sp-0.5"): 15.63,

@@ -32,9 +32,8 @@ def analyse(
     as_json: flags.Json = False,
 ) -> None:
     """Analyse."""
-    from tagfill.experiments.analyses import ANALYSES
-    from tagfill.experiments.analyses import analyse as look
-    from tagfill.experiments.report.section import FILE
+    from tagfill.experiments.analyses import ANALYSES, analyze
+    from tagfill.experiments.report.section import SECTION_FILE
 
     if name not in ANALYSES:
         raise unknown_name("analysis", name, ANALYSES)
@@ -42,8 +41,8 @@ def analyse(
         raise TagfillError(f"--set gives values to the analysis sweep, and {name} trains nothing; leave it out.")
     given = parse_options(ANALYSES[name], option or [], f"analysis '{name}'")
     folder = Path("analyses") / name if out is None else out
-    flags.require_empty(folder, force or (folder / FILE).exists() or name == "sweep")
-    section = look(name, runs, out=folder, settings=setting or [], progress=terminal.progress(quiet), **given)
+    flags.require_empty(folder, force or (folder / SECTION_FILE).exists() or name == "sweep")
+    section = analyze(name, runs, out=folder, settings=setting or [], progress=terminal.progress(quiet), **given)
     if as_json:
         terminal.show_json({"analysis": name, "folder": str(folder.absolute()), **section.facts})
         return

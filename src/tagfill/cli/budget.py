@@ -50,9 +50,9 @@ def budget(
 ) -> None:
     """Study budgets."""
     from tagfill import experiments
-    from tagfill.experiments.budget_results import COLUMNS, costs_of, kinds_of, percents_of
+    from tagfill.experiments.budget_results import COLUMNS, parse_costs, parse_kinds, parse_percents
 
-    plan = experiments.BudgetPlan(kinds_of(kinds), percents_of(budgets), seeds, costs_of(seconds), equal)
+    plan = experiments.BudgetPlan(parse_kinds(kinds), parse_percents(budgets), seeds, parse_costs(seconds), equal)
     study = experiments.budget(
         dataset,
         plan,
@@ -60,8 +60,8 @@ def budget(
         method=method,
         epochs=epochs,
         features=features,
-        localise=maps,
-        fixed=parse_settings(setting or []),
+        localize=maps,
+        overrides=parse_settings(setting or []),
         split=split,
         jobs=jobs,
         engine=engine,

@@ -37,7 +37,7 @@ def plan(
 ) -> None:
     """Plan."""
     from tagfill.curation.plan import plan as make
-    from tagfill.experiments.budget_results import costs_of
+    from tagfill.experiments.budget_results import parse_costs
 
     flags.require_empty(out, force)
     made = make(
@@ -47,7 +47,7 @@ def plan(
         study=study,
         goal=goal,
         kind=kind,
-        costs=costs_of(seconds),
+        costs=parse_costs(seconds),
         split=split,
         folds=folds,
         features=features,

@@ -26,7 +26,7 @@ from tagfill.contract import Ranks
 from tagfill.dataset import Dataset
 from tagfill.engines import create_engine
 from tagfill.errors import TagfillError
-from tagfill.experiments.runs import Job, run_all
+from tagfill.experiments.runs import RunJob, run_jobs
 from tagfill.metrics import GatheredPredictions, expected_calibration_error
 from tagfill.probabilities import sigmoid
 from tagfill.progress import Progress
@@ -96,8 +96,8 @@ def cross_fit(
         folder = out / f"fold-{number}"
         data = hold_out(dataset, rows).save(folder / "data")
         fold_recipe = recipe.model_copy(update={"dataset": str((folder / "data").absolute())})
-        work.append((Job(f"fold {number + 1}", fold_recipe, folder / "run", HELD_OUT), data, rows))
-    outcomes = run_all([job for job, _, _ in work], create_engine(workers=jobs), progress)
+        work.append((RunJob(f"fold {number + 1}", fold_recipe, folder / "run", HELD_OUT), data, rows))
+    outcomes = run_jobs([job for job, _, _ in work], create_engine(workers=jobs), progress)
     for (job, data, rows), outcome in zip(work, outcomes, strict=True):
         if outcome.error is not None:
             raise TagfillError(outcome.error)

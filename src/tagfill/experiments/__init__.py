@@ -1,13 +1,14 @@
-"""Experiments: feature caches by name, comparisons of methods, budget studies, reports, and the demonstration."""
+"""Experiments: comparisons of methods, budget studies, published recipes, reports, and the demonstration."""
 
 from tagfill.data.extract import features
+from tagfill.deprecation import renamed
 from tagfill.experiments import recipes
 from tagfill.experiments.budget_results import BudgetPlan, BudgetStudy
 from tagfill.experiments.budget_study import budget
 from tagfill.experiments.comparison import compare
 from tagfill.experiments.demonstration import demo
 from tagfill.experiments.leaderboard import Leaderboard
-from tagfill.experiments.report.contents import report_runs
+from tagfill.experiments.report.build import report_runs
 
 __all__ = [
     "BudgetPlan",
@@ -20,3 +21,5 @@ __all__ = [
     "recipes",
     "report_runs",
 ]
+
+__getattr__ = renamed(__name__, {"Plan": "BudgetPlan"})

@@ -1,11 +1,8 @@
-"""What a budget study asks: which kinds of annotation, at which budgets, at what cost.
+"""A budget study's plan and results: which kinds of annotation, at which budgets, at what cost, with what scores.
 
-0.25,0.5,1             budgets, percent of what it costs to label every pair of images and classes at image level
+0.25,0.5,1             budgets, in percent of the cost of labeling every image for every class
 I,SP,AB                kinds of annotation, see `tagfill.protocols.budget`
-image=1,point=1.4      seconds of annotators' time; a point and a box are on top of the image's label
-
-
-What a budget study found: annotation counts, and scores against hours, as a table and as plain values.
+image=1,point=1.4      seconds per annotation; a point or a box adds to the cost of the image label
 """
 
 from __future__ import annotations
@@ -19,21 +16,27 @@ from typing import Any
 
 from tagfill import protocols
 from tagfill.dataset import Dataset
+from tagfill.deprecation import warn_renamed
 from tagfill.errors import TagfillError, unknown_name
 from tagfill.experiments.runs import Outcome
+from tagfill.options import parse_assignment
 from tagfill.protocols.costs import KINDS, Costs
+
+COLUMNS = ("budget %", "kind", "hours", "pos", "neg", "total", "images", "places", "mAP-cls", "mAP-loc")
+_COUNTS = ("positives", "negatives", "images", "locations", "seconds")
+_SECONDS_EXAMPLE = "--seconds image=1,point=1.4,box=6"
 
 
 @dataclass(frozen=True)
 class BudgetPlan:
-    """All combinations that are simulated and trained.
+    """All combinations to simulate and train.
 
     Attributes:
         kinds: of annotation, each a line of the figure.
         percents: budgets, ascending.
-        seeds: draws of each.
-        costs: seconds of annotators' time.
-        equal: compare kinds at equal numbers of annotations, not at equal time.
+        seeds: number of draws and runs of each combination.
+        costs: seconds per annotation.
+        equal: compare kinds at equal numbers of annotations instead of equal time.
     """
 
     kinds: tuple[str, ...]
@@ -43,14 +46,14 @@ class BudgetPlan:
     equal: bool = False
 
     def cells(self) -> list[tuple[float, str]]:
-        """Budgets and kinds, in the order of the table."""
+        """Budget and kind of each row of the table."""
         return [(percent, kind) for percent in self.percents for kind in self.kinds]
 
     def simulate(self, data: Dataset, percent: float, kind: str, seed: int, folder: Path) -> Dataset:
-        """The dataset that a budget buys, saved; one that was saved before is opened.
+        """Simulate and save the dataset that a budget buys, or open it if that was done before.
 
         Args:
-            data: fully labelled.
+            data: with complete labels.
             percent: the budget.
             kind: of annotation.
             seed: of the draw.
@@ -59,12 +62,13 @@ class BudgetPlan:
         Raises:
             TagfillError: if the folder holds a dataset of another study.
         """
+        seconds = {f"{name}_seconds": cost for name, cost in asdict(self.costs).items()}
+        parameters = {"accounting": "equal" if self.equal else "average", **seconds}
         if not (folder / "dataset.yaml").exists():
-            part = protocols.budget(data, percent=percent, kind=kind, seed=seed, **self._parameters())
-            return part.save(folder)
+            return protocols.budget(data, percent=percent, kind=kind, seed=seed, **parameters).save(folder)
         part = Dataset.open(folder)
         made = {} if part.protocol is None else {**part.protocol["parameters"], "source": part.protocol["source"]}
-        wanted = {"percent": percent, "kind": kind, "source": data.name, **self._parameters()}
+        wanted = {"percent": percent, "kind": kind, "source": data.name, **parameters}
         other = [name for name, value in wanted.items() if made.get(name) != value]
         if other or part.identities["images"] != data.identities["images"]:
             raise TagfillError(
@@ -73,18 +77,156 @@ class BudgetPlan:
         return part
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Plain values."""
         return {**asdict(self), "kinds": list(self.kinds), "percents": list(self.percents)}
 
-    def _parameters(self) -> dict[str, Any]:
-        seconds = {f"{name}_seconds": cost for name, cost in asdict(self.costs).items()}
-        return {"accounting": "equal" if self.equal else "average", **seconds}
+
+@dataclass(frozen=True)
+class BudgetResult:
+    """The result of one kind of annotation at one budget.
+
+    Attributes:
+        percent: the budget.
+        kind: of annotation.
+        counts: means over the seeds: known present and absent labels, training images with any of them, points or
+            boxes, and the seconds that all of it costs.
+        map_cls: mAP-cls of each seed in percent.
+        map_loc: mAP-loc of each seed in percent; empty if it was not measured.
+        error: why there is no score.
+    """
+
+    percent: float
+    kind: str
+    counts: dict[str, float]
+    map_cls: tuple[float, ...] = ()
+    map_loc: tuple[float, ...] = ()
+    error: str | None = None
+
+    @classmethod
+    def from_outcomes(
+        cls, percent: float, kind: str, kept: Sequence[dict[str, Any]], outcomes: Sequence[Outcome]
+    ) -> BudgetResult:
+        """Combine all seeds; one error is the error of all.
+
+        Args:
+            percent: the budget.
+            kind: of annotation.
+            kept: counts of the annotations that the protocol kept.
+            outcomes: of the runs.
+        """
+        counts = {name: fmean(float(each[name]) for each in kept) for name in _COUNTS}
+        error = next((outcome.error for outcome in outcomes if outcome.error), None)
+        if error:
+            return cls(percent, kind, counts, error=error)
+        map_loc = tuple(outcome.localization for outcome in outcomes if outcome.localization is not None)
+        return cls(percent, kind, counts, tuple(outcome.score for outcome in outcomes), map_loc)
+
+    @property
+    def hours(self) -> float:
+        """What the annotations cost."""
+        return self.counts["seconds"] / 3600
+
+    def row(self) -> list[str]:
+        """Formatted values under `COLUMNS`."""
+        total = self.counts["positives"] + self.counts["negatives"]
+        numbers = [self.counts["positives"], self.counts["negatives"], total, self.counts["images"]]
+        return [
+            f"{self.percent:g}",
+            self.kind,
+            f"{self.hours:.2f}",
+            *(f"{number:,.0f}" for number in [*numbers, self.counts["locations"]]),
+            self.error or format_mean(self.map_cls),
+            "–" if self.error else format_mean(self.map_loc),
+        ]
+
+    @property
+    def classified(self) -> tuple[float, ...]:
+        """Deprecated name of `map_cls`."""
+        warn_renamed("BudgetResult.classified", "BudgetResult.map_cls")
+        return self.map_cls
+
+    @property
+    def localised(self) -> tuple[float, ...]:
+        """Deprecated name of `map_loc`."""
+        warn_renamed("BudgetResult.localised", "BudgetResult.map_loc")
+        return self.map_loc
 
 
-def kinds_of(text: str) -> tuple[str, ...]:
-    """Kinds from a list joined by commas, each once.
+@dataclass(frozen=True)
+class BudgetStudy:
+    """All results of a study."""
 
-    >>> kinds_of("I, SP")
+    dataset: str
+    split: str
+    method: str
+    plan: BudgetPlan
+    results: tuple[BudgetResult, ...]
+
+    @property
+    def findings(self) -> tuple[BudgetResult, ...]:
+        """Deprecated name of `results`."""
+        warn_renamed("BudgetStudy.findings", "BudgetStudy.results")
+        return self.results
+
+    def rows(self) -> list[list[str]]:
+        """Formatted values under `COLUMNS`, one row per budget and kind."""
+        return [result.row() for result in self.results]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "dataset": self.dataset,
+            "split": self.split,
+            "method": self.method,
+            "plan": self.plan.to_json(),
+            "findings": [
+                {
+                    "percent": result.percent,
+                    "kind": result.kind,
+                    "hours": result.hours,
+                    **result.counts,
+                    "mAP_cls": list(result.map_cls),
+                    "mAP_loc": list(result.map_loc),
+                    "error": result.error,
+                }
+                for result in self.results
+            ],
+        }
+
+    def to_markdown(self, pictures: Sequence[tuple[str, str]] = ()) -> str:
+        """A Markdown page.
+
+        Args:
+            pictures: file and caption of each.
+        """
+        costs, seeds = self.plan.costs, f"{self.plan.seeds} seed{'s' * (self.plan.seeds > 1)}"
+        at = "equal numbers of annotations" if self.plan.equal else "equal annotation time"
+        lines = [
+            f"# Annotation budgets of {self.dataset}",
+            "",
+            f"Kinds of annotation compared at {at}, for `{self.method}` with {seeds}: percent on {self.split}, mean ± "
+            "standard deviation. A budget is a share of the cost of labeling every image for every class. "
+            f"An image label costs {costs.image:g} s; a point adds {costs.point:g} s and a box adds {costs.box:g} s. "
+            "I: image labels; SP, SB: a point or a box on one instance of each present class; AP, AB: on all "
+            "instances.",
+            "",
+            f"| {' | '.join(COLUMNS)} |",
+            "|---:|---|" + "---:|" * (len(COLUMNS) - 2),
+            *(f"| {' | '.join(row)} |" for row in self.rows()),
+            "",
+            "pos, neg, total: known labels of training images; images: those with any known label; places: points or "
+            "boxes.",
+            "",
+        ]
+        for file, caption in pictures:
+            lines += [f"![{caption}]({file})", "", caption, ""]
+        return "\n".join(lines)
+
+
+def parse_kinds(text: str) -> tuple[str, ...]:
+    """Parse kinds of annotation separated by commas; repeated ones count once.
+
+    >>> parse_kinds("I, SP")
     ('I', 'SP')
     """
     names = [name.strip().upper() for name in text.split(",") if name.strip()]
@@ -96,13 +238,13 @@ def kinds_of(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def percents_of(text: str) -> tuple[float, ...]:
-    """Budgets from a list joined by commas, each once, ascending.
+def parse_percents(text: str) -> tuple[float, ...]:
+    """Parse budgets separated by commas and sort them; repeated ones count once.
 
-    >>> percents_of("1,0.25")
+    >>> parse_percents("1,0.25")
     (0.25, 1.0)
     """
-    found = {_number(word, "budget", "--budgets 0.5,1,2") for word in text.split(",") if word.strip()}
+    found = {_parse_number(word, "budget", "--budgets 0.5,1,2") for word in text.split(",") if word.strip()}
     if not found:
         raise TagfillError("There is no budget to study; name some as in --budgets 0.5,1,2.")
     for percent in found:
@@ -111,23 +253,23 @@ def percents_of(text: str) -> tuple[float, ...]:
     return tuple(sorted(found))
 
 
-def costs_of(text: str) -> Costs:
-    """Costs from NAME=SECONDS joined by commas; what is not named costs what it does in the paper.
+def parse_costs(text: str) -> Costs:
+    """Parse NAME=SECONDS separated by commas; names that are left out keep the paper's costs.
 
-    >>> costs_of("image=2,box=10")
+    >>> parse_costs("image=2,box=10")
     Costs(image=2.0, point=1.4, box=10.0)
     """
     names = [column.name for column in fields(Costs)]
     seconds = {}
     for word in filter(str.strip, text.split(",")):
-        name, _, value = word.strip().partition("=")
+        name, value = parse_assignment(word.strip(), _SECONDS_EXAMPLE)
         if name not in names:
             raise unknown_name("cost", name, names)
-        seconds[name] = _number(value, f"cost of {name}", "--seconds image=1,point=1.4,box=6")
+        seconds[name] = _parse_number(value, f"cost of {name}", _SECONDS_EXAMPLE)
     return Costs(**seconds)
 
 
-def _number(text: str, what: str, example: str) -> float:
+def _parse_number(text: str, what: str, example: str) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -137,128 +279,10 @@ def _number(text: str, what: str, example: str) -> float:
     return value
 
 
-COUNTS = ("positives", "negatives", "images", "locations", "seconds")
-COLUMNS = ("budget %", "kind", "hours", "pos", "neg", "total", "images", "places", "mAP-cls", "mAP-loc")
+def format_mean(values: Sequence[float]) -> str:
+    """Mean and standard deviation.
 
-
-@dataclass(frozen=True)
-class Finding:
-    """One kind at one budget.
-
-    Attributes:
-        percent: the budget.
-        kind: of annotation.
-        counts: means over the seeds: known labels that are present and absent, training images with any of them,
-            points or boxes, and the seconds that all of it costs.
-        classified: mAP-cls of each seed, in percent.
-        localised: mAP-loc of each seed, in percent; empty where it was not measured.
-        error: why there is no score.
-    """
-
-    percent: float
-    kind: str
-    counts: dict[str, float]
-    classified: tuple[float, ...] = ()
-    localised: tuple[float, ...] = ()
-    error: str | None = None
-
-    @classmethod
-    def of(cls, percent: float, kind: str, kept: Sequence[dict[str, Any]], outcomes: Sequence[Outcome]) -> Finding:
-        """From what the protocol kept and how the runs ended; a run that refused speaks for all."""
-        counts = {name: fmean(float(each[name]) for each in kept) for name in COUNTS}
-        error = next((outcome.error for outcome in outcomes if outcome.error), None)
-        if error:
-            return cls(percent, kind, counts, error=error)
-        placed = tuple(outcome.localisation for outcome in outcomes if outcome.localisation is not None)
-        return cls(percent, kind, counts, tuple(outcome.score for outcome in outcomes), placed)
-
-    @property
-    def hours(self) -> float:
-        """What the annotations cost."""
-        return self.counts["seconds"] / 3600
-
-    def row(self) -> list[str]:
-        """The line of the table."""
-        total = self.counts["positives"] + self.counts["negatives"]
-        numbers = [self.counts["positives"], self.counts["negatives"], total, self.counts["images"]]
-        return [
-            f"{self.percent:g}",
-            self.kind,
-            f"{self.hours:.2f}",
-            *(f"{number:,.0f}" for number in [*numbers, self.counts["locations"]]),
-            self.error or spread(self.classified),
-            "–" if self.error else spread(self.localised),
-        ]
-
-
-@dataclass(frozen=True)
-class BudgetStudy:
-    """All findings about a dataset."""
-
-    dataset: str
-    split: str
-    method: str
-    plan: BudgetPlan
-    findings: tuple[Finding, ...]
-
-    def rows(self) -> list[list[str]]:
-        """A line a budget and kind, as a table shows them."""
-        return [finding.row() for finding in self.findings]
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain values."""
-        return {
-            "dataset": self.dataset,
-            "split": self.split,
-            "method": self.method,
-            "plan": self.plan.to_json(),
-            "findings": [
-                {
-                    "percent": finding.percent,
-                    "kind": finding.kind,
-                    "hours": finding.hours,
-                    **finding.counts,
-                    "mAP_cls": list(finding.classified),
-                    "mAP_loc": list(finding.localised),
-                    "error": finding.error,
-                }
-                for finding in self.findings
-            ],
-        }
-
-    def to_markdown(self, pictures: Sequence[tuple[str, str]] = ()) -> str:
-        """The page.
-
-        Args:
-            pictures: file and caption of each.
-        """
-        costs, seeds = self.plan.costs, f"{self.plan.seeds} seed{'s' * (self.plan.seeds > 1)}"
-        at = "equal numbers of annotations" if self.plan.equal else "equal annotation time"
-        words = [
-            f"# Annotation budgets of {self.dataset}",
-            "",
-            f"Kinds of annotation at {at}: `{self.method}`, {seeds}, percent on {self.split} as "
-            "mean ± deviation. A budget is a share of what it costs to label every image for every class. "
-            f"A label of an image costs {costs.image:g} s, a point {costs.point:g} s and a box {costs.box:g} s on top "
-            "of it. I: labels of images; SP, SB: one instance of what is present gets a point or a box; AP, AB: all "
-            "instances do.",
-            "",
-            f"| {' | '.join(COLUMNS)} |",
-            "|---:|---|" + "---:|" * (len(COLUMNS) - 2),
-            *(f"| {' | '.join(row)} |" for row in self.rows()),
-            "",
-            "pos, neg, total: known labels of training images; images: those with any; places: points or boxes.",
-            "",
-        ]
-        for file, caption in pictures:
-            words += [f"![{caption}]({file})", "", caption, ""]
-        return "\n".join(words)
-
-
-def spread(values: Sequence[float]) -> str:
-    """Mean and deviation.
-
-    >>> spread([50.0, 52.0]), spread([50.0]), spread([])
+    >>> format_mean([50.0, 52.0]), format_mean([50.0]), format_mean([])
     ('51.00 ± 1.41', '50.00', '–')
     """
     if not values:

@@ -1,21 +1,26 @@
-"""Figures in our style, as SVG that follows the page from light to dark, and as PNG.
+"""Charts in one style: as SVG that follows the page from light to dark, and as PNG.
 
-Lines and words that are not in a method's own colour are drawn in a marker colour that the SVG then replaces by the
-text colour of the page, so that one figure suits both.
+Everything that is not in a method's own color is drawn in the marker color `TEXT`, which `svg` replaces by the text
+color of the page. A panel is one pair of matplotlib axes.
 """
 
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from tagfill.experiments.report.section import Figure as ReportFigure
 from tagfill.experiments.report.section import Table
 
-COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee8866", "#77aadd", "#99ddff", "#bbbbbb")
-"""Told apart by colour-blind readers too (Paul Tol's bright and light schemes)."""
+COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee8866", "#77aadd", "#99ddff", "#bbbbbb")
+"""Paul Tol's bright and light schemes, which color-blind readers can distinguish."""
 
-TEXT = "#010203"  # becomes the page's own text colour
+TEXT = "#010203"  # replaced by the text color of the page
+MARKERS = "osD^vPX*<>"
+_DASHES = ("-", "--", ":")
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "tagfill",
@@ -34,26 +39,8 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-def color(position: int) -> str:
-    """The colour of the line or bar at a position.
-
-    >>> colour(0), colour(10) == colour(0)
-    ('#4477aa', True)
-    """
-    return COLOURS[position % len(COLOURS)]
-
-
-def words(text: str) -> str:
-    r"""A name that matplotlib writes as it is, whatever is in it.
-
-    >>> words("a$b$")
-    'a\\$b\\$'
-    """
-    return text.replace("$", r"\$")
-
-
 def new_figure(width: float, height: float) -> tuple[Any, Any]:
-    """A figure of our style with one panel."""
+    """A figure with one panel, `width` × `height` inches."""
     figure, (panel,) = new_panels(width, height)
     return figure, panel
 
@@ -61,14 +48,14 @@ def new_figure(width: float, height: float) -> tuple[Any, Any]:
 def new_panels(
     width: float, height: float, *, rows: int = 1, columns: int = 1, used: int | None = None
 ) -> tuple[Any, list[Any]]:
-    """A figure of our style, without a window system behind it, and its panels row by row.
+    """A figure that needs no display, and its panels row by row.
 
     Args:
         width: in inches.
         height: in inches.
-        rows: of panels.
-        columns: of panels.
-        used: how many of them are given and shown; all by default.
+        rows: number of rows of panels.
+        columns: number of columns of panels.
+        used: number of panels to return; the others are hidden. All by default.
     """
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -83,15 +70,77 @@ def new_panels(
     return figure, panels[:used]
 
 
-def finished(
+def color(position: int) -> str:
+    """The color of the line or bar at a position.
+
+    >>> color(0), color(10) == color(0)
+    ('#4477aa', True)
+    """
+    return COLORS[position % len(COLORS)]
+
+
+def plot_mean_and_band(
+    panel: Any, x: Sequence[Any], points: Sequence[tuple[float, float]], position: int, label: str
+) -> None:
+    """Plot a line of means, with a band of one standard deviation on either side.
+
+    Args:
+        panel: to draw on.
+        x: position of each point.
+        points: mean and standard deviation of each point.
+        position: of the line among the others; decides color, dashes and marker.
+        label: for the legend.
+    """
+    mean, deviation = np.array(points, dtype=np.float64).reshape(-1, 2).T
+    style = {"color": color(position), "linestyle": _DASHES[position // len(COLORS) % len(_DASHES)]}
+    marker = MARKERS[position % len(MARKERS)]
+    panel.plot(x, mean, marker=marker, markersize=4.5, linewidth=1.7, label=label, **style)
+    if np.nan_to_num(deviation).any():
+        panel.fill_between(x, mean - deviation, mean + deviation, color=style["color"], alpha=0.18, linewidth=0)
+
+
+def label_panel(panel: Any, title: str, x: str, y: str) -> None:
+    """Set the title and the axis labels, and show a light grid."""
+    panel.set_title(title, fontsize=11, color=TEXT)
+    panel.set_xlabel(x)
+    panel.set_ylabel(y)
+    panel.set_axisbelow(True)
+    panel.grid(visible=True)
+
+
+def integer_ticks(axis: Any) -> None:
+    """Put ticks at whole numbers only, for epochs and counts."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(integer=True))
+
+
+def legend_above(figure: Any, panel: Any, *, columns: int = 4, **style: Any) -> None:
+    """Put a legend of a panel's lines above the figure, unless there is only one line."""
+    handles, labels = panel.get_legend_handles_labels()
+    if len(labels) > 1:
+        style = {"ncols": min(columns, len(labels)), "frameon": False, **style}
+        figure.legend(handles, labels, loc="outside upper center", **style)
+
+
+def escape_math(text: str) -> str:
+    r"""Escape dollar signs, which matplotlib would read as the start of a formula.
+
+    >>> escape_math("a$b$")
+    'a\\$b\\$'
+    """
+    return text.replace("$", r"\$")
+
+
+def report_figure(
     figure: Any, name: str, caption: str, alt: str, data: Table | None = None, *, abreast: int = 1
 ) -> ReportFigure:
-    """A drawing as a figure of a report's section, with the numbers behind it."""
+    """Convert a matplotlib figure to a figure of a report section; see there for the arguments."""
     return ReportFigure(name, caption, alt, png(figure), svg(figure), data, abreast)
 
 
 def svg(figure: Any) -> str:
-    """The figure as an SVG element to stand in a page."""
+    """An `<svg>` element to embed in a page, whose text color it takes."""
     import matplotlib
 
     buffer = io.StringIO()
@@ -102,17 +151,17 @@ def svg(figure: Any) -> str:
 
 
 def svg_file(figure: Any) -> bytes:
-    """The figure as a file of its own, which has no page to take its text colour from."""
+    """A standalone SVG file, with text colors of its own for light and dark."""
     scheme = "<style>svg{color:#1a1a1a}@media(prefers-color-scheme:dark){svg{color:#e6e6e6}}</style>"
     head, rest = svg(figure).split(">", 1)
     return f"{head}>{scheme}{rest}".encode()
 
 
-def png(figure: Any, *, dpi: int = 144) -> bytes:
-    """The figure as a picture on white."""
+def png(figure: Any) -> bytes:
+    """A PNG file with a white background."""
     import matplotlib
 
     buffer = io.BytesIO()
     with matplotlib.rc_context(_STYLE):
-        figure.savefig(buffer, format="png", dpi=dpi, facecolor="white", metadata={"Software": None})
+        figure.savefig(buffer, format="png", dpi=144, facecolor="white", metadata={"Software": None})
     return buffer.getvalue()

@@ -18,12 +18,12 @@ import tagfill
 from reference.decisions import judged as judged_slowly
 from tagfill.cli.app import app
 from tagfill.errors import TagfillError
-from tagfill.experiments.analyses import ANALYSES, analyse
-from tagfill.experiments.analyses.class_maps import measure
-from tagfill.experiments.analyses.decisions import judged
-from tagfill.experiments.analyses.subjects import open_subjects
+from tagfill.experiments.analyses import ANALYSES, analyze
+from tagfill.experiments.analyses.class_maps import compare_maps
+from tagfill.experiments.analyses.decisions import count_decisions
+from tagfill.experiments.analyses.inputs import open_runs
 from tagfill.experiments.report import Section
-from tagfill.experiments.runs import complete_labels
+from tagfill.experiments.runs import save_complete_dataset
 from tagfill.models import create_backbone
 from tagfill.training import Run, evaluate, records
 
@@ -37,7 +37,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     whole = tagfill.scenes.make(folder / "scenes", train=32, val=12, test=12, size=64)
     single = tagfill.protocols.single_positive(whole, seed=1200).save(folder / "single")
     half = tagfill.protocols.random_entries(whole, proportion=0.5, seed=1).save(folder / "half")
-    full = tagfill.Dataset.open(complete_labels(single, folder / "full"))
+    full = tagfill.Dataset.open(save_complete_dataset(single, folder / "full"))
     state = create_backbone("test_efficientnet", image_size=128, seed=5).model.state_dict()
     save_file({name: value.contiguous() for name, value in state.items()}, folder / "weights.safetensors")
     weights = {**SETTINGS, "pretrained": str(folder / "weights.safetensors")}
@@ -69,7 +69,7 @@ def pictures_of(section: Section) -> list[tuple[int, int]]:
 
 
 def test_convergence_has_the_scores_of_all_epochs(runs: dict[str, str], tmp_path: Path) -> None:
-    section = analyse("convergence", [runs["an"], runs["an-1"], runs["bce"]], out=tmp_path)
+    section = analyze("convergence", [runs["an"], runs["an-1"], runs["bce"]], out=tmp_path)
 
     seeds = [[line["val_mAP"] for line in Run.open(runs[name]).metrics()] for name in ("an", "an-1")]
     rows = [row for row in rows_of(tmp_path, "convergence") if row["run"] == "an"]
@@ -80,7 +80,7 @@ def test_convergence_has_the_scores_of_all_epochs(runs: dict[str, str], tmp_path
 
 
 def test_groups_of_all_classes_average_to_the_whole(runs: dict[str, str], tmp_path: Path) -> None:
-    section = analyse("groups", [runs["an"], runs["role"]], out=tmp_path, classes=1)
+    section = analyze("groups", [runs["an"], runs["role"]], out=tmp_path, classes=1)
 
     data = tagfill.Dataset.open(Path(runs["an"]).parent / "single")
     features = Path(runs["an"]).parent / "cache"
@@ -95,13 +95,13 @@ def test_groups_of_all_classes_average_to_the_whole(runs: dict[str, str], tmp_pa
 
 
 def test_scores_of_missed_positives_are_counted_epoch_by_epoch(runs: dict[str, str], tmp_path: Path) -> None:
-    section = analyse("scores", [runs["an"], runs["role"]], out=tmp_path)
+    section = analyze("scores", [runs["an"], runs["role"]], out=tmp_path)
 
-    (subject,) = open_subjects([runs["role"]])
-    observed, truth = subject.dataset.labels("train").dense(), subject.truth().dense()
+    (run,) = open_runs([runs["role"]])
+    observed, truth = run.dataset.labels("train").dense(), run.truth().dense()
     rows = rows_of(tmp_path, "unobserved-positives")
     assert {row["run"] for row in rows} == {"an", "role", "role, estimates"}
-    *_, last = records.read_records(subject.run)
+    *_, last = records.read_records(run.run)
     values = last.column("scores.estimates")
     missed = [
         float(values[row, label])
@@ -115,16 +115,16 @@ def test_scores_of_missed_positives_are_counted_epoch_by_epoch(runs: dict[str, s
 
 
 def test_scores_say_what_is_missing_where_nothing_was_recorded(runs: dict[str, str], tmp_path: Path) -> None:
-    section = analyse("scores", [runs["an-1"]], out=tmp_path, ranks=1)
+    section = analyze("scores", [runs["an-1"]], out=tmp_path, ranks=1)
 
     assert len(section.figures) == 1
     assert "--set record=scores" in section.text[0]
 
 
-def test_maps_of_a_model_agree_with_themselves(runs: dict[str, str], tmp_path: Path) -> None:
-    same = open_subjects([runs["an"]])[0]
+def test_the_maps_of_a_model_agree_with_themselves(runs: dict[str, str], tmp_path: Path) -> None:
+    same = open_runs([runs["an"]])[0]
 
-    found = measure(same, same, "test", images=100)
+    found = compare_maps(same, same, "test", images=100)
 
     assert found.agreement == pytest.approx(np.ones(len(found.agreement)))
     assert (found.attribution["top", "positive", 0] >= found.attribution["bottom", "positive", 0]).all()
@@ -134,7 +134,7 @@ def test_maps_of_a_model_agree_with_themselves(runs: dict[str, str], tmp_path: P
 
 
 def test_cam_agreement_pictures_scores_of_all_columns(runs: dict[str, str], tmp_path: Path) -> None:
-    section = analyse("cam-agreement", [runs["bce"], runs["an"], runs["ll-r"]], out=tmp_path, rows=2)
+    section = analyze("cam-agreement", [runs["bce"], runs["an"], runs["ll-r"]], out=tmp_path, rows=2)
 
     rows = rows_of(tmp_path, "maps")
     assert list(rows[0])[2:] == ["full labels", "an", "an, boosted", "ll-r + boost 5"]
@@ -145,22 +145,22 @@ def test_cam_agreement_pictures_scores_of_all_columns(runs: dict[str, str], tmp_
 
 @pytest.mark.parametrize("name", ["ll-r", "en-scl"])
 def test_decisions_are_judged_as_plain_loops_do(runs: dict[str, str], name: str) -> None:
-    (subject,) = open_subjects([runs[name]])
-    observed, truth = subject.dataset.labels("train").dense().tolist(), subject.truth().dense().tolist()
+    (run,) = open_runs([runs[name]])
+    observed, truth = run.dataset.labels("train").dense().tolist(), run.truth().dense().tolist()
 
-    found = {each.epoch: each for each in judged(subject)}
+    found = {each.epoch: each for each in count_decisions(run)}
 
-    for number, epoch in enumerate(records.read_records(subject.run), start=1):
+    for number, epoch in enumerate(records.read_records(run.run), start=1):
         columns = [epoch.column(f"decisions.{column}").tolist() for column in ("image", "label", "value")]
         expected = judged_slowly(list(zip(*columns, strict=True)), observed, truth, read_as=-1)
         if expected[0]:
             each = found.pop(number)
-            assert (each.decided, each.known, each.right, each.sought) == expected
+            assert (each.decided, each.known, each.right, each.total) == expected
     assert not found
 
 
 def test_decisions_of_two_rates_stand_side_by_side(runs: dict[str, str], tmp_path: Path) -> None:
-    section = analyse("decisions", [runs["ll-r"], runs["en-scl"]], out=tmp_path)
+    section = analyze("decisions", [runs["ll-r"], runs["en-scl"]], out=tmp_path)
 
     assert list(section.facts) == ["ll-r + boost 5", "en+scl"]
     last = section.facts["ll-r + boost 5"]
@@ -182,19 +182,19 @@ def test_decisions_of_two_rates_stand_side_by_side(runs: dict[str, str], tmp_pat
         ("convergence", [], "at least one run"),
     ],
 )
-def test_what_cannot_be_shown_is_said(
+def test_unsuitable_runs_are_refused(
     runs: dict[str, str], tmp_path: Path, name: str, named: list[str], message: str
 ) -> None:
     with pytest.raises(TagfillError, match=message):
-        analyse(name, [runs[run] for run in named], out=tmp_path, settings=["K=1,2"])
+        analyze(name, [runs[run] for run in named], out=tmp_path, settings=["K=1,2"])
 
 
 def test_sweep_trains_every_combination_once(runs: dict[str, str], tmp_path: Path) -> None:
     options = {"out": tmp_path, "settings": ["K=1.5,3"], "seeds": 1, "jobs": 1}
-    section = analyse("sweep", [runs["en-scl"]], **options)
+    section = analyze("sweep", [runs["en-scl"]], **options)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/run.json")}
 
-    again = analyse("sweep", [runs["en-scl"]], **options)
+    again = analyze("sweep", [runs["en-scl"]], **options)
 
     assert {path.parent.name for path in before} == {"K=1.5-s0", "K=3-s0"}
     assert {path: path.stat().st_mtime_ns for path in before} == before
@@ -206,7 +206,7 @@ def test_sweep_trains_every_combination_once(runs: dict[str, str], tmp_path: Pat
 
 
 def test_fractions_place_runs_by_what_they_knew(runs: dict[str, str], tmp_path: Path) -> None:
-    section = analyse("fractions", [runs["an"], runs["an-half"]], out=tmp_path)
+    section = analyze("fractions", [runs["an"], runs["an-half"]], out=tmp_path)
 
     few, half = (float(share) for share in section.facts["an"]["mAP"])
     assert few == pytest.approx(100 / 20)
@@ -217,40 +217,40 @@ def test_fractions_place_runs_by_what_they_knew(runs: dict[str, str], tmp_path: 
 
 
 def test_heatmaps_of_both_runs_stand_side_by_side(runs: dict[str, str], tmp_path: Path) -> None:
-    section = analyse("heatmap-progress", [runs["en-scl"], runs["en-scl-0"]], out=tmp_path, images=1)
+    section = analyze("heatmap-progress", [runs["en-scl"], runs["en-scl-0"]], out=tmp_path, images=1)
 
     assert len(section.figures) == 3
     rows = rows_of(tmp_path, "heatmaps-side-by-side")
     assert [row["kind"] for row in rows[::2]] == ["annotated", "present, not annotated", "absent"]
-    (subject,) = open_subjects([runs["en-scl"]])
-    names = subject.dataset.names(subject.dataset.split("train"))
-    image, label = names.index(rows[0]["image"]), subject.dataset.classes.index(rows[0]["class"])
-    *_, last = records.read_records(subject.run)
+    (run,) = open_runs([runs["en-scl"]])
+    names = run.dataset.names(run.dataset.split("train"))
+    image, label = names.index(rows[0]["image"]), run.dataset.classes.index(rows[0]["class"])
+    *_, last = records.read_records(run.run)
     values = last.column("heatmaps.values")[last.column("heatmaps.index").tolist().index(image), label] / 255
     assert float(rows[0]["mean"]) == pytest.approx(values.mean(), abs=1e-4)
 
 
 def test_attention_of_queries_is_shown_over_images(runs: dict[str, str], tmp_path: Path) -> None:
-    section = analyse("attention", [runs["query"]], out=tmp_path, images=2)
+    section = analyze("attention", [runs["query"]], out=tmp_path, images=2)
 
     assert len(section.figures[0].data.rows) == 2  # type: ignore[union-attr]
     assert min(pictures_of(section)[0]) > 192
 
 
-def test_runs_of_one_method_are_told_apart_by_their_settings(runs: dict[str, str]) -> None:
+def test_runs_of_one_method_are_named_by_their_settings(runs: dict[str, str]) -> None:
     named = [runs["an"], runs["en-scl"], runs["en-scl-0"], f"mine={runs['role']}", runs["query"]]
 
-    labels = [subject.label for subject in open_subjects(named)]
+    labels = [run.label for run in open_runs(named)]
 
     assert labels[1:4] == ["en+scl", "en+scl, weight 0.0", "mine"]
     assert len(set(labels)) == 5
 
 
-def test_one_method_on_two_datasets_is_told_apart(runs: dict[str, str]) -> None:
-    subjects = open_subjects([runs["an"], runs["an-half"]])
+def test_one_method_on_two_datasets_is_named_by_the_dataset(runs: dict[str, str]) -> None:
+    opened = open_runs([runs["an"], runs["an-half"]])
 
-    assert [subject.title for subject in subjects] == ["an", "an"]
-    assert [subject.label for subject in subjects] == ["an on single", "an on half"]
+    assert [run.title for run in opened] == ["an", "an"]
+    assert [run.label for run in opened] == ["an on single", "an on half"]
 
 
 def test_command_line_writes_files_and_prints_one_document(runs: dict[str, str], tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_command_line_writes_files_and_prints_one_document(runs: dict[str, str],
         (["groups", "nowhere"], "nowhere is not a run folder"),
     ],
 )
-def test_mistakes_on_the_command_line_get_a_sentence(
+def test_command_line_mistakes_are_explained(
     runs: dict[str, str], tmp_path: Path, arguments: list[str], message: str
 ) -> None:
     given = [runs["an"] if word == "RUN" else word for word in arguments]

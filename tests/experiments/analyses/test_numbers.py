@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from tagfill.errors import TagfillError
-from tagfill.experiments.analyses import sweep
-from tagfill.experiments.analyses.class_maps import centred_gaussian, extremes
-from tagfill.experiments.analyses.curves import near_best
-from tagfill.experiments.analyses.groups import by_area, by_class, by_labels, missing_share
-from tagfill.experiments.analyses.scores import above_half, highest, histogram
+from tagfill.experiments.analyses.class_maps import centered_gaussian, extremes
+from tagfill.experiments.analyses.curves import first_epoch_near_best
+from tagfill.experiments.analyses.groups import map_by_area, map_by_class, map_by_label_count, missing_share
+from tagfill.experiments.analyses.scores import histogram, share_above_half, top_probabilities
+from tagfill.experiments.analyses.sweep import parse_axes, vary_recipe
 from tagfill.metrics import GatheredPredictions, average_precision
 from tagfill.training import make_recipe
 
@@ -31,7 +31,7 @@ def mean_ap(scores: np.ndarray, labels: np.ndarray) -> float:
 def test_images_are_grouped_by_their_number_of_labels():
     scored = gathered()
 
-    found = by_labels(scored, most=3)
+    found = map_by_label_count(scored, most=3)
 
     assert list(found) == ["1", "2", "≥3"]
     two = [row for row in range(40) if sum(scored.labels[row]) == 2]
@@ -42,7 +42,7 @@ def test_positives_of_another_size_are_left_out_and_negatives_stay():
     scored = gathered(1)
     areas = np.where(scored.labels == 1, np.random.default_rng(2).random(scored.labels.shape), np.nan)
 
-    found = by_area(scored, areas, parts=2)
+    found = map_by_area(scored, areas, parts=2)
 
     middle = float(np.median(areas[scored.labels == 1]))
     expected = []
@@ -60,14 +60,14 @@ def test_areas_belong_to_images_not_to_rows():
     areas = np.where(scored.labels == 1, np.random.default_rng(2).random(scored.labels.shape), np.nan)
     turned = GatheredPredictions(scored.index[::-1], scored.scores[::-1], scored.labels[::-1])
 
-    assert by_area(turned, areas) == pytest.approx(by_area(scored, areas))
+    assert map_by_area(turned, areas) == pytest.approx(map_by_area(scored, areas))
 
 
 def test_classes_are_grouped_from_the_least_to_the_most():
     scored = gathered(4)
     each = 100 * average_precision(scored.scores, scored.labels)
 
-    found = by_class(scored, np.array([9, 1, 5, 5, 3]), 2, "{:.0f}")
+    found = map_by_class(scored, np.array([9, 1, 5, 5, 3]), 2, "{:.0f}")
 
     assert list(found) == ["1 – 5", "5 – 9"]
     assert list(found.values()) == pytest.approx([each[[1, 4, 2]].mean(), each[[3, 0]].mean()])
@@ -80,7 +80,7 @@ def test_missing_share_is_never_negative():
 def test_highest_scores_of_each_image_come_in_order():
     logits = np.random.default_rng(5).normal(size=(7, 6))
 
-    found = highest(logits, 3)
+    found = top_probabilities(logits, 3)
 
     for row, values in zip(logits.tolist(), found.tolist(), strict=True):
         assert values == pytest.approx([1 / (1 + math.exp(-g)) for g in sorted(row, reverse=True)[:3]])
@@ -93,7 +93,7 @@ def test_histograms_hold_everything_once():
 
     assert shares.sum() == pytest.approx(1)
     assert shares[[0, 1, 12, 24]].tolist() == pytest.approx([0.2, 0.2, 0.2, 0.4])
-    assert above_half(np.stack([np.zeros(25), shares])) == pytest.approx(0.4)
+    assert share_above_half(np.stack([np.zeros(25), shares])) == pytest.approx(0.4)
 
 
 def test_extremes_are_means_of_the_first_and_last_cells():
@@ -106,8 +106,8 @@ def test_extremes_are_means_of_the_first_and_last_cells():
         assert (a, b) == pytest.approx((sum(ordered[:2]) / 2, sum(ordered[-2:]) / 2))
 
 
-def test_gaussian_falls_with_the_distance_from_the_centre_alone():
-    values = centred_gaussian(7, 7)
+def test_gaussian_falls_with_the_distance_from_the_center():
+    values = centered_gaussian(7, 7)
 
     distance = {(row, column): (row - 3) ** 2 + (column - 3) ** 2 for row in range(7) for column in range(7)}
     for a, near in distance.items():
@@ -116,7 +116,7 @@ def test_gaussian_falls_with_the_distance_from_the_centre_alone():
 
 
 def test_epoch_that_is_nearly_the_best():
-    assert near_best(np.array([50.0, math.nan, 79.5, 80.0])) == 3
+    assert first_epoch_near_best(np.array([50.0, math.nan, 79.5, 80.0])) == 3
 
 
 RECIPE = make_recipe({"dataset": "d", "method": "en+scl", "stages": [{"options": {"en": {}}}, {"name": "two"}]})
@@ -135,18 +135,17 @@ RECIPE = make_recipe({"dataset": "d", "method": "en+scl", "stages": [{"options":
         ("crop_scale", ("crop_scale",)),
     ],
 )
-def test_letters_and_names_lead_to_settings(name, paths):
-    (axis,) = sweep.parse_axis([f"{name}=1,2"], RECIPE)
+def test_symbols_and_names_refer_to_settings(name, paths):
+    (axis,) = parse_axes([f"{name}=1,2"], RECIPE)
 
     assert axis.paths == paths
 
 
 def test_values_reach_every_place_that_has_them():
-    axes = sweep.parse_axis(["K=1.5,2", "crop_scale=[0.25,1.0],[0.5,1.0]"], RECIPE)
+    axes = parse_axes(["K=1.5,2", "crop_scale=[0.25,1.0],[0.5,1.0]"], RECIPE)
 
-    last = sweep.varied(RECIPE, axes, sweep.combinations(axes)[-1], seed=7)
+    last = vary_recipe(RECIPE, axes, tuple(axis.values[-1] for axis in axes), seed=7)
 
-    assert len(sweep.combinations(axes)) == 4
     assert last.seed == 7
     assert last.options["en"]["expected"] == 2
     assert last.stages[0].options == {"en": {"expected": 2}}
@@ -163,11 +162,11 @@ def test_values_reach_every_place_that_has_them():
         ("K=[1", "is not a list of values"),
     ],
 )
-def test_sweeps_that_make_no_sense_are_refused(text, message):
+def test_wrong_sweeps_are_refused(text, message):
     with pytest.raises(TagfillError, match=message):
-        sweep.parse_axis([text], RECIPE)
+        parse_axes([text], RECIPE)
 
 
 def test_a_sweep_without_settings_is_refused():
     with pytest.raises(TagfillError, match="something to vary"):
-        sweep.parse_axis([], RECIPE)
+        parse_axes([], RECIPE)

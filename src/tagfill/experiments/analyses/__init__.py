@@ -1,4 +1,4 @@
-"""The figures of the papers, for anybody's runs: each analysis gives a section of a report, and knows no pages."""
+"""Analyses: the figures of the papers for any runs. Each analysis returns a section for a report."""
 
 from __future__ import annotations
 
@@ -6,32 +6,33 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tagfill.deprecation import renamed
 from tagfill.errors import unknown_name
-from tagfill.experiments.analyses.class_maps import attention, cam_agreement
-from tagfill.experiments.analyses.curves import convergence, fractions
-from tagfill.experiments.analyses.decisions import decisions
-from tagfill.experiments.analyses.groups import groups
-from tagfill.experiments.analyses.heatmap_progress import heatmap_progress
-from tagfill.experiments.analyses.scores import scores
-from tagfill.experiments.analyses.subjects import Question, open_subjects
-from tagfill.experiments.analyses.sweep import sweep
+from tagfill.experiments.analyses.class_maps import analyze_attention, analyze_cam_agreement
+from tagfill.experiments.analyses.curves import analyze_convergence, analyze_fractions
+from tagfill.experiments.analyses.decisions import analyze_decisions
+from tagfill.experiments.analyses.groups import analyze_groups
+from tagfill.experiments.analyses.heatmap_progress import analyze_heatmap_progress
+from tagfill.experiments.analyses.inputs import AnalysisInput, open_runs
+from tagfill.experiments.analyses.scores import analyze_scores
+from tagfill.experiments.analyses.sweep import analyze_sweep
 from tagfill.experiments.report import Section
 from tagfill.progress import SILENT, Progress
 
 ANALYSES: dict[str, Callable[..., Section]] = {
-    "cam-agreement": cam_agreement,
-    "decisions": decisions,
-    "scores": scores,
-    "sweep": sweep,
-    "heatmap-progress": heatmap_progress,
-    "groups": groups,
-    "fractions": fractions,
-    "convergence": convergence,
-    "attention": attention,
+    "cam-agreement": analyze_cam_agreement,
+    "decisions": analyze_decisions,
+    "scores": analyze_scores,
+    "sweep": analyze_sweep,
+    "heatmap-progress": analyze_heatmap_progress,
+    "groups": analyze_groups,
+    "fractions": analyze_fractions,
+    "convergence": analyze_convergence,
+    "attention": analyze_attention,
 }
 
 
-def analyse(
+def analyze(
     name: str,
     runs: Sequence[str | Path],
     *,
@@ -40,26 +41,27 @@ def analyse(
     progress: Progress = SILENT,
     **options: Any,
 ) -> Section:
-    """Look at runs in one of the ways that papers do, and save pictures and numbers.
+    """Analyze finished runs, and save pictures and numbers.
 
     Args:
         name: of the analysis, see `ANALYSES`.
-        runs: folders; `NAME=FOLDER` gives a run its name in figures, and several of one name are seeds.
-        out: folder for pictures, numbers and the section, which a report can take in.
+        runs: run folders. `NAME=FOLDER` sets the name of a run in figures; runs of the same name are seeds.
+        out: folder for pictures, numbers and the section, which a report can include.
         settings: values that `sweep` tries.
-        progress: told about what takes long.
+        progress: receives progress and messages.
         **options: of the analysis.
 
     Example:
-        >>> analyse("convergence", ["runs/an", "runs/role"], out="curves").title  # doctest: +SKIP
+        >>> analyze("convergence", ["runs/an", "runs/role"], out="curves").title  # doctest: +SKIP
         'Convergence'
     """
     if name not in ANALYSES:
         raise unknown_name("analysis", name, ANALYSES)
-    question = Question(open_subjects(runs), Path(out), tuple(settings), progress)
-    section = ANALYSES[name](question, **options)
+    section = ANALYSES[name](AnalysisInput(open_runs(runs), Path(out), tuple(settings), progress), **options)
     section.save(Path(out))
     return section
 
 
-__all__ = ["ANALYSES", "Question", "analyse"]
+__all__ = ["ANALYSES", "AnalysisInput", "analyze"]
+
+__getattr__ = renamed(__name__, {"analyse": "analyze", "Question": "AnalysisInput"})

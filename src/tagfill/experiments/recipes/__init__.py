@@ -1,12 +1,7 @@
-"""What a recipe of a published table says besides its settings: where the numbers are from, and how to get there.
+"""Recipes of published tables: one YAML file per table, and versions of some that run on two CPU cores.
 
-The block `published:` stands in the same file as the settings. Rows of the table differ in a few settings, which each
-row lists by their paths, as `--set` would give them; nothing else is inherited from anywhere.
-
-
-Finding recipes: by the name of one that is installed with Tagfill, or by the path of a file.
-
-Recipes of the rows that papers report, one flat file for each family of rows, and the same scaled to two cores.
+A file holds the settings of a run and a block `published:`, which says where the numbers come from and how to get the
+data. The rows of a table differ in a few settings, which each row lists by their paths, as `--set` would give them.
 """
 
 from __future__ import annotations
@@ -18,9 +13,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from tagfill.deprecation import renamed, warn_renamed
 from tagfill.errors import TagfillError, unknown_name
 from tagfill.training import make_recipe, override
 from tagfill.training.recipe import read_content
+
+FOLDER = Path(__file__).parent
+_RENAMED = {"patchml-coco14-unlabelled": "patchml-coco14-unlabeled"}
 
 
 class _Part(BaseModel):
@@ -28,20 +27,20 @@ class _Part(BaseModel):
 
 
 class Metric(_Part):
-    """How the paper scored: numbers of different definitions must not be compared."""
+    """How the paper scored; numbers of different definitions must not be compared."""
 
     split: str = "test"
     average_precision: Literal["step", "rank", "voc12", "voc07"] = "step"
     empty: Literal["skip", "zero"] = "skip"  # a class without a positive
 
 
-class Row(_Part):
-    """A row of the table.
+class PublishedRow(_Part):
+    """A row of a published table.
 
     Attributes:
-        reported: the paper's number in percent, or several by their names; None where it gives none.
+        reported: the paper's number in percent, or several by name; None if the paper has none.
         set: settings of this row by their paths.
-        note: what is particular about it.
+        note: what is special about it.
     """
 
     reported: float | dict[str, float] | None = None
@@ -53,16 +52,16 @@ class Published(_Part):
     """Where a recipe comes from.
 
     Attributes:
-        about: what is compared, in a sentence.
-        paper: authors, title, venue; None for comparisons of our own.
+        about: what is compared, in one sentence.
+        paper: authors, title, venue; None for our own comparisons.
         table: of the paper.
-        hardware: that a run takes, by our estimate unless the paper says so.
+        hardware: needed for a run, by our estimate unless the paper says so.
         metric: how the paper scored.
-        data: commands that make the datasets, from the folder that the original release was unpacked in.
+        data: commands that make the datasets, run in the folder where the original release was unpacked.
         evaluate: commands that score a run.
-        grid: settings that the paper searched, and their values; the recipe has the value that was chosen, if known.
-        seeds: runs that a number is the mean of.
-        rows: of the table.
+        grid: settings that the paper searched, with their values; the recipe has the chosen value if it is known.
+        seeds: number of runs that a reported number is the mean of.
+        rows: of the table, by name.
     """
 
     about: str
@@ -74,30 +73,26 @@ class Published(_Part):
     evaluate: list[str]
     grid: dict[str, list[Any]] = {}
     seeds: int = Field(1, ge=1)
-    rows: dict[str, Row] = Field(min_length=1)
+    rows: dict[str, PublishedRow] = Field(min_length=1)
 
     def best(self) -> tuple[str, float] | None:
-        """The row with the largest number, of those with a single kind of it the first kind; None without numbers."""
-        numbers = {name: _first(row.reported) for name, row in self.rows.items()}
-        known = {name: number for name, number in numbers.items() if number is not None}
-        return max(known.items(), key=lambda item: item[1]) if known else None
-
-
-def _first(reported: float | dict[str, float] | None) -> float | None:
-    return next(iter(reported.values())) if isinstance(reported, dict) else reported
-
-
-FOLDER = Path(__file__).parent
+        """Name and number of the row with the largest number, the first if a row has several; None without numbers."""
+        numbers = {}
+        for name, row in self.rows.items():
+            reported = next(iter(row.reported.values())) if isinstance(row.reported, dict) else row.reported
+            if reported is not None:
+                numbers[name] = reported
+        return max(numbers.items(), key=lambda item: item[1]) if numbers else None
 
 
 @dataclass(frozen=True)
 class RecipeFile:
-    """A recipe as it is on disk.
+    """A recipe file.
 
     Attributes:
-        name: that it is known by, or its path.
+        name: of an installed recipe, or the path of the file.
         path: of the file.
-        content: all settings but those of rows.
+        content: all settings without those of rows.
         published: what the file says about a paper's table; None for a plain recipe.
     """
 
@@ -106,8 +101,8 @@ class RecipeFile:
     content: dict[str, Any]
     published: Published | None
 
-    def row(self, name: str | None) -> tuple[str, Row] | None:
-        """A row by its name, or the only one; None for a recipe without rows."""
+    def row(self, name: str | None) -> tuple[str, PublishedRow] | None:
+        """The row of a name, or the only row; None for a recipe without rows."""
         if self.published is None:
             if name is not None:
                 raise TagfillError(f"The recipe {self.name} has no rows; leave out --row.")
@@ -115,9 +110,7 @@ class RecipeFile:
         rows = self.published.rows
         if name is None:
             if len(rows) > 1:
-                raise TagfillError(
-                    f"The recipe {self.name} holds several rows; choose one by --row: {', '.join(rows)}."
-                )
+                raise TagfillError(f"The recipe {self.name} has several rows; choose one by --row: {', '.join(rows)}.")
             name = next(iter(rows))
         if name not in rows:
             raise unknown_name("row", name, rows, of=self.name)
@@ -132,12 +125,12 @@ class RecipeFile:
 
 
 def names() -> list[str]:
-    """The recipes that are installed with Tagfill; those scaled to two cores begin with `cpu/`."""
+    """The recipes installed with Tagfill; those for two CPU cores start with `cpu/`."""
     return sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.yaml"))
 
 
 def open_recipe(name: str | Path) -> RecipeFile:
-    """A recipe by its name, or the file at a path.
+    """Open an installed recipe by its name, or the file at a path.
 
     Raises:
         TagfillError: if there is no such recipe, or it is not valid.
@@ -146,6 +139,9 @@ def open_recipe(name: str | Path) -> RecipeFile:
     89.29
     """
     text, installed = str(name), names()
+    if text in _RENAMED:
+        warn_renamed(f"The recipe {text}", _RENAMED[text])
+        text = _RENAMED[text]
     if text in installed:
         path = FOLDER / f"{text}.yaml"
     elif Path(name).is_file() or Path(name).suffix in (".yaml", ".yml"):
@@ -157,9 +153,9 @@ def open_recipe(name: str | Path) -> RecipeFile:
     if block is None:
         return RecipeFile(text, path, make_recipe(content, str(path)).model_dump(mode="json"), None)
     try:
-        return RecipeFile(text, path, content, Published(**block))
-    except (ValidationError, TypeError) as error:
-        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": "a block of names"}
+        return RecipeFile(text, path, content, Published.model_validate(block))
+    except ValidationError as error:
+        first = error.errors()[0]
         place = ".".join(["published", *map(str, first["loc"])])
         raise TagfillError(f"In {path}, {place}: {first['msg']}.") from None
 
@@ -171,3 +167,6 @@ def settings(name: str | Path, row: str | None = None) -> dict[str, Any]:
     {'boost': 5.0}
     """
     return open_recipe(name).settings(row)
+
+
+__getattr__ = renamed(__name__, {"Row": "PublishedRow"})

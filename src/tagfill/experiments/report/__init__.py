@@ -1,4 +1,4 @@
-"""The report: sections of words, figures, tables and pictures that anybody can make, laid out on one page."""
+"""Reports: sections of text, figures, tables and pictures, written as one page."""
 
 from tagfill.experiments.report.page import write
 from tagfill.experiments.report.section import Figure, Gallery, Listing, Picture, Section, Table

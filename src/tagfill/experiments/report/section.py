@@ -1,8 +1,6 @@
-"""How the values of a table are written, sorted and drawn.
+r"""The content of a report: sections of text, figures, tables and pictures, each with the numbers behind it.
 
-What a report is made of: sections of words, figures, tables and pictures, each with the numbers behind it.
-
-Analyses make sections and know nothing of pages; the report lays sections out and knows nothing of analyses.
+Analyses make sections and know nothing about pages; `page.py` lays out sections and knows nothing about analyses.
 """
 
 from __future__ import annotations
@@ -15,60 +13,26 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from tagfill.errors import TagfillError
 from tagfill.io import atomic_write, write_json
 
-
-def is_number(table: Table, column: int) -> bool:
-    """Whether a column holds numbers and nothing else."""
-    values = [row[column] for row in table.rows if row[column] is not None]
-    return bool(values) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-
-
-def key(value: Any) -> str:
-    """What a cell is sorted by; nothing and what is not a number come last.
-
-    >>> key(0.5), key("an"), key(None), key(float("nan"))
-    ('0.5', 'an', '', '')
-    """
-    return "" if value is None or value != value else str(value)
-
-
-def cell(value: Any, form: str = "") -> str:
-    """A value as a reader sees it.
-
-    >>> cell(0.25, ".0%"), cell(12000), cell(1.23456), cell(None), cell(True)
-    ('25%', '12,000', '1.235', '–', 'yes')
-    """
-    if value is None or value != value:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int | float):
-        return format(value, form or ("," if isinstance(value, int) else ".4g"))
-    return str(value)
-
-
-def percent(value: Any) -> float:
-    """The length of a bar: a share in percent, within 0…100."""
-    return 0.0 if value is None or value != value else round(100 * min(max(float(value), 0.0), 1.0), 1)
-
-
-FILE = "section.json"
+SECTION_FILE = "section.json"
 
 
 @dataclass(frozen=True)
 class Table:
-    r"""Columns and rows of words and numbers, as a reader sees them and as a CSV file holds them.
+    r"""Columns and rows of text and numbers.
 
     Attributes:
         name: of the CSV file, without its ending.
         caption: one sentence that says what the numbers are.
         columns: their headings.
-        rows: as many values as columns each; None is an empty cell.
-        formats: how a page writes the numbers of a column, as in `{"mAP": ".2f"}`; the CSV file has them in full.
+        rows: one value per column; None is an empty cell.
+        formats: how a page formats the numbers of a column, such as `{"mAP": ".2f"}`; the CSV file has all digits.
         bars: columns of shares in 0…1 that a page also draws as bars.
-        swatches: colours beside values of the first column.
+        swatches: color patches beside values of the first column.
 
     Example:
         >>> Table("board", "Test mAP.", ("method", "mAP"), [("an", 64.5), ("role", None)]).csv()
@@ -84,7 +48,7 @@ class Table:
     swatches: Mapping[str, str] = field(default_factory=dict)
 
     def csv(self) -> str:
-        """The table as a CSV file with a heading."""
+        """The table as CSV with a header line."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)
@@ -98,12 +62,12 @@ class Figure:
 
     Attributes:
         name: of the PNG and CSV files, without their endings.
-        caption: what it shows and what to see in it, in a sentence or two.
-        alt: the same for somebody who cannot see it.
-        png: the picture as a file.
-        svg: the picture as an element that follows the page from light to dark; None for photographs.
-        data: the numbers that were drawn; None where the picture is made of images alone.
-        abreast: how many figures like it stand side by side where there is room.
+        caption: what it shows, in a sentence or two.
+        alt: text for readers who cannot see it.
+        png: the picture as a PNG file.
+        svg: the picture as an `<svg>` element that follows the page from light to dark; None for photographs.
+        data: the numbers that were drawn; None if the picture consists of images only.
+        abreast: number of figures like this one side by side on a wide page.
     """
 
     name: str
@@ -117,13 +81,13 @@ class Figure:
 
 @dataclass(frozen=True)
 class Picture:
-    """A small picture with a few words below it.
+    """A small picture with a note below it.
 
     Attributes:
-        file: as JPEG or PNG.
-        alt: what it shows, for somebody who cannot see it.
+        file: a JPEG or PNG file.
+        alt: text for readers who cannot see it.
         note: below it.
-        right: whether what the note claims is true; None where nobody knows.
+        right: whether the claim of the note is true; None if that is unknown.
     """
 
     file: bytes
@@ -134,13 +98,13 @@ class Picture:
 
 @dataclass(frozen=True)
 class Gallery:
-    """Small pictures: in rows under headings, or one after the other.
+    """Small pictures, in a table or in a plain sequence.
 
     Attributes:
         name: unique within a section.
-        caption: what to see in them.
-        rows: pictures of each row, with its title.
-        columns: headings; empty if the pictures of all rows follow each other.
+        caption: what to look for.
+        rows: title and pictures of each row.
+        columns: headings of the table; empty for a plain sequence.
     """
 
     name: str
@@ -151,7 +115,7 @@ class Gallery:
 
 @dataclass(frozen=True)
 class Listing:
-    """Text as it is, such as the settings of a run; a page folds it."""
+    """Preformatted text, such as the settings of a run, that a page shows on demand."""
 
     title: str
     text: str
@@ -162,15 +126,15 @@ class Section:
     """A part of a report.
 
     Attributes:
-        name: short, unique within a report; the anchor of the page.
+        name: short and unique within a report; the anchor on the page.
         title: its heading.
-        text: paragraphs of plain words that stand before the figures.
-        figures: in the order of reading.
+        text: paragraphs before the figures.
+        figures: shown first.
         tables: shown after the figures.
         galleries: shown after the tables.
-        notes: paragraphs of plain words that stand after the tables.
+        notes: paragraphs after the tables.
         listings: shown at the end.
-        facts: numbers in short, name → value, for `--json`.
+        facts: key numbers by name, for `--json`.
     """
 
     name: str
@@ -184,30 +148,30 @@ class Section:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def save(self, folder: Path) -> list[Path]:
-        """Write every picture as PNG, every table of numbers as CSV, and the rest as JSON, each whole or not at all.
+        """Write every figure as PNG, every table as CSV and the rest as `section.json`; galleries are not saved.
 
         Args:
-            folder: made if it is missing; pictures and numbers of a section that was saved there before are removed.
+            folder: created if it is missing; files of a section saved there before are removed.
 
         Returns:
-            The files, in the order of reading; the last is the one that `open` begins with.
+            The files in reading order, `section.json` last.
         """
         folder.mkdir(parents=True, exist_ok=True)
         files = self._files()
-        if (folder / FILE).is_file():
+        if (folder / SECTION_FILE).is_file():
             for name in Section.open(folder)._files().keys() - files.keys():
                 (folder / name).unlink(missing_ok=True)
         for name, content in files.items():
             with atomic_write(folder / name) as file:
                 file.write(content)
-        described = asdict(replace(self, galleries=()))  # photographs stay in the page alone
-        for figure in described["figures"]:
+        description = asdict(replace(self, galleries=()))  # photographs are part of the page only
+        for figure in description["figures"]:
             del figure["png"]
-        write_json(folder / FILE, described)
-        return [folder / name for name in [*files, FILE]]
+        write_json(folder / SECTION_FILE, description)
+        return [folder / name for name in [*files, SECTION_FILE]]
 
     def _files(self) -> dict[str, bytes]:
-        """Pictures and numbers by the names of their files, in the order of reading."""
+        """Content of the PNG and CSV files by file name, in reading order."""
         files: dict[str, bytes] = {}
         for figure in self.figures:
             files[f"{figure.name}.png"] = figure.png
@@ -217,29 +181,21 @@ class Section:
 
     @classmethod
     def open(cls, folder: Path) -> Section:
-        """Read back what `save` wrote: all but galleries."""
-        if not (folder / FILE).is_file():
-            raise TagfillError(f"{folder} holds no section of a report: it has no {FILE}.")
-        content = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        figures = [
-            Figure(**{**figure, "data": _table(figure["data"])}, png=(folder / f"{figure['name']}.png").read_bytes())
-            for figure in content["figures"]
-        ]
-        tables = [table for table in map(_table, content["tables"]) if table is not None]
-        return cls(
-            content["name"],
-            content["title"],
-            tuple(content["text"]),
-            tuple(figures),
-            tuple(tables),
-            notes=tuple(content["notes"]),
-            listings=tuple(Listing(**listing) for listing in content["listings"]),
-            facts=content["facts"],
-        )
+        """Read what `save` wrote: everything except galleries.
 
-
-def _table(content: dict[str, Any] | None) -> Table | None:
-    if content is None:
-        return None
-    lists = {"columns": tuple(content["columns"]), "bars": tuple(content["bars"])}
-    return Table(**{**content, **lists, "rows": [tuple(row) for row in content["rows"]]})
+        Raises:
+            TagfillError: if the folder holds no section, or a damaged one.
+        """
+        path = folder / SECTION_FILE
+        if not path.is_file():
+            raise TagfillError(f"{folder} holds no report section: it has no {SECTION_FILE}.")
+        content = json.loads(path.read_text(encoding="utf-8"))
+        for figure in content["figures"]:
+            figure["png"] = (folder / f"{figure['name']}.png").read_bytes()
+        for table in [*content["tables"], *(figure["data"] for figure in content["figures"])]:
+            if table is not None:
+                table["rows"] = [tuple(row) for row in table["rows"]]
+        try:
+            return TypeAdapter(cls).validate_python(content)
+        except ValidationError as error:
+            raise TagfillError(f"{path} is damaged: {error.errors()[0]['msg']}.") from None

@@ -1,4 +1,4 @@
-"""The page of a report from sections made by hand: complete in one file, whatever names are in it."""
+"""The page of a report from handmade sections: a single file that escapes all names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tagfill.experiments import figures
 from tagfill.experiments.report import Figure, Gallery, Listing, Picture, Section, Table, write
-from tagfill.experiments.report.page import beside
+from tagfill.experiments.report.page import fits_side_by_side
 
 NASTY = "<script>alert('a|b')</script>"
 
@@ -17,7 +17,7 @@ NASTY = "<script>alert('a|b')</script>"
 def figure(name: str) -> Figure:
     drawn, axes = figures.new_figure(3, 2)
     axes.plot([0, 1], [0, 1], "o-", label="$x$")
-    axes.set_title(figures.words("$5 and $6"))
+    axes.set_title(figures.escape_math("$5 and $6"))
     axes.legend()
     numbers = Table(name, "Numbers.", ("x", "y"), [(0, 0.5), (1, None)])
     return Figure(name, "A line.", f'A "line" of {NASTY}', figures.png(drawn), figures.svg(drawn), numbers)
@@ -43,25 +43,25 @@ def page(folder: Path) -> str:
     return (folder / "report.html").read_text()
 
 
-def test_names_are_shown_and_never_interpreted(page: str) -> None:
+def test_names_are_escaped(page: str) -> None:
     assert NASTY not in page
     assert page.count("<script>") == 1  # our own
     assert "&lt;script&gt;" in page
 
 
-def test_every_address_is_within_the_page(page: str) -> None:
+def test_the_page_refers_to_nothing_outside(page: str) -> None:
     addresses = re.findall(r'(?:src|href)="([^"]*)"', page) + re.findall(r"url\(([^)]*)\)", page)
     assert addresses
     assert [address for address in addresses if not address.startswith(("#", "data:"))] == []
 
 
-def test_no_name_of_an_element_occurs_twice_and_all_references_are_met(page: str) -> None:
+def test_ids_are_unique_and_all_references_exist(page: str) -> None:
     names = re.findall(r'\bid="([^"]+)"', page)
     assert len(names) == len(set(names))
     assert set(re.findall(r'href="#([^"]+)"', page) + re.findall(r"url\(#([^)]+)\)", page)) <= set(names)
 
 
-def test_sections_of_one_name_get_anchors_of_their_own(page: str) -> None:
+def test_sections_of_the_same_name_get_different_anchors(page: str) -> None:
     assert re.findall(r'<section id="([^"]+)"', page) == ["scores", "scores-2"]
 
 
@@ -80,6 +80,6 @@ def test_markdown_has_tables_figures_and_the_files_that_it_names(folder: Path) -
 
 
 @pytest.mark.parametrize(("columns", "side_by_side"), [(("method", "gap"), True), (("method", "found " * 9), False)])
-def test_a_table_stands_beside_its_figure_if_its_headings_have_room(columns: tuple[str, ...], side_by_side: bool):
+def test_a_narrow_table_goes_beside_its_figure(columns: tuple[str, ...], side_by_side: bool):
     table = Table("board", "All.", columns, [("an", 0.5)])
-    assert beside(Section("one", "One", figures=(figure("one"),), tables=(table,))) == side_by_side
+    assert fits_side_by_side(Section("one", "One", figures=(figure("one"),), tables=(table,))) == side_by_side

@@ -1,4 +1,4 @@
-"""What the report says, against the same numbers found another way."""
+"""The numbers of a report, against the same numbers computed in another way."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import tagfill
 from tagfill.cli import main
 from tagfill.errors import TagfillError
 from tagfill.experiments import Leaderboard, report_runs
-from tagfill.experiments.analyses import analyse
+from tagfill.experiments.analyses import analyze
 from tagfill.experiments.report import Section, model_scores
-from tagfill.experiments.report.model_scores import Part
-from tagfill.experiments.runs import completed
+from tagfill.experiments.report.model_scores import ImageSample
+from tagfill.experiments.runs import complete_dataset
 from tagfill.progress import SILENT
 from tagfill.training.evaluation import LoadedModel
 
@@ -57,7 +57,7 @@ def test_classes_are_those_of_evaluate(compared: Compared, material: dict[str, A
 
 def test_histograms_are_of_observed_missed_and_absent_labels(compared: Compared, material: dict[str, Any]) -> None:
     part = tagfill.Dataset.open(material["dataset"])
-    observed, truth = part.labels("train").dense(), completed(part).labels("train").dense()
+    observed, truth = part.labels("train").dense(), complete_dataset(part).labels("train").dense()
     values = logits(compared[0] / "runs" / "full-s0", part, "train", material["features"])
     page = next(
         path
@@ -77,16 +77,14 @@ def test_histograms_are_of_observed_missed_and_absent_labels(compared: Compared,
         assert [float(row[kind]) for row in found] == pytest.approx(shares)
 
 
-def test_recovery_and_suspects_are_of_labels_that_nobody_looked_at(
-    compared: Compared, material: dict[str, Any]
-) -> None:
+def test_recovery_and_suspects_are_about_unknown_labels(compared: Compared, material: dict[str, Any]) -> None:
     part = tagfill.Dataset.open(material["dataset"])
     values = logits(compared[0] / "runs" / "role-s0", part, "train", material["features"])
-    observed, truth = part.labels("train").dense(), completed(part).labels("train").dense()
-    look = Part.of(part, completed(part), "train")
+    observed, truth = part.labels("train").dense(), complete_dataset(part).labels("train").dense()
+    sample = ImageSample.draw(part, complete_dataset(part), "train")
 
-    found = model_scores.recovery(values, look, np.arange(len(values)))
-    top = model_scores.top(values, look, np.arange(len(values)), look.observed < 0)
+    found = model_scores.recovery_curve(values, sample, np.arange(len(values)))
+    top = model_scores.most_confident(values, sample, np.arange(len(values)), sample.observed < 0)
 
     asked = sorted(((v, t) for v, t in zip(values[observed < 0], truth[observed < 0], strict=True)), reverse=True)
     right, best = 0, {0.5: 0.0, 0.2: 0.0}
@@ -100,20 +98,20 @@ def test_recovery_and_suspects_are_of_labels_that_nobody_looked_at(
     assert top[0].probability == pytest.approx(1 / (1 + np.exp(-asked[0][0])), rel=1e-5)
 
 
-def test_large_splits_are_looked_at_in_part(material: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_splits_are_sampled(material: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     part = tagfill.Dataset.open(material["dataset"])
-    monkeypatch.setattr(model_scores, "MOST_SCORES", 10 * len(part.classes))
+    monkeypatch.setattr(model_scores, "MAX_SCORES", 10 * len(part.classes))
 
-    look = Part.of(part, None, "train")
+    sample = ImageSample.draw(part, None, "train")
 
-    assert look.index.tolist() == [0, 4, 8, 12, 16, 20, 24, 28]
-    assert look.size == 32
-    np.testing.assert_array_equal(look.observed, part.labels("train").dense()[look.index])
+    assert sample.index.tolist() == [0, 4, 8, 12, 16, 20, 24, 28]
+    assert sample.size == 32
+    np.testing.assert_array_equal(sample.observed, part.labels("train").dense()[sample.index])
 
 
 @pytest.fixture(scope="module")
 def on_images(material: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run on images, of data whose truth is not known, with a head without class maps."""
+    """A run on images without known truth, with a head without class maps."""
     folder = tmp_path_factory.mktemp("images")
     part = tagfill.Dataset.open(material["dataset"]).replace(truth=None, protocol=None, folder=None)
     settings = {name: material[name] for name in ("backbone", "pretrained", "image_size")}
@@ -122,22 +120,20 @@ def on_images(material: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
     ).folder
 
 
-def test_a_run_on_images_without_truth_has_a_report_too(on_images: Path, tmp_path: Path) -> None:
+def test_a_run_on_images_without_truth_has_a_report(on_images: Path, tmp_path: Path) -> None:
     page = report_runs([on_images], out=tmp_path / "page.html", title="Alone")
 
     text = (tmp_path / "page.md").read_text()
     assert page == tmp_path / "page.html"
     assert text.startswith("# Alone\n")
-    assert "unknown: nobody looked" in text
-    assert "The truth is not known." in text
+    assert "unknown: not labeled" in text
+    assert "The true labels are not known." in text
     assert "## Label recovery" not in text
     assert "## Class maps" not in text
     assert "data:image/jpeg" in page.read_text()
 
 
-def test_a_report_does_without_images_that_are_lost(
-    compared: Compared, material: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_report_works_without_the_images(compared: Compared, material: dict[str, Any], tmp_path: Path) -> None:
     part = tagfill.Dataset.open(material["dataset"])
     moved = part.replace(root=tmp_path / "gone", truth=None, folder=None).save(tmp_path / "moved")
     said: list[str] = []
@@ -154,7 +150,7 @@ def test_a_report_does_without_images_that_are_lost(
     assert said[0].startswith("The report shows no images. ")
 
 
-def test_runs_that_differ_by_their_seed_are_one_line(compared: Compared, tmp_path: Path) -> None:
+def test_runs_that_differ_only_in_their_seed_are_one_row(compared: Compared, tmp_path: Path) -> None:
     runs = [compared[0] / "runs" / name for name in ("role-s0", "full-s0", "an-s1", "role-s1", "an-s0")]
 
     report_runs(runs, out=tmp_path / "page.html")
@@ -168,7 +164,7 @@ def test_runs_that_differ_by_their_seed_are_one_line(compared: Compared, tmp_pat
 
 def test_analyses_become_sections(compared: Compared, tmp_path: Path) -> None:
     runs = [compared[0] / "runs" / name for name in ("role-s0", "an-s0")]
-    analyse("convergence", runs, out=tmp_path / "convergence")
+    analyze("convergence", runs, out=tmp_path / "convergence")
 
     report_runs(runs[1:], out=tmp_path / "page.html", analyses=[tmp_path / "convergence"])
 
@@ -186,7 +182,7 @@ def test_runs_of_other_images_are_refused(compared: Compared, material: dict[str
     fewer = fewer.replace(annotations=rows.filter([name in names for name in rows["image"].to_pylist()]))
     fewer.save(tmp_path / "fewer")
 
-    with pytest.raises(TagfillError, match="a report is about runs of one dataset"):
+    with pytest.raises(TagfillError, match="a report is about runs on one dataset"):
         report_runs([compared[0] / "runs" / "an-s0"], out=tmp_path / "page.html", dataset=tmp_path / "fewer")
 
 

@@ -1,4 +1,4 @@
-"""A comparison, small: floor and ceiling take part, a second call only reads, and a grid is chosen on validation."""
+"""A small comparison: floor and ceiling take part, a second call only reads, and validation chooses from a grid."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import pytest
 
 import tagfill
 from tagfill.errors import TagfillError
-from tagfill.experiments import Leaderboard, comparison, runs
+from tagfill.experiments import Leaderboard
+from tagfill.experiments.comparison import parse_grid, parse_methods, relevant_choices
 from tagfill.experiments.leaderboard import Score
-from tagfill.experiments.runs import Outcome, complete_labels
+from tagfill.experiments.runs import Outcome, recipe_content, save_complete_dataset
+from tagfill.metrics import Recovered
 from tagfill.training.evaluation import LoadedModel
 
 
@@ -26,7 +28,7 @@ def board_of(material: dict[str, Any], out: Path, methods: str, **more: Any) -> 
 @pytest.fixture(scope="module")
 def made(material: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Leaderboard]:
     out = tmp_path_factory.mktemp("comparison")
-    return out, board_of(material, out, "role", seeds=2, choices=["optimizer.lr=1e-2,1e-4"])
+    return out, board_of(material, out, "role", seeds=2, grid=["optimizer.lr=1e-2,1e-4"])
 
 
 def test_floor_and_ceiling_take_part(made: tuple[Path, Leaderboard]) -> None:
@@ -47,8 +49,8 @@ def test_gap_is_measured_from_floor_to_ceiling_and_the_best_comes_first() -> Non
     assert board.to_json()["scores"][3]["test_mAP"] is None
 
 
-def test_labels_that_were_not_given_are_looked_for(material: dict[str, Any], made: tuple[Path, Leaderboard]) -> None:
-    """Counted again from the model that the run left, at the thresholds that it saved."""
+def test_missing_labels_that_a_run_finds_are_counted(material: dict[str, Any], made: tuple[Path, Leaderboard]) -> None:
+    """Counted again with the saved model at its saved thresholds."""
     out, board = made
     run = tagfill.Run.open(out / "runs" / "role-lr=0.01-s0")
     part = tagfill.Dataset.open(material["dataset"])
@@ -69,25 +71,25 @@ def test_labels_that_were_not_given_are_looked_for(material: dict[str, Any], mad
     scores = {score.name: score for score in board.scores}
     assert 0 <= scores["role"].recovered_recall <= 1
     full = dict(zip(board.columns(), board.rows()[[s.name for s in board.scores].index("full")], strict=True))
-    assert (full["recovered P"], full["recovered R"]) == ("–", "–")  # it was given all of them
+    assert (full["recovered P"], full["recovered R"]) == ("–", "–")  # it was trained on all labels
 
 
-def test_a_part_of_a_setting_that_has_none_is_refused() -> None:
+def test_a_path_into_a_plain_setting_is_refused() -> None:
     with pytest.raises(tagfill.TagfillError, match="'epochs' holds a single value"):
-        comparison.apply_choice((("epochs.first", 1),), {}, {"epochs": 2})
+        recipe_content({}, (("epochs.first", 1),), epochs=2, features=None)
 
 
 def test_recovered_labels_are_means_over_the_seeds() -> None:
     outcomes = [
-        Outcome(60.0, recovered={"called": 4, "right": 1, "missing": 10}),
-        Outcome(62.0, recovered={"called": 4, "right": 3, "missing": 10}),
-        Outcome(62.0, recovered={"called": 0, "right": 0, "missing": 10}),
+        Outcome(60.0, recovered=Recovered(called=4, right=1, missing=10)),
+        Outcome(62.0, recovered=Recovered(called=4, right=3, missing=10)),
+        Outcome(62.0, recovered=Recovered(called=0, right=0, missing=10)),
     ]
-    score = Score.of("an", outcomes, ())
+    score = Score.from_outcomes("an", outcomes)
     assert (score.recovered_precision, score.recovered_recall) == (0.5, pytest.approx(4 / 30))
 
 
-def test_a_run_killed_before_its_first_checkpoint_begins_anew(material: dict[str, Any], tmp_path: Path) -> None:
+def test_a_run_killed_before_its_first_checkpoint_starts_again(material: dict[str, Any], tmp_path: Path) -> None:
     board_of(material, tmp_path / "whole", "an", seeds=1)
     folder = tmp_path / "broken" / "runs" / "an-s0"
     shutil.copytree(tmp_path / "whole" / "runs" / "an-s0", folder)
@@ -105,7 +107,7 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew(material: dict[str
 def test_grid_is_tried_on_the_first_seed_and_chosen_on_validation(made: tuple[Path, Leaderboard]) -> None:
     out, board = made
     folders = sorted(path.name for path in (out / "runs").iterdir() if path.name.startswith("role"))
-    chosen = next(score for score in board.scores if score.name == "role").choice
+    chosen = next(score for score in board.scores if score.name == "role").overrides
     value = dict(chosen)["optimizer.lr"]
 
     tried = {
@@ -120,7 +122,7 @@ def test_second_call_trains_nothing(material: dict[str, Any], made: tuple[Path, 
     out, board = made
     before = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/run.json")}
 
-    again = board_of(material, out, "role", seeds=2, choices=["optimizer.lr=1e-2,1e-4"])
+    again = board_of(material, out, "role", seeds=2, grid=["optimizer.lr=1e-2,1e-4"])
 
     assert again.to_json() == board.to_json()
     assert {path: path.stat().st_mtime_ns for path in out.glob("runs/*/run.json")} == before
@@ -130,7 +132,7 @@ def test_second_call_trains_nothing(material: dict[str, Any], made: tuple[Path, 
 def test_several_processes_give_the_same_board(
     material: dict[str, Any], made: tuple[Path, Leaderboard], tmp_path: Path
 ) -> None:
-    board = board_of(material, tmp_path, "role", seeds=2, choices=["optimizer.lr=1e-2,1e-4"], jobs=2)
+    board = board_of(material, tmp_path, "role", seeds=2, grid=["optimizer.lr=1e-2,1e-4"], jobs=2)
 
     assert [(s.name, s.values) for s in board.scores] == [(s.name, s.values) for s in made[1].scores]
 
@@ -143,10 +145,10 @@ def test_leaderboard_is_written_beside_the_runs(made: tuple[Path, Leaderboard]) 
         assert f"| {score.name} | {score.mean:.2f} |" in (out / "leaderboard.md").read_text()
 
 
-def test_a_method_that_refuses_the_data_gets_a_sentence_and_the_others_their_scores(
+def test_a_method_that_refuses_the_data_has_an_error_and_the_others_have_scores(
     material: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Without a validation split nobody knows how many labels an image has, which ROLE needs and AN does not."""
+    """Without a validation split the number of labels per image is unknown, which ROLE needs and AN does not."""
     part = tagfill.Dataset.open(material["dataset"])
     splits = part.split_of_images()
     splits[splits == "val"] = "spare"
@@ -160,18 +162,16 @@ def test_a_method_that_refuses_the_data_gets_a_sentence_and_the_others_their_sco
     assert board.rows()[-1][:2] == ["role", "–"]
 
 
-def test_settings_that_cannot_be_right_are_refused_before_anything_is_trained(
-    material: dict[str, Any], tmp_path: Path
-) -> None:
+def test_wrong_settings_are_refused_before_training(material: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(TagfillError, match="momentun"):
         board_of(material, tmp_path, "an,en", options={"en": {"momentun": 0.9}})
     assert not (tmp_path / "runs").exists()
 
 
-def test_the_ceiling_has_the_splits_of_the_part(material: dict[str, Any], tmp_path: Path) -> None:
+def test_the_complete_dataset_has_the_splits_of_the_simulated_one(material: dict[str, Any], tmp_path: Path) -> None:
     part = tagfill.Dataset.open(material["dataset"])
 
-    whole = tagfill.Dataset.open(complete_labels(part, tmp_path / "complete"))
+    whole = tagfill.Dataset.open(save_complete_dataset(part, tmp_path / "complete"))
 
     assert {name: rows.tolist() for name, rows in whole.splits.items()} == {
         name: rows.tolist() for name, rows in part.splits.items()
@@ -191,15 +191,15 @@ def test_the_ceiling_has_the_splits_of_the_part(material: dict[str, Any], tmp_pa
 )
 def test_bad_entries_are_refused(text: str, message: str) -> None:
     with pytest.raises(TagfillError, match=message):
-        runs.parse_entries(text)
+        parse_methods(text)
 
 
 def test_grid_drops_options_of_other_methods() -> None:
-    choices = comparison.parse_grid(["options.scl.weight=0.1,1", "optimizer.lr=1e-3"])
-    assert comparison.fitting_choices(choices, "an") == [(("optimizer.lr", 0.001),)]
-    assert len(comparison.fitting_choices(choices, "en+scl")) == 2
+    choices = parse_grid(["options.scl.weight=0.1,1", "optimizer.lr=1e-3"])
+    assert relevant_choices(choices, "an") == [(("optimizer.lr", 0.001),)]
+    assert len(relevant_choices(choices, "en+scl")) == 2
 
 
 def test_grid_without_values_is_refused() -> None:
     with pytest.raises(TagfillError, match="has no value"):
-        comparison.parse_grid(["optimizer.lr"])
+        parse_grid(["optimizer.lr"])

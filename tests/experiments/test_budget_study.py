@@ -1,4 +1,4 @@
-"""A budget study, small: every kind at every budget, a second call only reads, and all files are there."""
+"""A small budget study: every kind at every budget, a second call only reads, and all files are there."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from safetensors.torch import save_file
 
 import tagfill
 from tagfill.errors import TagfillError
-from tagfill.experiments import BudgetPlan, BudgetStudy, budget_study
-from tagfill.experiments.budget_results import Finding, costs_of, kinds_of, percents_of
+from tagfill.experiments import BudgetPlan, BudgetStudy, budget_study, figures
+from tagfill.experiments.budget_results import BudgetResult, parse_costs, parse_kinds, parse_percents
 from tagfill.experiments.runs import Outcome
 from tagfill.models import create_backbone
 from tagfill.protocols.costs import Costs
@@ -50,17 +50,17 @@ def study_of(material: dict[str, Any], plan: BudgetPlan, out: Path, **more: Any)
 
 
 def test_every_kind_at_every_budget_is_scored_on_both_measures(made: tuple[Path, BudgetStudy]) -> None:
-    findings = made[1].findings
+    results = made[1].results
 
-    assert [(finding.percent, finding.kind) for finding in findings] == [(20, "I"), (20, "SP"), (60, "I"), (60, "SP")]
-    for finding in findings:
-        assert len(finding.classified) == len(finding.localised) == 1
-        assert finding.error is None
-    assert [bool(finding.counts["locations"]) for finding in findings] == [False, True, False, True]
+    assert [(result.percent, result.kind) for result in results] == [(20, "I"), (20, "SP"), (60, "I"), (60, "SP")]
+    for result in results:
+        assert len(result.map_cls) == len(result.map_loc) == 1
+        assert result.error is None
+    assert [bool(result.counts["locations"]) for result in results] == [False, True, False, True]
 
 
 def test_equal_budgets_cost_equal_hours_and_buy_fewer_points(made: tuple[Path, BudgetStudy]) -> None:
-    tags, points = made[1].findings[2:]
+    tags, points = made[1].results[2:]
 
     whole = 24 * 20 * 0.6 / 3600
     assert tags.hours == pytest.approx(whole, rel=0.01)
@@ -76,8 +76,8 @@ def test_counts_are_those_of_the_simulated_rows(made: tuple[Path, BudgetStudy]) 
 
     kinds = rows.filter(train)["kind"].to_pylist()
 
-    assert kinds.count("point") == study.findings[3].counts["locations"]
-    assert len(kinds) == total(study.findings[3])
+    assert kinds.count("point") == study.results[3].counts["locations"]
+    assert len(kinds) == total(study.results[3])
 
 
 def test_table_figure_and_maps_are_written(made: tuple[Path, BudgetStudy]) -> None:
@@ -105,7 +105,7 @@ def test_second_call_trains_nothing_and_more_kinds_only_what_is_new(
     after = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/run.json")}
     assert {path: after[path] for path in before} == before
     assert {path.parent.name for path in after.keys() - before.keys()} == {"AB-60-s0"}
-    assert again.findings[:2] == study.findings[2:]
+    assert again.results[:2] == study.results[2:]
 
 
 def test_a_study_on_cached_features_does_without_images_and_maps(
@@ -152,9 +152,7 @@ def test_equal_annotations_buy_the_same_labels_and_cost_more_with_places(
     assert kept["AB"]["seconds"] == pytest.approx(labels + 6 * kept["AB"]["locations"])
 
 
-def test_without_boxes_and_masks_there_is_no_localisation_and_no_kind_but_tags(
-    material: dict[str, Any], tmp_path: Path
-) -> None:
+def test_without_boxes_and_masks_only_image_labels_are_studied(material: dict[str, Any], tmp_path: Path) -> None:
     data = tagfill.Dataset.open(material["dataset"])
     rows = pa.Table.from_batches(data.rows().to_batches())
     for name in ("x", "y", "w", "h", "rle", "rle_height", "rle_width"):
@@ -172,11 +170,11 @@ def test_without_boxes_and_masks_there_is_no_localisation_and_no_kind_but_tags(
         study_of(tags, replace(PLAN, percents=(60.0,)), tmp_path / "out")
 
 
-def test_a_kind_that_refuses_has_a_sentence_and_no_point_in_the_figure() -> None:
+def test_a_kind_without_scores_has_an_error_and_no_line_in_the_figure() -> None:
     counts = {"positives": 1, "negatives": 2, "images": 3, "locations": 0, "seconds": 3600.0}
-    refused = Finding.of(1.0, "I", [counts], [Outcome.refused("It needs points.")])
-    scored = Finding.of(
-        1.0, "SP", [counts, counts], [Outcome(50.0, localisation=20.0), Outcome(52.0, localisation=22.0)]
+    refused = BudgetResult.from_outcomes(1.0, "I", [counts], [Outcome(float("nan"), error="It needs points.")])
+    scored = BudgetResult.from_outcomes(
+        1.0, "SP", [counts, counts], [Outcome(50.0, localization=20.0), Outcome(52.0, localization=22.0)]
     )
     plan = BudgetPlan(("I", "SP"), (1.0,), 2)
 
@@ -185,25 +183,25 @@ def test_a_kind_that_refuses_has_a_sentence_and_no_point_in_the_figure() -> None
     assert budget_study.draw_figure(BudgetStudy("d", "test", "patchml", plan, (refused,))) is None
     drawn = budget_study.draw_figure(BudgetStudy("d", "test", "patchml", plan, (refused, scored)))
     assert drawn is not None
-    assert Image.open(BytesIO(drawn.png)).format == "PNG"
+    assert Image.open(BytesIO(figures.png(drawn))).format == "PNG"
 
 
 @pytest.mark.parametrize(
     ("parse", "text", "message"),
     [
-        (kinds_of, "", "--kinds I,SP"),
-        (kinds_of, "I,SX", "SX"),
-        (percents_of, "", "--budgets 0.5,1,2"),
-        (percents_of, "1,much", "'much' is not a number"),
-        (percents_of, "0", "not between 0 and 100"),
-        (percents_of, "101", "not between 0 and 100"),
-        (costs_of, "tag=1", "tag"),
-        (costs_of, "point", "cost of point"),
-        (costs_of, "image=0", "make no sense"),
-        (costs_of, "box=-1", "make no sense"),
+        (parse_kinds, "", "--kinds I,SP"),
+        (parse_kinds, "I,SX", "SX"),
+        (parse_percents, "", "--budgets 0.5,1,2"),
+        (parse_percents, "1,much", "'much' is not a number"),
+        (parse_percents, "0", "not between 0 and 100"),
+        (parse_percents, "101", "not between 0 and 100"),
+        (parse_costs, "tag=1", "tag"),
+        (parse_costs, "point", "'point' has no value"),
+        (parse_costs, "image=0", "make no sense"),
+        (parse_costs, "box=-1", "make no sense"),
     ],
 )
-def test_bad_questions_get_one_sentence(parse: Any, text: str, message: str) -> None:
+def test_wrong_plans_are_refused(parse: Any, text: str, message: str) -> None:
     with pytest.raises(TagfillError, match=message):
         parse(text)
 
@@ -213,5 +211,5 @@ def size_of(path: Path) -> tuple[int, int]:
         return picture.size
 
 
-def total(finding: Finding) -> float:
-    return finding.counts["positives"] + finding.counts["negatives"]
+def total(result: BudgetResult) -> float:
+    return result.counts["positives"] + result.counts["negatives"]

@@ -19,18 +19,18 @@ HEADINGS = [
     "Score distributions",
     "Label recovery",
     "Class maps",
-    "Probably missing labels",
-    "Settings to reproduce",
+    "Likely missing labels",
+    "Settings",
 ]
-# Contrast of two colours as WCAG defines it.
+# Contrast of two colors as WCAG defines it.
 CONTRAST = """([front, back]) => {
   const light = text => {
     const parts = text.match(/[\\d.]+/g).slice(0, 3).map(Number).map(c => c / 255);
     const [r, g, b] = parts.map(c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
-  const colour = (name, what) => getComputedStyle(document.querySelector(name))[what];
-  const [x, y] = [light(colour(front, "color")), light(colour(back, "backgroundColor"))];
+  const color = (name, what) => getComputedStyle(document.querySelector(name))[what];
+  const [x, y] = [light(color(front, "color")), light(color(back, "backgroundColor"))];
   return (Math.max(x, y) + 0.05) / (Math.min(x, y) + 0.05);
 }"""
 
@@ -53,7 +53,7 @@ def page(browser: Any, address: str, request: pytest.FixtureRequest) -> Iterator
     page.close()
 
 
-def test_page_stands_alone_and_fits(page: Any, address: str) -> None:
+def test_page_is_self_contained_and_fits_the_window(page: Any, address: str) -> None:
     page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
     page.evaluate("Promise.all([...document.images].map(one => { one.loading = 'eager'; return one.decode(); }))")
 
@@ -67,18 +67,18 @@ def test_page_stands_alone_and_fits(page: Any, address: str) -> None:
 
 
 @pytest.mark.parametrize("front", ["section p", "figcaption", ".caption", "thead th", "section a, summary"])
-def test_words_stand_out(page: Any, front: str) -> None:
+def test_text_has_enough_contrast(page: Any, front: str) -> None:
     assert page.evaluate(CONTRAST, [front, "section"]) >= 4.5
 
 
-def test_contents_stand_out_and_lead_to_sections(page: Any) -> None:
+def test_contents_have_enough_contrast_and_link_to_sections(page: Any) -> None:
     assert page.evaluate(CONTRAST, ["nav a:not([aria-current])", "body"]) >= 4.5
     assert page.evaluate("[...document.querySelectorAll('nav a')].every(a => document.querySelector(a.hash))")
     page.locator("nav a", has_text="Settings").click()
     page.wait_for_function("document.querySelector('nav a[aria-current]').hash === '#settings'")
 
 
-def test_first_key_leads_to_the_content(page: Any) -> None:
+def test_first_tab_key_skips_to_the_content(page: Any) -> None:
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.hash") == "#content"
 
