@@ -236,7 +236,7 @@ class Method(Protocol):
     """A way to learn from labels with gaps.
 
     Attributes:
-        needs: what it asks of the model and the data: `maps`, `marks`, `unlabelled`, `weak+strong`, `neighbours`,
+        needs: what it asks of the model and the data: `maps`, `marks`, `unlabeled`, `weak+strong`, `neighbors`,
             `expected_positives`, `prior`, `hierarchy`, `memory`, `truth`.
     """
 

@@ -123,7 +123,7 @@ def test_inputs_need_not_be_square(scenes: Path, tmp_path: Path, call: Call) -> 
         (["train", "no-such-folder"], "no-such-folder"),
         (["train"], "Which dataset?"),
         (["train", "{scenes}", "--method", "rolle"], "did you mean 'role'?"),
-        (["train", "{scenes}", "--method", "scl"], "does not look at labels"),
+        (["train", "{scenes}", "--method", "scl"], "does not learn from labels"),
         (
             ["train", "{scenes}", "--set", "image_size=64x"],
             "image_size: An image size cannot be '64x'; give a side of 32",

@@ -157,7 +157,7 @@ def test_a_method_that_refuses_the_data_has_an_error_and_the_others_have_scores(
     board = board_of({**material, "dataset": tmp_path / "part"}, tmp_path / "out", "role", seeds=1)
 
     scores = {score.name: score for score in board.scores}
-    assert "expected number of present labels" in str(scores["role"].error)
+    assert "expected number of positives" in str(scores["role"].error)
     assert scores["an"].error is None
     assert board.rows()[-1][:2] == ["role", "–"]
 
@@ -186,7 +186,7 @@ def test_the_complete_dataset_has_the_splits_of_the_simulated_one(material: dict
         ("", "nothing to compare"),
         ("an,rol", "rol"),
         ("an:boost", "'boost' has no value"),
-        ("cl", "does not look at labels"),
+        ("cl", "does not learn from labels"),
     ],
 )
 def test_bad_entries_are_refused(text: str, message: str) -> None:

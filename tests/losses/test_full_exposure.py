@@ -28,5 +28,5 @@ def test_without_the_weight_it_assumes_negatives():
 
 
 def test_another_reading_is_refused():
-    with pytest.raises(ValueError, match="cannot be read as 'unsure'"):
+    with pytest.raises(ValueError, match="cannot be treated as 'unsure'"):
         full_exposure(LOGITS, LABELS, unknown_as="unsure")

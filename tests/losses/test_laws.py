@@ -131,7 +131,7 @@ def test_gradient_is_that_of_the_value(name, eps):
 
 @every_loss
 def test_labels_of_another_shape_are_refused(name):
-    with pytest.raises(ValueError, match="one row an image"):
+    with pytest.raises(ValueError, match="one row per image"):
         LOSSES[name](LOGITS, LABELS[:1], EXTRA)
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 
 from losses.cases import LABELS, LOGITS, batches, modest
 from reference.selective import selective as reference
-from tagfill.losses import assume_negative, ignore_unknown, likeliest, selective
+from tagfill.losses import assume_negative, ignore_unknown, selective, top_k_mask
 
 GAMMAS = (0.0, 1.0, 4.0)
 MODES = ("negative", "ignore", "ignore_normalised")
@@ -19,7 +19,7 @@ def test_worked_example(mode, value):
 
 
 def test_worked_example_of_selecting():
-    ignored = likeliest(LOGITS.flatten(), (LABELS == -1).flatten(), 2).view_as(LABELS)
+    ignored = top_k_mask(LOGITS.flatten(), (LABELS == -1).flatten(), 2).view_as(LABELS)
     assert ignored.nonzero().tolist() == [[0, 2], [1, 3]]
     loss = selective(LOGITS, LABELS, gammas=GAMMAS, ignore=ignored, reduction="sum")
     assert loss.item() == pytest.approx(0.341942, abs=1e-6)

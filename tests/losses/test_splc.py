@@ -6,7 +6,7 @@ from hypothesis import given
 
 from losses.cases import LABELS, LOGITS, batches, modest
 from reference.splc import splc as reference
-from tagfill.losses import assume_negative, confident, splc
+from tagfill.losses import assume_negative, confident_unknowns, splc
 
 
 @pytest.mark.parametrize(("correct", "value"), [(False, 0.733074), (True, 0.423236)], ids=["epoch 0", "epoch 1"])
@@ -34,7 +34,7 @@ def test_observed_labels_are_not_corrected():
     """However sure the model is; an explicit negative stays one."""
     labels = torch.tensor([[1, 0, -1]])
     sure = torch.full((1, 3), 9.0)
-    assert confident(sure, labels).tolist() == [[False, False, True]]
+    assert confident_unknowns(sure, labels).tolist() == [[False, False, True]]
     assert splc(sure, labels, reduction="none")[0, 1] > 8
 
 
@@ -45,4 +45,4 @@ def test_a_corrected_label_has_no_margin():
 
 @pytest.mark.parametrize(("logit", "sure"), [(0.40, False), (0.41, True)])
 def test_threshold_is_a_probability(logit, sure):
-    assert confident(torch.tensor([[logit]]), torch.tensor([[-1]])).item() is sure
+    assert confident_unknowns(torch.tensor([[logit]]), torch.tensor([[-1]])).item() is sure

@@ -88,7 +88,7 @@ def test_the_weight_scales_the_term(term):
 def test_views_that_are_not_exact_are_refused():
     _, method = started("en+scl")
     with pytest.raises(
-        TagfillError, match="'scl' needs views that are exact crops and flips; drop strong augmentation"
+        TagfillError, match="'scl' needs views that are exact crops and flips; remove strong augmentation"
     ):
         method.loss(batch_of([0, 1], exact=False), maps_of([0, 1]))
 

@@ -23,7 +23,9 @@ def test_names_are_taken_literally(name):
 
 @pytest.mark.parametrize("name", ["cl", "scl", "cl+scl"])
 def test_terms_that_do_not_look_at_labels_are_refused_alone(name):
-    with pytest.raises(TagfillError, match=f"'{name.replace('+', '[+]')}' does not look at labels; add it to a method"):
+    with pytest.raises(
+        TagfillError, match=f"'{name.replace('+', '[+]')}' does not learn from labels; add it to a method"
+    ):
         create(name)
 
 
@@ -71,7 +73,7 @@ def test_a_number_may_be_written_as_text():
 def test_two_methods_that_learn_from_labels_do_not_add_up(name):
     with pytest.raises(
         TagfillError,
-        match=r"both learn from labels and do not add up; .* add terms to it: cl, fixmatch, patchcluster, scl",
+        match=r"both learn from labels and cannot be added; .* add terms to it: cl, fixmatch, patchcluster, scl",
     ):
         create(name)
 

@@ -95,7 +95,7 @@ def test_thresholds_can_be_moved_out_of_the_way():
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
-    [({"present_above": 0.1, "absent_below": 0.2}, "the first must be the larger"), ({"every": 0}, "at least 1")],
+    [({"present_above": 0.1, "absent_below": 0.2}, "the first must be larger"), ({"every": 0}, "at least 1")],
 )
 def test_options_that_make_no_sense_are_refused(options, sentence):
     with pytest.raises(TagfillError, match=sentence):

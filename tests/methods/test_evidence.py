@@ -11,8 +11,8 @@ from hypothesis.extra.numpy import arrays
 from memory.cases import modest
 from reference.soft_exposure import taken
 from tagfill.labels import LabelMatrix
-from tagfill.methods import evidence
-from tagfill.methods.evidence import Softness, from_images, from_labels
+from tagfill.methods import soft_exposure
+from tagfill.methods.soft_exposure import TemperatureRule, distances_to_images, distances_to_labels
 
 each_reduction = pytest.mark.parametrize(("nearest", "reduce"), [(1, "min"), (5, "median5")])
 apart = st.sampled_from([0.0, 0.125, 0.25, 0.5, 0.75, 1.0])
@@ -26,8 +26,8 @@ apart = st.sampled_from([0.0, 0.125, 0.25, 0.5, 0.75, 1.0])
 def test_distances_to_known_labels_equal_a_loop(nearest, reduce, between, known, step):
     between = np.minimum(between, between.T)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evidence, "_ENTRIES", step)
-        found = from_labels(between, known, nearest)
+        patch.setattr(soft_exposure, "_ENTRIES", step)
+        found = distances_to_labels(between, known, nearest)
     for n in range(3):
         for c in range(8):
             expected = taken([float(between[c, o]) for o in range(8) if known[n, o]], reduce)
@@ -43,7 +43,7 @@ def test_distances_to_known_labels_equal_a_loop(nearest, reduce, between, known,
     state=st.sampled_from([0, 1]),
 )
 def test_distances_to_alike_images_equal_a_loop(nearest, reduce, labels, index, distance, state):
-    found = from_images(index, distance, LabelMatrix.from_dense(labels), state, nearest)
+    found = distances_to_images(index, distance, LabelMatrix.from_dense(labels), state, nearest)
     for n in range(4):
         for c in range(3):
             with_label = [float(d) for m, d in zip(index[n], distance[n], strict=True) if labels[m, c] == state]
@@ -54,13 +54,13 @@ def test_distances_to_alike_images_equal_a_loop(nearest, reduce, labels, index, 
 def test_what_was_looked_at_and_could_not_be_told_is_no_evidence():
     undecided = LabelMatrix.from_entries(np.array([1]), np.array([0]), np.array([-1]), (2, 1))
     for state in (0, 1):
-        assert np.isinf(from_images(np.array([[1]]), np.array([[0.1]], np.float32), undecided, state)).all()
+        assert np.isinf(distances_to_images(np.array([[1]]), np.array([[0.1]], np.float32), undecided, state)).all()
 
 
 def one_row(present: list[float], absent: list[float], **options) -> list[float]:
     asked = np.ones((1, len(present)), dtype=bool)
     rows = np.array([present], np.float32), np.array([absent], np.float32)
-    return Softness(**options).temperatures(*rows, asked)[0].tolist()
+    return TemperatureRule(**options).temperatures(*rows, asked)[0].tolist()
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_the_farthest_label_of_an_image_is_scaled_to_one():
 
 def test_labels_that_are_not_asked_for_have_no_temperature_and_no_say():
     rows = np.array([[0.1, 9.0]], np.float32), np.array([[0.2, 9.0]], np.float32)
-    found = Softness().temperatures(*rows, np.array([[True, False]]))[0]
+    found = TemperatureRule().temperatures(*rows, np.array([[True, False]]))[0]
     assert found.tolist() == pytest.approx([exp(5 * 0.5), 0], rel=1e-5)
 
 

@@ -214,7 +214,7 @@ def test_without_a_warm_up_there_is_nothing_to_use():
 def test_ranking_some_classes_at_a_time_changes_nothing(step, monkeypatch):
     chosen = []
     for ranked in (1 << 26, 30 * step):
-        monkeypatch.setattr("tagfill.methods.scl._RANKED", ranked)
+        monkeypatch.setattr("tagfill.methods.scl._SCORES_AT_ONCE", ranked)
         task = task_of(single_positives(30, 5), expected_positives=2.4)
         method = started(task)
         visit(method, task, list(range(30)), Prediction(torch.randn(30, 5, generator=torch.Generator().manual_seed(1))))

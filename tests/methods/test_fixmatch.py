@@ -91,8 +91,8 @@ def test_views_of_a_batch():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"positive": 0.1, "negative": 0.2}, "the negative one must be smaller"),
-        ({"scope": "some"}, "scope is 'some'; give one of unlabelled_images, all_unknown"),
+        ({"positive": 0.1, "negative": 0.2}, "the negative one smaller"),
+        ({"scope": "some"}, "scope='some' of method 'fixmatch': Input should be 'unlabelled_images' or 'all_unknown'"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):

@@ -11,7 +11,7 @@ from methods.cases import DENSE, LABELS, batch_of, task_of, visit
 from tagfill.contract import Prediction
 from tagfill.errors import TagfillError
 from tagfill.labels import LabelMatrix
-from tagfill.losses import assume_negative, large_loss, large_losses
+from tagfill.losses import assume_negative, large_loss, large_loss_mask
 from tagfill.memory import Memory
 from tagfill.methods import create
 
@@ -144,13 +144,13 @@ def test_a_run_that_is_resumed_within_an_epoch_keeps_its_rate(name):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"rate": 0}, "rate is 0; it is in percent, above 0 and at most 100"),
-        ({"rate": 101}, "rate is 101; it is in percent"),
-        ({"candidates": "all"}, "candidates is 'all'; give one of unknown, not_positive"),
+        ({"rate": 0}, "options.{name}.rate is 0; it is in percent, above 0 and at most 100"),
+        ({"rate": 101}, "options.{name}.rate is 101; it is in percent"),
+        ({"candidates": "all"}, "candidates='all' of method '{name}'"),
     ],
 )
 def test_what_makes_no_sense_is_refused(name, options, sentence):
-    with pytest.raises(TagfillError, match=f"options.{name}.{sentence}"):
+    with pytest.raises(TagfillError, match=sentence.format(name=name)):
         create(name, {name: options})
 
 
@@ -213,7 +213,7 @@ def test_each_epoch_corrects_new_labels():
         for start in range(0, 40, 10):
             index = list(range(start, start + 10))
             logits = torch.randn(10, 10, generator=draws)
-            expected = large_losses(logits, dense[index], rate=0.01 if epoch > 1 else 0)
+            expected = large_loss_mask(logits, dense[index], rate=0.01 if epoch > 1 else 0)
             visit(method, task, index, Prediction(logits))
             assert decided(method) == [(index[row], label) for row, label in expected.nonzero().tolist()]
             dense[index] = dense[index].masked_fill(expected, 1)

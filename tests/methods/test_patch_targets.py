@@ -123,7 +123,7 @@ def test_each_image_has_its_own_view():
 def test_distorted_views_are_refused():
     geometry = view()
     geometry.exact[:] = False
-    with pytest.raises(TagfillError, match="exact crops and flips; drop strong augmentation"):
+    with pytest.raises(TagfillError, match="exact crops and flips; remove strong augmentation"):
         patch_targets(marks_of(), geometry, PRESENT, (2, 2))
 
 

@@ -15,8 +15,7 @@ from tagfill.errors import TagfillError
 from tagfill.labels import LabelMatrix
 from tagfill.memory import Memory
 from tagfill.methods import create
-from tagfill.methods.evidence import DistanceCounts
-from tagfill.methods.patchcluster import PatchCluster
+from tagfill.methods.patchcluster import DistanceCounts, PatchCluster
 
 SEEN = np.full((8, 3), -1, dtype=np.int8)
 SEEN[0, 0] = SEEN[1, 1] = SEEN[2, 0] = 1
@@ -116,7 +115,7 @@ def test_at_the_patch_level_the_nearest_cell_is_positive_and_absent_classes_are_
 def test_distances_are_chosen_on_validation():
     lines: list[str] = []
     method, _ = started(task(say=lines.append), precision=0.6, missed=0.25, scope="all_unknown")
-    chosen = method.findings.thresholds
+    chosen = method.last_search.thresholds
     assert 0 <= chosen.positive < chosen.negative <= 2.001
     assert chosen.precision >= 0.6
     assert chosen.missed <= 0.25
@@ -158,7 +157,7 @@ def test_counts_and_the_truth_are_told():
     lines: list[str] = []
     method, _ = started(task(say=lines.append), d_positive=0.3, d_negative=0.6)
     wanted, true = np.array(expected(0.3, 0.6, "unlabelled_images", "patch")[0]), TRUE.dense()
-    counts = method.findings.counts()
+    counts = method.last_search.counts()
     candidates = (SEEN == -1).all(1)[:, None] & np.array([True, True, False])
     assert counts["candidates"] == candidates.sum()
     assert counts["positives"] == (wanted == 1).sum()
@@ -183,7 +182,7 @@ def test_the_truth_changes_nothing():
 
 @pytest.mark.parametrize(
     ("positive", "negative", "warning"),
-    [(0.0, 1.9, "nothing is near enough"), (1.9, 2.0, "more than half of everything")],
+    [(0.0, 1.9, "no label is near enough"), (1.9, 2.0, "more than half of the labels")],
 )
 def test_labelling_nothing_or_everything_warns(positive, negative, warning):
     lines: list[str] = []
@@ -194,8 +193,8 @@ def test_labelling_nothing_or_everything_warns(positive, negative, warning):
 def test_a_limit_keeps_the_nearest_positives_then_the_farthest_negatives():
     whole, _ = started(d_positive=0.3, d_negative=0.6, scope="all_unknown")
     one, _ = started(d_positive=0.3, d_negative=0.6, scope="all_unknown", limit=1)
-    labels = {tuple(entry) for entry in zip(*(part.tolist() for part in whole.findings.labels()[:3]), strict=True)}
-    kept = list(zip(*(part.tolist() for part in one.findings.labels()[:3]), strict=True))
+    labels = {tuple(entry) for entry in zip(*(part.tolist() for part in whole.last_search.labels()[:3]), strict=True)}
+    kept = list(zip(*(part.tolist() for part in one.last_search.labels()[:3]), strict=True))
     assert set(kept) < labels
     assert len({image for image, _, _ in kept}) == len(kept)
     for image, _, value in kept:
@@ -208,13 +207,13 @@ def test_labels_of_an_earlier_stage_are_kept_and_refreshed_when_due():
     before = given.memory.found_labels(limit=100).keys
     later = task(seed=5, memory=given.memory)
     kept, _ = started(later, d_positive=0.3, d_negative=0.6)
-    assert kept.findings is None
+    assert kept.last_search is None
     assert np.array_equal(given.memory.found_labels(limit=100).keys, before)
     fresh, _ = started(later, d_positive=0.3, d_negative=0.6, refresh=2)
     fresh.begin_epoch(2)
-    assert fresh.findings is None
+    assert fresh.last_search is None
     fresh.begin_epoch(3)
-    assert fresh.findings is not None
+    assert fresh.last_search is not None
     assert not np.array_equal(given.memory.found_labels(limit=100).keys, before)
 
 
@@ -223,7 +222,7 @@ def test_resuming_brings_the_labels_back():
     saved = given.memory.state_dict()
     again = task(seed=9, memory=Memory(LABELS, np.arange(8), seed=0, saved=saved))
     method, _ = started(again, d_positive=0.3, d_negative=0.6)
-    assert method.findings is None
+    assert method.last_search is None
     assert np.array_equal(again.memory.found_labels(limit=100).keys, given.memory.found_labels(limit=100).keys)
 
 
@@ -240,7 +239,7 @@ def test_nothing_marked_is_refused():
 
 def test_it_is_a_term():
     assert create("patchml+patchcluster").needs == {"maps", "marks", "memory"}
-    with pytest.raises(TagfillError, match="does not look at labels"):
+    with pytest.raises(TagfillError, match="does not learn from labels"):
         create("patchcluster")
 
 

@@ -126,11 +126,14 @@ def test_a_head_without_maps_is_refused():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"image_unknown": "negative"}, "image_unknown is 'negative'; give one of ignore, selective"),
+        (
+            {"image_unknown": "negative"},
+            "image_unknown='negative' of method 'patchml': Input should be 'ignore' or",
+        ),
         ({"patch_gammas": (1, 2)}, "patch_gammas is .*; give three numbers"),
-        ({"min_cover": 2}, "min_cover is 2; give a share"),
-        ({"patch_scope": "image"}, "patch_scope is 'image'"),
-        ({"cells": "max"}, "cells is 'max'"),
+        ({"min_cover": 2}, "min_cover is 2.0; give a share"),
+        ({"patch_scope": "image"}, "patch_scope='image' of method"),
+        ({"cells": "max"}, "cells='max' of method"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):

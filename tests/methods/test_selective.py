@@ -224,7 +224,7 @@ def test_a_resumed_run_asks_for_the_file_only_if_the_first_epoch_had_not_begun(t
         ({"prior_epochs": 0}, "'csl' has no prior: train a stage with p-asl before it and start with memory: last"),
         ({"prior_epochs": 3}, "prior_epochs is 3; at least one of the stage's 3 epochs"),
         ({"prior": "nowhere.csv"}, "prior nowhere.csv cannot be read"),
-        ({"gammas": [1, 2]}, r"options.csl.gammas is \[1, 2\]; give three"),
+        ({"gammas": [1, 2]}, r"options.csl.gammas is \[1.0, 2.0\]; give three"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options, sentence):
@@ -233,7 +233,7 @@ def test_what_makes_no_sense_is_refused(options, sentence):
 
 
 def test_unknown_modes_are_refused():
-    with pytest.raises(TagfillError, match=r"options\.p-asl\.mode is 'selective'; give one of negative, ignore"):
+    with pytest.raises(TagfillError, match=r"mode='selective' of method 'p-asl': Input should be 'negative'"):
         create("p-asl", {"p-asl": {"mode": "selective"}})
 
 

@@ -231,9 +231,9 @@ def test_one_constant_temperature_is_a_soft_negative():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("se", {"temperature": "warm"}, "option temperature of the method 'se' is 'warm'; give one of paper, inverse"),
-        ("se-l", {"prototype": "mode"}, "option prototype of the method 'se-l' is 'mode'; give one of median, mean"),
-        ("se-i", {"k": 0}, "'se-i' needs at least one neighbour; k is 0"),
+        ("se", {"temperature": "warm"}, "temperature='warm' of method 'se': Input should be 'paper' or 'inverse'"),
+        ("se-l", {"prototype": "mode"}, "prototype='mode' of method 'se-l': Input should be 'median' or 'mean'"),
+        ("se-i", {"k": 0}, "'se-i' needs at least one neighbor; k is 0"),
         ("se", {"gamma": 1.0}, "gamma from 0 to 0.999, above which a temperature can be zero; they are 5.0 and 1.0"),
         ("ls", {"temperature": 0.0}, "'ls' needs a temperature of 0.001 or more; it is 0.0"),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from reference.terms import negative_term, positive_term
 
 
-def large_losses(
+def large_loss_mask(
     logits: list[list[float]],
     labels: list[list[int]],
     percent: int,
@@ -45,7 +45,7 @@ def large_loss(
     eps: float = 0.0,
 ) -> float:
     """The mean over B·L."""
-    large = large_losses(logits, labels, percent, explicit_negatives, eps=eps)
+    large = large_loss_mask(logits, labels, percent, explicit_negatives, eps=eps)
     total, entries = 0.0, 0
     for row, observed, chosen in zip(logits, labels, large, strict=True):
         for g, z, inside in zip(row, observed, chosen, strict=True):

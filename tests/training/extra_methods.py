@@ -11,12 +11,12 @@ from torch import Tensor
 from tagfill import methods
 from tagfill.cli import main
 from tagfill.contract import Batch, Decisions, Prediction
-from tagfill.methods.base import Stateless
+from tagfill.methods import BaseMethod
 
 SPOILT, SPOILT_IN = 7, 3  # position of the image whose loss is not a number, and from which epoch on
 
 
-class Rejecting(Stateless):
+class Rejecting(BaseMethod):
     """Leaves out the unknown labels of the first class, and flips those of the second in every third image.
 
     From the third epoch on, one image has a loss that is not a number.

@@ -22,7 +22,7 @@ from tagfill.cli import main
 from tagfill.contract import Batch, Prediction
 from tagfill.dataset import Dataset
 from tagfill.methods import METHODS
-from tagfill.methods.base import Stateless
+from tagfill.methods import BaseMethod
 from tagfill.models import Classifier
 from tagfill.training import Run
 from tagfill.training.trainer import Trainer
@@ -203,7 +203,7 @@ def test_images_of_a_batch_without_a_finite_loss_are_kept(material: Material, tm
     assert set(content["images"]) <= set(Dataset.open(material.single).names())
 
 
-class Steep(Stateless):
+class Steep(BaseMethod):
     """A loss of 0 whose gradient is not a number."""
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, torch.Tensor]:

@@ -12,13 +12,13 @@ import tagfill
 from tagfill import methods
 from tagfill.contract import Batch, Prediction
 from tagfill.dataset import Dataset
-from tagfill.methods.base import Stateless
+from tagfill.methods import BaseMethod
 from tagfill.methods.fixmatch import FixMatch
 
 from .conftest import BACKBONE, IMAGE_SIZE, Material
 
 
-class Watching(Stateless):
+class Watching(BaseMethod):
     """Keeps what it is given; learns that all logits are zero."""
 
     seen: ClassVar[list[tuple[Batch, Prediction]]]

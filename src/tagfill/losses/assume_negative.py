@@ -1,26 +1,21 @@
-"""Assume-negative family: every unknown label is read as absent.
+"""Assume-negative family: every unknown label is treated as absent.
 
     AN     1[z=1] ℓ⁺ + 1[z≠1] ℓ⁻
     AN-LS  1[z=1] ((1−ε) ℓ⁺ + ε ℓ⁻) + 1[z≠1] ((1−ε) ℓ⁻ + ε ℓ⁺),   ε = `smoothing`
     WAN    1[z=1] ℓ⁺ + γ 1[z≠1] ℓ⁻,                                γ = `negative_weight`, 1/(L−1) as published
+    PR     Σ_{c⁺: z=1} Σ_{c⁻: z≠1} max(0, 1 − f_{c⁺} + f_{c⁻})
 
 The targets of AN-LS are 1−ε and ε, not 1−ε/2 and ε/2.
 
-Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
-
-
-PR, pairwise ranking: each observed positive should score a margin of one above every other class.
-
-    L = Σ_{c⁺: z=1} Σ_{c⁻: z≠1} max(0, 1 − f_{c⁺} + f_{c⁻})
-
-The scores are probabilities, so that 1 − f⁺ + f⁻ is never below zero and the hinge never cuts anything off. The double
-sum is then linear and needs no loop over pairs: with n⁻ classes that are not observed present, a positive costs
+PR, pairwise ranking, asks each observed positive to score a margin of one above every other class. The scores are
+probabilities, so that 1 − f⁺ + f⁻ is never below zero and the hinge never cuts anything off. The double sum is then
+linear and needs no loop over pairs: with n⁻ classes that are not observed present, the entry of a positive is
 
     n⁻ (1 − f⁺) + Σ_{c⁻} f⁻
 
-which stands in the entry of that positive; all other entries are zero.
+and all other entries are zero.
 
-Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021, compare with this baseline.
+Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
 """
 
 from __future__ import annotations
@@ -41,13 +36,13 @@ def assume_negative(
     reduction: Reduction = "mean",
     eps: float = 0.0,
 ) -> Tensor:
-    """Binary cross-entropy with unknown read as absent.
+    """Binary cross-entropy that treats unknown labels as absent.
 
     Args:
         logits: B×L.
         labels: B×L, 1 present, 0 absent, -1 unknown.
-        smoothing: ε, the target of what is not observed present (0.1 in AN-LS).
-        negative_weight: γ, the weight of what is not observed present (1/(L−1) in WAN).
+        smoothing: ε, the target of absent and unknown labels (0.1 in AN-LS).
+        negative_weight: γ, the weight of absent and unknown labels (1/(L−1) in WAN).
         reduction: see `losses.reduce`.
         eps: added to probabilities inside logarithms.
 
@@ -70,9 +65,9 @@ def pairwise_rank(logits: Tensor, labels: Tensor, *, reduction: Reduction = "mea
 
     Args:
         logits: B×L.
-        labels: B×L, 1 present, 0 absent, -1 unknown; absent and unknown are alike here.
+        labels: B×L, 1 present, 0 absent, -1 unknown; absent and unknown are treated alike.
         reduction: see `losses.reduce`.
-        eps: for the sake of one form for all losses; there is no logarithm here.
+        eps: unused; every loss has it, but this one has no logarithm.
 
     Example:
         >>> logits, labels = torch.tensor([[2.0, -1.0, 0.5]]), torch.tensor([[1, -1, -1]])

@@ -1,4 +1,6 @@
-"""ASL, asymmetric loss: cross-entropy that forgets easy negatives, and its special case, the focal loss.
+"""ASL and Hill: unknown labels are treated as absent, and some of the negatives count less.
+
+**ASL**, the asymmetric loss, down-weights easy negatives; the focal loss is a special case:
 
     present  (1−f)^γ₊ · (−log f)
     absent   q^γ₋ · (−log(1−q)),   q = max(f − m, 0)                    absent: everything not observed present
@@ -8,22 +10,19 @@
     Q2L    γ₊=0, γ₋=2, m=0         1000 × reduction "mean", eps=1e-5: the form of Query2Label, whose text has γ₋=1
 
 The powers are weights: by default no gradient flows through them, as in the published `AsymmetricLoss`. With
-`focal_gradient` it does, as in its optimised twin and in the focal loss of Lin et al.
-
-Here eps is a floor of the probabilities inside logarithms and is not added to them, as in the published code (1e-8 for
-ASL, 1e-5 for Query2Label): a term is at most −log eps. The ceiling 1−eps that Query2Label has besides is left out; it
-changes a term by at most eps.
+`focal_gradient` it does, as in its optimized variant and in the focal loss of Lin et al. Here eps is a floor of the
+probabilities inside logarithms and is not added to them, as in the published code (1e-8 for ASL, 1e-5 for Query2Label):
+a term is at most −log eps. The ceiling 1−eps that Query2Label also has is omitted; it changes a term by at most eps.
 
 Ridnik et al., Asymmetric Loss For Multi-Label Classification, ICCV 2021; Liu et al., Query2Label, 2021.
 
-
-Hill: negatives are penalised the less, the surer the model is that they are missed positives.
+**Hill** penalizes negatives less, the more confident the model is that they are missed positives:
 
     present  (1−p)^γ (−log p),  p = σ(g − margin)            focal, with a margin on the logit
     absent   (λ − f) f²                                      absent: everything not observed present
 
-The weight λ − f, with λ = 1.5, turns the squared error into a hill: its slope 2λf − 3f² grows up to f = λ/3 and is
-zero again at f = 1, so that an unknown label which the model is sure of is hardly pushed down. Reduction is "sum" as
+The weight λ − f, with λ = 1.5, turns the squared error into a hill: its slope 2λf − 3f² grows up to f = λ/3 and is zero
+again at f = 1, so that an unknown label with a confident prediction is hardly pushed down. Reduction is "sum" as
 published, and the gradient flows through all factors.
 
 Zhang et al., Simple and Robust Loss Design for Multi-Label Learning with Missing Labels, 2021.
@@ -51,15 +50,15 @@ def asymmetric(
     reduction: Reduction = "mean",
     eps: float = 0.0,
 ) -> Tensor:
-    """Focusing cross-entropy with a power of its own for positives and negatives; unknown is read as absent.
+    """Focal cross-entropy with separate powers for positives and negatives; unknown labels are absent.
 
     Args:
         logits: B×L.
         labels: B×L, 1 present, 0 absent, -1 unknown.
-        gamma_positive: γ₊ of what is observed present.
+        gamma_positive: γ₊ of observed positives.
         gamma_negative: γ₋ of everything else.
         margin: m, probabilities below it cost a negative nothing.
-        focal_gradient: let the gradient through the powers.
+        focal_gradient: let the gradient flow through the powers.
         reduction: see `losses.reduce`; "sum" as published.
         eps: floor of the probabilities inside logarithms.
 
@@ -80,7 +79,7 @@ def asymmetric(
 
 
 def _focus(distance: Tensor, gamma: float, gradient: bool) -> Tensor:
-    """distance^γ; kept off zero where a gradient flows, which is infinite there for γ < 1."""
+    """distance^γ; with a gradient, clamped above zero, where the slope is infinite for γ < 1."""
     if not gradient:
         return distance.detach() ** gamma
     return distance.clamp(min=torch.finfo(distance.dtype).tiny) ** gamma
@@ -101,13 +100,13 @@ def hill(
     reduction: Reduction = "mean",
     eps: float = 0.0,
 ) -> Tensor:
-    """Focal loss with a margin for positives, a re-weighted squared error for all else; unknown is read as absent.
+    """Focal loss with a margin for positives, re-weighted squared error for all others; unknown labels are absent.
 
     Args:
         logits: B×L.
         labels: B×L, 1 present, 0 absent, -1 unknown.
         peak: λ of the negatives.
-        margin: taken off the logit of a positive.
+        margin: subtracted from the logit of a positive.
         gamma: focal power of the positives.
         reduction: see `losses.reduce`; "sum" as published.
         eps: added to probabilities inside logarithms.

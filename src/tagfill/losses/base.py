@@ -1,16 +1,13 @@
-"""The two terms of binary cross-entropy, from logits, that every loss is built of.
+"""What all losses share: the two terms of binary cross-entropy, and the reductions to one number.
 
     ℓ⁺(g) = softplus(−g) = −log σ(g)             ℓ⁻(g) = softplus(g) = −log(1−σ(g))
     H(g; b) = b ℓ⁺(g) + (1−b) ℓ⁻(g)
 
-They are exact and finite for any finite logit. With eps > 0 they become −log(σ(±g) + eps), the form of the
-code of Cole et al. (CVPR 2021): slightly below zero near certainty, and flat at −log eps (11.51 for 1e-5)
-where the model is wrong with certainty, so that the gradient vanishes there.
+They are exact and finite for any finite logit. With eps > 0 they become −log(σ(±g) + eps), the form of the code of Cole
+et al. (CVPR 2021): slightly below zero near certainty, and flat at −log eps (11.51 for 1e-5) where the model is certain
+and wrong, so that the gradient vanishes there.
 
-
-From one loss an entry to one number, and the three label states that losses tell apart.
-
-The reduction changes the effective learning rate, so each source's own is on offer:
+The reduction changes the effective learning rate, so all that the sources use are available:
 
     mean       sum over all entries / (B·L), masked ones counted too     Cole et al., Large Loss, BoostLU, EN
     sum        sum over all entries                                      ASL, CSL, Hill, SPLC
@@ -31,9 +28,11 @@ from torch import Tensor
 
 from tagfill.labels import UNKNOWN
 
+Reduction = Literal["mean", "sum", "batchmean", "known", "none"]
+
 
 def prepare(logits: Tensor, labels: Tensor) -> Tensor:
-    """The logits in the precision of the maths: float32, or float64 if they came in it.
+    """Check shapes, and convert the logits to float32, or keep them in float64.
 
     Args:
         logits: B×L, or B×L×G×G for a loss of maps.
@@ -48,8 +47,8 @@ def prepare(logits: Tensor, labels: Tensor) -> Tensor:
     """
     if logits.shape[:2] != labels.shape:
         raise ValueError(
-            f"The logits are {shape_of(logits)} and the labels {shape_of(labels)}; both need one row an image "
-            "and one column a class."
+            f"The logits are {shape_of(logits)} and the labels {shape_of(labels)}; both need one row per image "
+            "and one column per class."
         )
     return to_float(logits)
 
@@ -65,7 +64,7 @@ def to_float(values: Tensor) -> Tensor:
 
 
 def positive_term(logits: Tensor, eps: float = 0.0) -> Tensor:
-    """ℓ⁺, the loss of calling a present class absent.
+    """ℓ⁺, the loss of a present class.
 
     Example:
         >>> positive_term(torch.tensor([-1e4, 0.0])).tolist()
@@ -75,7 +74,7 @@ def positive_term(logits: Tensor, eps: float = 0.0) -> Tensor:
 
 
 def negative_term(logits: Tensor, eps: float = 0.0) -> Tensor:
-    """ℓ⁻, the loss of calling an absent class present.
+    """ℓ⁻, the loss of an absent class.
 
     Example:
         >>> negative_term(torch.tensor([0.0, 1e4])).tolist()
@@ -95,7 +94,7 @@ def cross_entropy(logits: Tensor, target: Tensor, eps: float = 0.0) -> Tensor:
 
 
 def shape_of(tensor: Tensor) -> str:
-    """A shape as it is written in these pages.
+    """A shape as text.
 
     Example:
         >>> shape_of(torch.zeros(2, 3))
@@ -104,16 +103,13 @@ def shape_of(tensor: Tensor) -> str:
     return "×".join(map(str, tensor.shape)) or "a scalar"
 
 
-Reduction = Literal["mean", "sum", "batchmean", "known", "none"]
-
-
 def reduce(loss: Tensor, labels: Tensor, reduction: Reduction = "mean") -> Tensor:
-    """Reduce a loss an entry to a scalar; a batch without images or without known labels gives a finite one.
+    """Reduce the loss of each entry to a scalar; finite also for a batch without images or without known labels.
 
     Args:
         loss: B×L or B×L×G×G.
         labels: B×L, 1 present, 0 absent, -1 unknown; read by "known" only.
-        reduction: one of the names above.
+        reduction: one of the names in the table above.
 
     Returns:
         A scalar, or `loss` itself for "none".
@@ -122,7 +118,6 @@ def reduce(loss: Tensor, labels: Tensor, reduction: Reduction = "mean") -> Tenso
         ValueError: if `reduction` is none of them.
 
     Example:
-        >>> import torch
         >>> loss, labels = torch.tensor([[1.0, 2.0], [3.0, 0.0]]), torch.tensor([[1, 0], [1, -1]])
         >>> [reduce(loss, labels, name).item() for name in ("mean", "sum", "batchmean", "known")]
         [1.5, 6.0, 3.0, 2.0]

@@ -1,25 +1,19 @@
-"""Binary cross-entropy over what is known; unknown labels are left out.
+"""Binary cross-entropy of the known labels; unknown labels are ignored.
 
     BCE     1[z=1] ℓ⁺ + 1[z=0] ℓ⁻
     BCE-LS  1[z=1] ((1−ε) ℓ⁺ + ε ℓ⁻) + 1[z=0] ((1−ε) ℓ⁻ + ε ℓ⁺),   ε = `smoothing`
+    wNE     g(p_n) · BCE of image n,   g(p) = −4.45 p + 5.45,      p_n = share of the image's labels that is known
 
-On complete labels this is the oracle that partial-label methods are measured against. On partial labels it is
-the baseline called ignore, IU or NE (negatives and positives that are explicit), which has nothing to learn from
-when only positives are observed: predicting every class everywhere is then its minimum.
+On complete labels BCE is the oracle that partial-label methods are measured against. On partial labels it is the
+baseline called ignore, IU or NE (explicit negatives and positives), which cannot learn from positives alone: its
+minimum is then to predict every class everywhere.
 
-Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021, name the forms compared here.
+Without its factor, wNE would learn a tenth as much from an image with a tenth of its labels as from a complete one.
+g(1) = 1 and g(0.1) is about 5. An image without known labels contributes nothing.
 
-
-wNE: binary cross-entropy over what is known, where an image with few known labels counts for more.
-
-    L_n = g(p_n) · (1/L) Σ_i ( 1[z=1] ℓ⁺ + 1[z=0] ℓ⁻ )        p_n = share of the image's labels that is known
-    g(p) = −4.45 p + 5.45                                     so that g(1) = 1 and g(0.1) is about 5
-
-Without the factor, an image with a tenth of its labels would teach a tenth as much as a complete one. An image
-about which nothing is known contributes nothing.
-
-Durand et al., Learning a Deep ConvNet for Multi-label Classification with Partial Labels, CVPR 2019; the constants are
-those of public code for γ = 1.
+Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021, name the first forms. wNE: Durand et al.,
+Learning a Deep ConvNet for Multi-label Classification with Partial Labels, CVPR 2019; the constants are those of public
+code for γ = 1.
 """
 
 from __future__ import annotations
@@ -30,6 +24,8 @@ from torch import Tensor
 from tagfill.labels import POSITIVE, UNKNOWN
 from tagfill.losses.base import Reduction, cross_entropy, prepare, reduce
 
+SLOPE, OFFSET = -4.45, 5.45  # of g
+
 
 def binary(
     logits: Tensor, labels: Tensor, *, smoothing: float = 0.0, reduction: Reduction = "mean", eps: float = 0.0
@@ -38,8 +34,8 @@ def binary(
 
     Args:
         logits: B×L.
-        labels: B×L, 1 present, 0 absent, -1 unknown; unknown entries contribute nothing.
-        smoothing: ε, the target of an absent class; 1−ε is that of a present one (0.1 in Cole et al.).
+        labels: B×L, 1 present, 0 absent, -1 unknown; unknown entries are ignored.
+        smoothing: ε, the target of an absent class, and 1−ε of a present one (0.1 in Cole et al.).
         reduction: see `losses.reduce`; "mean" divides by B·L, "known" by the number of known entries.
         eps: added to probabilities inside logarithms.
 
@@ -55,7 +51,7 @@ def binary(
 
 
 def ignore_unknown(logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean", eps: float = 0.0) -> Tensor:
-    """The baseline that learns from explicit positives and negatives only: `binary`, under its published role.
+    """The baseline that learns from explicit positives and negatives only: `binary` without options.
 
     Args:
         logits: B×L.
@@ -71,20 +67,16 @@ def ignore_unknown(logits: Tensor, labels: Tensor, *, reduction: Reduction = "me
     return binary(logits, labels, reduction=reduction, eps=eps)
 
 
-SLOPE, OFFSET = -4.45, 5.45
-
-
 def weighted_known(logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean", eps: float = 0.0) -> Tensor:
-    """Binary cross-entropy of the known labels, weighted by how few of an image's labels they are.
+    """Binary cross-entropy of the known labels, with more weight for images with few known labels.
 
     Args:
         logits: B×L.
         labels: B×L, 1 present, 0 absent, -1 unknown.
-        reduction: see `losses.reduce`; "mean" is 1/L an image and the mean over images, as published.
+        reduction: see `losses.reduce`; "mean" is as published: 1/L per image, and the mean over images.
         eps: added to probabilities inside logarithms.
 
     Example:
-        >>> import torch
         >>> logits = torch.tensor([[2.0, -1.0, 0.5]])
         >>> weighted_known(logits, torch.tensor([[1, 0, -1]]))
         tensor(0.3644)

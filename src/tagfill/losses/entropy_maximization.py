@@ -1,12 +1,12 @@
-"""EM, entropy maximisation, and EM with asymmetric pseudo-labelling: unknown labels should be undecided.
+"""EM, entropy maximization, and EM with asymmetric pseudo-labels: unknown labels should be undecided.
 
     H(f) = −f log f − (1−f) log(1−f)
     EM   1[z=1] (−log f) − α 1[z≠1] H(f)                                    α = `alpha`
     APL  the same, but entries with a pseudo-label s:  β (−s log f − (1−s) log(1−f))       β = `soft_weight`
 
 Assuming absence pushes every unknown label down. EM only asks that nothing be claimed about it: the slope of its term,
-α g f (1−f), draws a logit gently to zero and vanishes both there and where the model is sure. Scores of negatives end
-near 1/2, so that a threshold between present and absent belongs near 3/4.
+α g f (1−f), draws a logit gently to zero and vanishes both there and where the model is certain. Scores of negatives
+end near 1/2, so that a threshold between present and absent belongs near 3/4.
 
 The paper has single positives and no explicit negatives; as printed, one would be drawn to 1/2 like an unknown label.
 With `use_negatives` it costs −log(1−f) instead. Published: eps = 1e-5, and for VOC, COCO, NUS-WIDE, CUB
@@ -35,15 +35,15 @@ def entropy_maximization(
     reduction: Reduction = "mean",
     eps: float = 0.0,
 ) -> Tensor:
-    """Cross-entropy of observed positives minus the entropy of what is unknown.
+    """Cross-entropy of observed positives minus the entropy of unknown labels.
 
     Args:
         logits: B×L.
         labels: B×L, 1 present, 0 absent, -1 unknown.
         alpha: α, the weight of the entropy.
-        soft_labels: B×L, pseudo-labels s in [0, 1], below zero where there is none; no gradient flows into them.
+        soft_labels: B×L, pseudo-labels s in [0, 1], negative where there is none; treated as constants.
         soft_weight: β, the weight of an entry with a pseudo-label.
-        use_negatives: penalise explicit negatives instead of maximising their entropy.
+        use_negatives: penalize explicit negatives instead of maximizing their entropy.
         reduction: see `losses.reduce`.
         eps: added to probabilities inside logarithms.
 

@@ -1,29 +1,26 @@
-"""EN, expected negative: leave out the likeliest unannotated positives, and read all other unknowns as absent.
+"""EN, and consistency with earlier predictions: the losses of Verelst et al.
+
+**EN**, expected negative, ignores the likeliest unannotated positives and treats all other unknowns as absent:
 
     EN  1[z=1] ℓ⁺ + 1[ẑ=0] ℓ⁻                ẑ = `expected_positives`, the highest-scoring images of each class
-    EP  1[z=1 or ẑ=1] ℓ⁺ + 1[ẑ=0] ℓ⁻         the ablation that believes ẑ instead of leaving it out
+    EP  1[z=1 or ẑ=1] ℓ⁺ + 1[ẑ=0] ℓ⁻         the ablation that treats ẑ as present
 
-An explicit negative has ẑ=0 whatever the ranking says. An observed positive can fall out of its class's ẑ, and
-the printed formula then both rewards and penalises it; here it is never penalised unless `literal` asks for it.
+An explicit negative has ẑ=0 whatever the ranking says. An observed positive can fall out of its class's ẑ, and the
+printed formula then both rewards and penalizes it; here it is never penalized unless `literal` asks for it.
 
-Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label Annotations,
-WACV 2023.
+**Consistency** keeps a prediction close to the running mean of earlier predictions of the same image:
 
-
-Consistency: a prediction should stay close to the running mean of earlier predictions of the same image.
-
-    CL   D(f_n, s_n)         f = σ(g), B×L; s the remembered scores, before this visit's update
-    SCL  D(F_n, T(H_n))      F = σ(S), B×L×G×G; H the remembered heatmaps, brought into this view
+    CL   D(f_n, s_n)         f = σ(g), B×L; s the running scores, before this visit's update
+    SCL  D(F_n, T(H_n))      F = σ(S), B×L×G×G; H the running heatmaps, brought into this view
 
     l1   D(p, t) = |p − t|                             as published
     l2   D(p, t) = (p − t)²
-    jsd  D(p, t) = H(m) − ½ H(p) − ½ H(t),  m = ½ (p + t),  H the entropy of a coin; in [0, log 2]
+    jsd  D(p, t) = H(m) − ½ H(p) − ½ H(t),  m = ½ (p + t),  H the binary entropy; in [0, log 2]
 
-The target is a constant. The paper writes a norm, a sum, but the sum over 80 × 14 × 14 cells would swamp a
+The target is a constant. The paper writes a norm, a sum, but the sum over 80 × 14 × 14 cells would dominate a
 classification loss that is a mean: the default is the mean over all entries.
 
-Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label Annotations,
-WACV 2023.
+Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label Annotations, WACV 2023.
 """
 
 from __future__ import annotations
@@ -36,6 +33,8 @@ from torch import Tensor
 from tagfill.labels import NEGATIVE, POSITIVE
 from tagfill.losses.base import Reduction, cross_entropy, negative_term, positive_term, prepare, reduce, shape_of
 
+Distance = Literal["l1", "l2", "jsd"]
+
 
 def expected_negative(
     logits: Tensor,
@@ -47,19 +46,18 @@ def expected_negative(
     reduction: Reduction = "mean",
     eps: float = 0.0,
 ) -> Tensor:
-    """Binary cross-entropy that does not penalise expected positives.
+    """Binary cross-entropy that does not penalize expected positives.
 
     Args:
         logits: B×L.
         labels: B×L, 1 present, 0 absent, -1 unknown.
         expected_positives: B×L bool, ẑ.
         also_positive: give expected positives the positive term too (EP).
-        literal: penalise an observed positive outside ẑ, as printed.
+        literal: penalize an observed positive outside ẑ, as printed.
         reduction: see `losses.reduce`.
         eps: added to probabilities inside logarithms.
 
     Example:
-        >>> import torch
         >>> logits, labels = torch.tensor([[2.0, -1.0, 0.5]]), torch.tensor([[1, -1, -1]])
         >>> expected_negative(logits, labels, torch.tensor([[True, False, True]]))
         tensor(0.1467)
@@ -73,12 +71,9 @@ def expected_negative(
     observed = labels == POSITIVE
     expected = expected_positives.bool() & (labels != NEGATIVE)
     rewarded = observed | expected if also_positive else observed
-    penalised = ~expected if literal else ~(expected | observed)
-    loss = rewarded * positive_term(logits, eps) + penalised * negative_term(logits, eps)
+    penalized = ~expected if literal else ~(expected | observed)
+    loss = rewarded * positive_term(logits, eps) + penalized * negative_term(logits, eps)
     return reduce(loss, labels, reduction)
-
-
-Distance = Literal["l1", "l2", "jsd"]
 
 
 def consistency(
@@ -90,15 +85,15 @@ def consistency(
     reduction: Reduction = "mean",
     eps: float = 0.0,
 ) -> Tensor:
-    """Distance of predictions from remembered ones, entry by entry.
+    """Distance of predictions to earlier ones, entry by entry.
 
     Args:
         logits: B×L (CL), or B×L×G×G class maps (SCL).
-        labels: B×L; they do not enter the distance, only the count of reduction="known".
-        target: probabilities, of the shape of `logits`; no gradient flows into them.
+        labels: B×L; used only for the count of reduction="known".
+        target: probabilities, of the shape of `logits`; treated as constants.
         distance: "l1", "l2" or "jsd".
         reduction: see `losses.reduce`.
-        eps: added to probabilities inside logarithms, which "jsd" alone has.
+        eps: added to probabilities inside logarithms, which only "jsd" has.
 
     Example:
         >>> logits, labels = torch.tensor([[2.0, -1.0]]), torch.tensor([[1, -1]])
@@ -121,11 +116,11 @@ def consistency(
 
 
 def jensen_shannon(logits: Tensor, target: Tensor, eps: float = 0.0) -> Tensor:
-    """Jensen–Shannon divergence of two coins, one given by its logits; finite with finite gradients at any logit.
+    """Jensen–Shannon divergence of two binary distributions; finite, with finite gradients, at any logit.
 
     Args:
-        logits: any shape.
-        target: probabilities, of the same shape.
+        logits: of the first, any shape.
+        target: probabilities of the second, of the same shape.
         eps: added to probabilities inside logarithms.
 
     Example:
@@ -137,12 +132,12 @@ def jensen_shannon(logits: Tensor, target: Tensor, eps: float = 0.0) -> Tensor:
     middle = (predicted + target) / 2
     rest = (torch.sigmoid(-logits) + (1 - target)) / 2
     return (
-        _surprise(middle, eps)
-        + _surprise(rest, eps)
-        - (entropy + _surprise(target, eps) + _surprise(1 - target, eps)) / 2
+        _entropy_term(middle, eps)
+        + _entropy_term(rest, eps)
+        - (entropy + _entropy_term(target, eps) + _entropy_term(1 - target, eps)) / 2
     )
 
 
-def _surprise(probability: Tensor, eps: float) -> Tensor:
+def _entropy_term(probability: Tensor, eps: float) -> Tensor:
     """−p log(p + eps); the clamp gives p = 0 the value 0 and a finite slope."""
     return -probability * (probability + eps).clamp(min=torch.finfo(probability.dtype).tiny).log()

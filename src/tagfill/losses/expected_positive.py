@@ -1,29 +1,27 @@
-"""EPR, expected positive regularisation: learn from positives only, and fix how many are predicted on average.
+"""EPR and ROLE: learn from positives, with a penalty on how many positives are predicted on average.
 
     κ̂ = (1/B) Σ_n Σ_i f_ni                    the predicted positives of an image, averaged over the batch
     R(f) = ((κ̂ − κ) / L)²                     κ = `expected`
+
+**EPR**, expected positive regularization:
+
     L = w mean_BL[ 1[z=1] ℓ⁺ ] + λ R(f)        λ = `weight` and w = `positive_weight`, both 1 as published
 
-κ counts all true positives of an image, the observed ones included. R speaks of the batch and not of an image,
-so it needs a batch of some size (8 or 16 as published), and explicit negatives enter through R alone.
+κ counts all true positives of an image, including the observed ones. R depends on the batch and not on single images,
+so it needs a batch of some size (8 or 16 as published), and explicit negatives enter only through R. R is part of every
+entry, so a reduction scales the whole loss and leaves its balance unchanged: "sum" is B·L times "mean". The form
+without 1/L in front of the positive term, of later texts, is positive_weight=L.
 
-R stands in every entry, so a reduction scales the whole loss and leaves its balance alone: "sum" is B·L times
-"mean". The form without 1/L in front of the positive term, of later texts, is positive_weight=L.
-
-Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
-
-
-ROLE, regularised online label estimation: a classifier and a table of label estimates teach each other.
+**ROLE**, regularized online label estimation: a classifier and a table of label estimates teach each other.
 
     f = σ(g), q = σ(φ)                               the classifier's predictions, the estimates
     H(a; b) = −b log a − (1−b) log(1−a)
     L'(a | b) = mean_BL[ H(a; sg(b)) ] + w mean_BL[ 1[z=1] (−log a) ] + R(a)
     L = ½ ( L'(f | q) + L'(q | f) )
 
-sg() stops the gradient, so the classifier learns from L'(f | q) alone and the estimates from L'(q | f) alone.
+sg() stops the gradient, so the classifier learns only from L'(f | q) and the estimates only from L'(q | f).
 w = `positive_weight` is 1 in the published code; L makes the positive term a mean over images instead of entries. R is
-the penalty of EPR on the mean positive count, and stands in every entry as it does there. Logarithms have eps = 1e-5 as
-published; the default here is exact.
+part of every entry as in EPR. Logarithms have eps = 1e-5 as published; the default here is exact.
 
 Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
 """
@@ -39,11 +37,11 @@ from tagfill.losses.base import Reduction, cross_entropy, positive_term, prepare
 
 
 def positive_count_penalty(probabilities: Tensor, expected: float) -> Tensor:
-    """R, the squared error of the mean positive count, in units of the number of classes.
+    """R: the squared error of the mean number of positives, relative to the number of classes.
 
     Args:
         probabilities: B×L.
-        expected: κ, the true number of positives of an image, on average.
+        expected: κ, the true number of positives per image, on average.
 
     Returns:
         A scalar.
@@ -68,15 +66,15 @@ def expected_positive(
     reduction: Reduction = "mean",
     eps: float = 0.0,
 ) -> Tensor:
-    """Cross-entropy of the observed positives plus the penalty on the mean positive count.
+    """Cross-entropy of observed positives plus the penalty on the mean number of positives.
 
     Args:
         logits: B×L.
         labels: B×L, 1 present, 0 absent, -1 unknown.
-        expected: κ, the true number of positives of an image, on average.
+        expected: κ, the true number of positives per image, on average.
         weight: λ of the penalty.
         positive_weight: w of the observed positives.
-        reduction: see `losses.reduce`; the penalty stands in every entry.
+        reduction: see `losses.reduce`; the penalty is part of every entry.
         eps: added to probabilities inside logarithms (1e-5 as published).
 
     Example:
@@ -101,13 +99,13 @@ def role_half(
     reduction: Reduction = "mean",
     eps: float = 0.0,
 ) -> Tensor:
-    """L'(a | b), one learner taught by the other; not yet halved.
+    """L'(a | b): one learner taught by the other, without the factor ½.
 
     Args:
         logits: B×L, of the learner a.
         labels: B×L, 1 present, 0 absent, -1 unknown.
-        target: B×L probabilities of the teacher b; no gradient flows into them.
-        expected: κ, the true number of positives of an image, on average.
+        target: B×L probabilities of the teacher b; treated as constants.
+        expected: κ, the true number of positives per image, on average.
         positive_weight: w of the observed positives.
         reduction: see `losses.reduce`.
         eps: added to probabilities inside logarithms.
@@ -143,7 +141,7 @@ def role(
         logits: B×L, of the classifier.
         labels: B×L, 1 present, 0 absent, -1 unknown.
         estimates: B×L logits φ, the rows of the estimate table for these images.
-        expected: κ, the true number of positives of an image, on average.
+        expected: κ, the true number of positives per image, on average.
         positive_weight: w of the observed positives.
         reduction: see `losses.reduce`.
         eps: added to probabilities inside logarithms.

@@ -1,27 +1,25 @@
-"""FE, full exposure: every unknown label takes part, all read the same way, and observed positives weigh more.
+"""Full and Soft Exposure: every unknown label takes part, as a hard target or as a soft one.
+
+**FE**, full exposure, treats all unknown labels alike and gives observed positives more weight:
 
     L = w₊ 1[z=1] ℓ⁺ + 1[z=0] ℓ⁻ + 1[z=−1] ℓ⁻          w₊ = `positive_weight`, 5 as published
 
-The paper adds that in some data, such as medical records, what nobody noted down is rather present: with
-`unknown_as="present"` the last term is ℓ⁺, without the weight. The published reduction is "batchmean".
+The paper adds that in some data, such as medical records, what was not noted is rather present: with
+`unknown_as="present"` the last term is ℓ⁺, without the weight. The published reduction is "batchmean". Their no
+exposure is `ignore_unknown`.
 
-Kundu and Tighe, Exploiting weakly supervised visual patterns to learn from partial annotations, NeurIPS 2020, compare
-Soft Exposure (`soft_exposure`) with this and with no exposure, which is `ignore_unknown`.
-
-
-Soft Exposure: every unknown label is a soft positive or a soft negative, as soft as its temperature says.
+**SE**, Soft Exposure, makes every unknown label a soft positive or a soft negative, as soft as its temperature says:
 
     σ(g, T) = 1 / (1 + exp(−g/T))
     SE  w₊ 1[z=1] ℓ⁺(g) + 1[z=0] ℓ⁻(g) + 1[z=−1] ℓ⁺(g / T)        T = `temperature`, w₊ = `positive_weight`
-    LS  the same with one negative T for all                       the baseline with one constant softness
+    LS  the same with one negative T for all                       the baseline with one constant temperatures
 
-T > 0 pushes a logit up and T < 0 pushes it down, by at most 1/|T|. T = −1 for all unknowns reads them as absent.
-T = 0 is no temperature: it marks an unknown label that is left out.
+T > 0 pushes a logit up and T < 0 pushes it down, by at most 1/|T|. T = −1 for all unknowns treats them as absent. T = 0
+is not a temperature: it marks an unknown label that is ignored. The paper defines y = σ(g) and then applies σ to y once
+more; here σ is applied to the logit once. They sum over classes, average over images, and state w₊ = 5 for their
+baseline that treats unknowns as absent.
 
-The paper defines y = σ(g) and then applies σ to y once more; here σ is applied to the logit once.
-
-Kundu and Tighe, Exploiting weakly supervised visual patterns to learn from partial annotations, NeurIPS 2020, who sum
-over classes, average over images, and state w₊ = 5 for their baseline that reads unknowns as absent.
+Kundu and Tighe, Exploiting weakly supervised visual patterns to learn from partial annotations, NeurIPS 2020.
 """
 
 from __future__ import annotations
@@ -36,6 +34,8 @@ from tagfill.losses.base import Reduction, negative_term, positive_term, prepare
 
 Reading = Literal["absent", "present"]
 
+COLDEST = 1e-3  # below, the gradient of a soft label would exceed a thousand times that of a hard one
+
 
 def full_exposure(
     logits: Tensor,
@@ -46,7 +46,7 @@ def full_exposure(
     reduction: Reduction = "mean",
     eps: float = 0.0,
 ) -> Tensor:
-    """Binary cross-entropy with unknown read as absent or as present, and weighted observed positives.
+    """Binary cross-entropy that treats unknown labels as absent or as present, and weights observed positives.
 
     Args:
         logits: B×L.
@@ -64,16 +64,13 @@ def full_exposure(
         tensor(1.4220)
     """
     if unknown_as not in ("absent", "present"):
-        raise ValueError(f"An unknown label cannot be read as '{unknown_as}'. Known: absent, present.")
+        raise ValueError(f"An unknown label cannot be treated as '{unknown_as}'. Known: absent, present.")
     logits = prepare(logits, labels)
     present = positive_term(logits, eps)
     absent = negative_term(logits, eps)
     unknown = absent if unknown_as == "absent" else present
     loss = torch.where(labels == POSITIVE, positive_weight * present, torch.where(labels == NEGATIVE, absent, unknown))
     return reduce(loss, labels, reduction)
-
-
-COLDEST = 1e-3  # below, the gradient of a soft label would be a thousand times that of a hard one
 
 
 def soft_exposure(
@@ -90,8 +87,8 @@ def soft_exposure(
     Args:
         logits: B×L.
         labels: B×L, 1 present, 0 absent, -1 unknown.
-        temperature: B×L or one number for all; read where labels are unknown. Above 0 a soft positive, below 0 a soft
-            negative, 0 left out; of magnitude 1e-3 at least otherwise.
+        temperature: B×L or one number for all; used where labels are unknown. Above 0 a soft positive, below 0 a soft
+            negative, 0 ignored; otherwise of magnitude 1e-3 at least.
         positive_weight: w₊, of the observed positives.
         reduction: see `losses.reduce`.
         eps: added to probabilities inside logarithms.
@@ -106,15 +103,15 @@ def soft_exposure(
     """
     logits = prepare(logits, labels)
     unknown = labels == UNKNOWN
-    softness = torch.as_tensor(temperature, dtype=logits.dtype, device=logits.device)
-    if softness.ndim and softness.shape != labels.shape:
+    temperatures = torch.as_tensor(temperature, dtype=logits.dtype, device=logits.device)
+    if temperatures.ndim and temperatures.shape != labels.shape:
         raise ValueError(
-            f"The labels are {shape_of(labels)} and the temperatures {shape_of(softness)}; they must agree."
+            f"The labels are {shape_of(labels)} and the temperatures {shape_of(temperatures)}; they must agree."
         )
-    softness = softness.expand_as(logits).masked_fill(~unknown, 1.0)
-    left_out = softness == 0
-    if not bool((left_out | ((softness.abs() >= COLDEST) & softness.isfinite())).all()):
+    temperatures = temperatures.expand_as(logits).masked_fill(~unknown, 1.0)
+    ignored = temperatures == 0
+    if not bool((ignored | ((temperatures.abs() >= COLDEST) & temperatures.isfinite())).all()):
         raise ValueError(f"A temperature is neither 0 nor a finite number of magnitude {COLDEST} or more.")
-    soft = positive_term(logits / softness.masked_fill(left_out, 1.0), eps).masked_fill(left_out, 0.0)
+    soft = positive_term(logits / temperatures.masked_fill(ignored, 1.0), eps).masked_fill(ignored, 0.0)
     known = torch.where(labels == POSITIVE, positive_weight * positive_term(logits, eps), negative_term(logits, eps))
     return reduce(torch.where(unknown, soft, known), labels, reduction)

@@ -1,19 +1,19 @@
-"""Large loss: unknown labels are read as absent, except for those with the largest losses, which are likely wrong.
+"""Large loss: unknown labels are treated as absent, except those with the largest losses, which are likely wrong.
 
     ℓ = 1[z=1] ℓ⁺ + 1[z≠1] ℓ⁻                assume negative
     u = ℓ where z is unknown                 the candidates
     k = ⌈B·L·ρ⌉,  τ = the k-th largest u of the whole batch,  M = {u ≥ τ}
 
     reject    ℓ, and 0 on M                  LL-R
-    correct   ℓ, and ℓ⁺ on M                 LL-Ct; LL-Cp also remembers M
+    correct   ℓ, and ℓ⁺ on M                 LL-Ct; LL-Cp also stores M
 
 The ranking is over all images and classes of the batch together, and ρ (`rate`) is a share of all B·L entries, not of
 the unknown ones. All ties at τ belong to M. Observed positives never do. Explicit negatives do only with
 candidates="not_positive".
 
-Two things differ from the released code. There, k larger than the number of unknowns makes τ zero and M everything,
-observed positives included; here k is at most the number of candidates. And ⌈B·L·ρ⌉ is taken of fractions, not of
-floating-point numbers, in which 0.3 % of 1,000 entries, reached in three steps of 0.1 %, would be 4.
+Two differences from the released code. There, k larger than the number of unknowns makes τ zero and M everything,
+including observed positives; here k is at most the number of candidates. And ⌈B·L·ρ⌉ is computed with fractions, not
+with floating-point numbers, in which 0.3 % of 1,000 entries, reached in three steps of 0.1 %, would be 4.
 
 Kim et al., Large Loss Matters in Weakly Supervised Multi-Label Classification, CVPR 2022.
 """
@@ -33,7 +33,7 @@ from tagfill.losses.base import Reduction, negative_term, positive_term, prepare
 Mode = Literal["reject", "correct"]
 Candidates = Literal["unknown", "not_positive"]
 
-_FINEST = 10**9  # rates are read as fractions with a denominator of at most this
+_FINEST = 10**9  # largest denominator of a rate as a fraction
 
 
 def large_loss(
@@ -53,8 +53,8 @@ def large_loss(
         labels: B×L, 1 present, 0 absent, -1 unknown.
         rate: ρ, share of all B·L entries; 0 is plain assume negative.
         mode: "reject" or "correct".
-        candidates: "unknown", or "not_positive" for explicit negatives too.
-        reduction: see `losses.reduce`; "mean" divides by B·L, rejected entries counted too.
+        candidates: "unknown", or "not_positive" to include explicit negatives.
+        reduction: see `losses.reduce`; "mean" divides by B·L, including rejected entries.
         eps: added to probabilities inside logarithms.
 
     Example:
@@ -64,11 +64,11 @@ def large_loss(
         >>> large_loss(logits, labels, rate=1 / 3, mode="correct")
         tensor(0.3048)
     """
-    large = large_losses(logits, labels, rate=rate, candidates=candidates, eps=eps)
-    return assume_negative_except(logits, labels, large, mode=mode, reduction=reduction, eps=eps)
+    large = large_loss_mask(logits, labels, rate=rate, candidates=candidates, eps=eps)
+    return large_loss_from_mask(logits, labels, large, mode=mode, reduction=reduction, eps=eps)
 
 
-def large_losses(
+def large_loss_mask(
     logits: Tensor,
     labels: Tensor,
     *,
@@ -77,21 +77,21 @@ def large_losses(
     strict: bool = False,
     eps: float = 0.0,
 ) -> Tensor:
-    """M, the candidates whose losses are the largest of the batch.
+    """M: the candidates with the largest losses of the batch.
 
     Args:
         logits: B×L.
         labels: B×L, 1 present, 0 absent, -1 unknown.
         rate: ρ, share of all B·L entries.
-        candidates: "unknown", or "not_positive" for explicit negatives too.
-        strict: leave out the entries at the threshold itself, u > τ.
+        candidates: "unknown", or "not_positive" to include explicit negatives.
+        strict: exclude losses equal to the threshold, M = {u > τ}.
         eps: added to probabilities inside logarithms.
 
     Returns:
         B×L bool.
 
     Example:
-        >>> large_losses(torch.tensor([[2.0, -1.0, 0.5]]), torch.tensor([[1, -1, -1]]), rate=1 / 3)
+        >>> large_loss_mask(torch.tensor([[2.0, -1.0, 0.5]]), torch.tensor([[1, -1, -1]]), rate=1 / 3)
         tensor([[False, False,  True]])
     """
     logits = prepare(logits.detach(), labels)
@@ -99,7 +99,7 @@ def large_losses(
         raise ValueError(f"There are no candidates '{candidates}'. Known: unknown, not_positive.")
     candidate = labels == UNKNOWN if candidates == "unknown" else labels != POSITIVE
     losses = negative_term(logits, eps)[candidate]
-    count = min(entries_of(rate, labels.numel()), len(losses))
+    count = min(entry_count(rate, labels.numel()), len(losses))
     if count == 0:
         return torch.zeros_like(candidate)
     threshold = losses.kthvalue(len(losses) - count + 1).values
@@ -107,7 +107,7 @@ def large_losses(
     return torch.zeros_like(candidate).masked_scatter(candidate, chosen)
 
 
-def assume_negative_except(
+def large_loss_from_mask(
     logits: Tensor,
     labels: Tensor,
     entries: Tensor,
@@ -116,19 +116,19 @@ def assume_negative_except(
     reduction: Reduction = "mean",
     eps: float = 0.0,
 ) -> Tensor:
-    """Assume negative, except for some entries, which are left out or read as present.
+    """Assume negative, with given entries rejected or corrected.
 
     Args:
         logits: B×L.
         labels: B×L, 1 present, 0 absent, -1 unknown.
-        entries: B×L bool.
-        mode: "reject" leaves them out, "correct" reads them as present.
+        entries: B×L bool, M.
+        mode: "reject" ignores them, "correct" treats them as present.
         reduction: see `losses.reduce`.
         eps: added to probabilities inside logarithms.
 
     Example:
         >>> logits, labels = torch.tensor([[2.0, -1.0]]), torch.tensor([[1, -1]])
-        >>> assume_negative_except(logits, labels, torch.tensor([[False, True]]))
+        >>> large_loss_from_mask(logits, labels, torch.tensor([[False, True]]))
         tensor(0.0635)
     """
     logits = prepare(logits, labels)
@@ -144,13 +144,13 @@ def assume_negative_except(
     return reduce(loss, labels, reduction)
 
 
-def entries_of(rate: float | Fraction, entries: int) -> int:
-    """⌈entries·rate⌉ without the errors of floating point.
+def entry_count(rate: float | Fraction, entries: int) -> int:
+    """⌈entries·rate⌉ without floating-point errors.
 
     Example:
-        >>> entries_of(3 * 0.001, 1000), ceil(3 * 0.001 * 1000)
+        >>> entry_count(3 * 0.001, 1000), ceil(3 * 0.001 * 1000)
         (3, 3)
-        >>> entries_of(3 * 0.1 / 100, 1000), ceil(3 * 0.1 / 100 * 1000)
+        >>> entry_count(3 * 0.1 / 100, 1000), ceil(3 * 0.1 / 100 * 1000)
         (3, 4)
     """
     if not rate >= 0:

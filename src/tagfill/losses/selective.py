@@ -1,22 +1,19 @@
-"""The likeliest entries of a row: what CSL leaves out of labels, and CSL-P out of cells.
-
-P-ASL and CSL: one focusing strength each for positives, negatives and unknowns, and unknowns that are left out.
+"""P-ASL and CSL: separate focusing strengths for positives, negatives and unknowns, some of which are ignored.
 
     f = σ(g),  q = min(1 − f + clip, 1)
     positives   −α₊ (1−f)^γ₊ log f
     negatives   −α₋ (1−q)^γ₋ log q
-    unknowns    −α_u (1−q)^γ_u log q, or nothing where ignored
+    unknowns    −α_u (1−q)^γ_u log q, or 0 where ignored
 
-    mode         ignored unknowns
-    negative     none but those in `ignore`
-    ignore       all
+    mode                ignored unknowns
+    negative            only those in `ignore`
+    ignore              all
     ignore_normalised   all; each image's loss is multiplied by 1 + 1/(1+n), n its known labels
 
-CSL ignores the unknowns of classes with a large prior and, of the whole batch, those with the largest f
-(`likeliest`). The powers are weights without a gradient, as in the released code, so the gradient of this loss is
-not the derivative of its value.
-
-Logarithms are exact unless `eps` is set; they then are log max(p, eps), flat below eps, with 1e-8 in the released code.
+CSL ignores the unknowns of classes with a large prior and, in the whole batch, those with the largest f (`top_k_mask`).
+The powers are weights without a gradient, as in the released code, so the gradient of this loss is not the derivative
+of its value. Logarithms are exact unless `eps` is set; they then are log max(p, eps), flat below eps, with 1e-8 in the
+released code.
 
 Ben-Baruch et al., Multi-label Classification with Partial Annotations using Class-aware Selective Loss, CVPR 2022.
 """
@@ -31,27 +28,6 @@ from torch import Tensor
 
 from tagfill.labels import POSITIVE, UNKNOWN
 from tagfill.losses.base import Reduction, prepare, reduce, shape_of
-
-
-def likeliest(logits: Tensor, among: Tensor, count: int) -> Tensor:
-    """The `count` entries of each row with the largest logits, of those in `among`; of equal ones the first.
-
-    Args:
-        logits: …×n.
-        among: …×n bool.
-        count: how many of a row; fewer where there are fewer.
-
-    Returns:
-        …×n bool.
-
-    Example:
-        >>> likeliest(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([False, True, True]), 1)
-        tensor([False, False,  True])
-    """
-    ranked = logits.detach().masked_fill(~among, -torch.inf).argsort(dim=-1, descending=True, stable=True)
-    found = torch.zeros_like(among).scatter_(-1, ranked[..., :count], True)
-    return found & among
-
 
 Mode = Literal["negative", "ignore", "ignore_normalised"]
 
@@ -68,16 +44,16 @@ def selective(
     reduction: Reduction = "mean",
     eps: float = 0.0,
 ) -> Tensor:
-    """Focal cross-entropy with unknowns as negatives of their own strength, or left out.
+    """Focal cross-entropy with unknowns as negatives with their own focusing strength, or ignored.
 
     Args:
         logits: B×L.
         labels: B×L, 1 present, 0 absent, -1 unknown.
         gammas: γ₊, γ₋ and γ_u.
         alphas: α₊, α₋ and α_u.
-        clip: added to 1 − f, which leaves easy negatives out.
-        ignore: B×L bool, unknowns to leave out; what it says of known labels does not matter.
-        mode: what happens to the other unknowns: "negative", "ignore" or "ignore_normalised".
+        clip: added to 1 − f, so that easy negatives cost nothing.
+        ignore: B×L bool, unknowns to ignore; known labels are never ignored.
+        mode: how the other unknowns are treated: "negative", "ignore" or "ignore_normalised".
         reduction: see `losses.reduce`; "sum" as published.
         eps: smallest probability inside a logarithm (1e-8 as published).
 
@@ -101,8 +77,28 @@ def selective(
         if mode == "ignore_normalised":
             weight = weight * (1 + 1 / (1 + (~unknown).sum(1, keepdim=True, dtype=weight.dtype)))
     loss = -weight * torch.where(positive, _log(logits, 0.0, eps), _log(-logits, clip, eps))
-    left_out = unknown & ignore if mode == "negative" and ignore is not None else unknown & (mode != "negative")
-    return reduce(loss.masked_fill(left_out, 0.0), labels, reduction)
+    ignored = unknown & ignore if mode == "negative" and ignore is not None else unknown & (mode != "negative")
+    return reduce(loss.masked_fill(ignored, 0.0), labels, reduction)
+
+
+def top_k_mask(logits: Tensor, among: Tensor, count: int) -> Tensor:
+    """A mask of the `count` entries with the largest logits in each row, among those in `among`.
+
+    Args:
+        logits: …×n.
+        among: …×n bool.
+        count: entries per row; fewer where `among` has fewer. Of equal logits the first are taken.
+
+    Returns:
+        …×n bool.
+
+    Example:
+        >>> top_k_mask(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([False, True, True]), 1)
+        tensor([False, False,  True])
+    """
+    ranked = logits.detach().masked_fill(~among, -torch.inf).argsort(dim=-1, descending=True, stable=True)
+    found = torch.zeros_like(among).scatter_(-1, ranked[..., :count], True)
+    return found & among
 
 
 def _by_state(values: tuple[float, float, float], positive: Tensor, unknown: Tensor, like: Tensor) -> Tensor:

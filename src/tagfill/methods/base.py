@@ -1,22 +1,9 @@
-"""What a method is made of when it remembers nothing: only its loss differs.
-
-What a method is made of that changes with the epoch and remembers nothing else.
-
-What methods that give labels by themselves decided in their last step.
-
-The number of labels that an image is expected to have, which some methods cannot do without.
-
-The grid of class maps, which some methods cannot do without.
-
-An evaluation pass over the training images, for methods that label anew between two epochs.
-
-Batches with several views of each image, one view at a time.
-"""
+"""What methods are built from: base classes, sums of methods, and what several methods need from a task."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -27,21 +14,25 @@ from tagfill.errors import TagfillError
 from tagfill.labels import NEGATIVE, POSITIVE
 
 
-class Stateless:
-    """A method without memory or schedule; subclasses say what the loss is, and override what they do need.
+class BaseMethod:
+    """A method without memory or schedule; subclasses define the loss and override whatever else they need.
 
     Attributes:
+        needs: see `Method`.
         paper: where it was published, as `tagfill list methods` shows it.
+        learns_from_labels: `always`; `never` for a term that must be added to a method that does; `alone` for one that
+            does only where no other method of a sum does.
     """
 
     needs: frozenset[str] = frozenset()
     paper: str = ""
+    learns_from_labels: Literal["always", "never", "alone"] = "always"
 
     def setup(self, task: Task) -> None:
         """Nothing to prepare."""
 
     def begin_epoch(self, epoch: int) -> None:
-        """Every epoch is alike."""
+        """No schedule."""
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """The terms of the loss."""
@@ -51,7 +42,7 @@ class Stateless:
         """Nothing to remember."""
 
     def decisions(self) -> Decisions | None:
-        """Labels are taken as they are."""
+        """Labels are used unchanged."""
         return None
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -59,16 +50,16 @@ class Stateless:
         return {}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Nothing to take back."""
+        """Nothing to load."""
 
 
-class Scheduled(Stateless):
-    """A method whose loss depends on the epoch, which a run that is resumed within one has to know."""
+class Scheduled(BaseMethod):
+    """A method whose loss depends on the epoch, which a run that resumes within an epoch must know."""
 
     _epoch = 1
 
     def begin_epoch(self, epoch: int) -> None:
-        """Remember which one it is, from 1."""
+        """Remember the epoch, counted from 1."""
         self._epoch = epoch
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -76,20 +67,20 @@ class Scheduled(Stateless):
         return {"epoch": torch.tensor(self._epoch)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on in that epoch."""
+        """Continue in that epoch."""
         self._epoch = int(state["epoch"])
 
 
-class Plain(Stateless):
-    """A loss of logits and labels with its options.
+class LossMethod(BaseMethod):
+    """A method that is a loss of logits and labels and nothing else.
 
     Args:
         name: of the method and of its term.
         function: the loss.
         paper: where it was published.
-        from_task: gives further options, which depend on the task.
+        from_task: returns further options of the loss, which depend on the task.
         needs: what it asks of the data.
-        scale: of the loss.
+        scale: factor of the loss.
         options: of the loss.
     """
 
@@ -109,7 +100,7 @@ class Plain(Stateless):
         self.paper, self.needs = paper, needs
 
     def setup(self, task: Task) -> None:
-        """Take what depends on the task from it."""
+        """Compute the options that depend on the task."""
         if self._from_task is not None:
             self._options = self._options | self._from_task(task)
 
@@ -120,7 +111,7 @@ class Plain(Stateless):
 
 
 class Sum:
-    """Methods whose losses are added; each keeps its own state, and they share memory by name."""
+    """Methods whose losses are added. Each keeps its own state, and they share memory by name."""
 
     def __init__(self, parts: list[Method]) -> None:
         self._parts = parts
@@ -139,16 +130,16 @@ class Sum:
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """All terms."""
         return {
-            name: term for part in self._parts for name, term in part.loss(*_shown(part, batch, prediction)).items()
+            name: term for part in self._parts for name, term in part.loss(*_views_for(part, batch, prediction)).items()
         }
 
     def observe(self, batch: Batch, prediction: Prediction) -> None:
-        """Let each remember; a shared memory is written by whoever comes first."""
+        """Let each update its memory; shared memory is written by the first."""
         for part in self._parts:
-            part.observe(*_shown(part, batch, prediction))
+            part.observe(*_views_for(part, batch, prediction))
 
     def decisions(self) -> Decisions | None:
-        """Those of all parts that decide anything."""
+        """The decisions of all parts that make any."""
         found = [decided for part in self._parts if (decided := part.decisions()) is not None]
         return Decisions.join(found) if found else None
 
@@ -157,22 +148,47 @@ class Sum:
         return {f"{at}.{k}": v for at, part in enumerate(self._parts) for k, v in part.state_dict().items()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Give each its own back."""
+        """Load each."""
         for at, part in enumerate(self._parts):
             part.load_state_dict({k.partition(".")[2]: v for k, v in state.items() if k.partition(".")[0] == str(at)})
 
 
-def _shown(part: Method, batch: Batch, prediction: Prediction) -> tuple[Batch, Prediction]:
-    """What a part of a sum looks at: all views, or the first if it did not ask for several."""
+def _views_for(part: Method, batch: Batch, prediction: Prediction) -> tuple[Batch, Prediction]:
+    """What a part of a sum sees: all views, or only the first if it did not ask for several."""
     return (batch, prediction) if "weak+strong" in part.needs else of_view(batch, prediction, batch.views[0])
 
 
-def pseudo_labelled(index: Tensor, pseudo: Tensor) -> Decisions:
-    """Pseudo-labels of a batch as decisions, those that are present first.
+def of_view(batch: Batch, prediction: Prediction, name: str) -> tuple[Batch, Prediction]:
+    """The rows of a batch and its prediction that belong to one view of each image.
+
+    Args:
+        batch: of V·B inputs, view after view.
+        prediction: of the same.
+        name: one of `batch.views`.
+    """
+    if batch.views == (name,):
+        return batch, prediction
+    size = len(batch.index)
+    first = batch.views.index(name) * size
+    rows = slice(first, first + size)
+
+    def part(values: Tensor | None) -> Tensor | None:
+        return None if values is None else values[rows]
+
+    geometry = batch.geometry.take(np.arange(first, first + size))
+    seen = Batch(batch.index, batch.labels, batch.inputs[rows], geometry, (name,), batch.marks)
+    predicted = Prediction(
+        prediction.logits[rows], part(prediction.maps), part(prediction.features), part(prediction.attention)
+    )
+    return seen, predicted
+
+
+def pseudo_label_decisions(index: Tensor, pseudo: Tensor) -> Decisions:
+    """Pseudo-labels of a batch as decisions, present ones first.
 
     Args:
         index: B, the images.
-        pseudo: B×L, 1 present, 0 absent, -1 where no label was given.
+        pseudo: B×L, 1 present, 0 absent, -1 where there is no pseudo-label.
     """
     return Decisions.join(
         [Decisions.of(index, pseudo == value, "pseudo-labelled", value) for value in (POSITIVE, NEGATIVE)]
@@ -180,21 +196,21 @@ def pseudo_labelled(index: Tensor, pseudo: Tensor) -> Decisions:
 
 
 def expected_positives(method: str, given: float | None, task: Task) -> float:
-    """κ or K: the method's own option, else what the run was given or estimated.
+    """κ or K: the expected number of positives per image, from the method's option or the task.
 
     Args:
         method: its name, for the error.
         given: the method's option `expected`.
-        task: knows the run's number.
+        task: knows the number of the run, given or estimated.
 
     Raises:
-        TagfillError: if nobody knows the number.
+        TagfillError: if neither is known.
     """
     expected = given if given is not None else task.expected_positives
     if expected is None:
         raise TagfillError(
-            f"The method '{method}' needs the expected number of present labels an image: set expected_positives or "
-            f"options.{method}.expected, or give a validation split with complete labels to estimate it from."
+            f"The method '{method}' needs the expected number of positives per image: set expected_positives or "
+            f"options.{method}.expected, or add a validation split with complete labels to estimate it from."
         )
     return expected
 
@@ -215,10 +231,10 @@ def grid_of(method: str, task: Task) -> tuple[int, int]:
 
 
 def training_scores(task: Task) -> Tensor:
-    """What the model says about this rank's training images now, in evaluation mode.
+    """Predict this rank's training images with the current model, in evaluation mode.
 
     Returns:
-        n×L probabilities in float16, in the order of `task.shard`; NaN for an image that does not decode.
+        n×L probabilities in float16, in the order of `task.shard`; NaN for an image that cannot be decoded.
     """
     scores = torch.full((len(task.shard), len(task.classes)), torch.nan, dtype=torch.float16)
     for batch, prediction in task.predict("train"):
@@ -227,26 +243,17 @@ def training_scores(task: Task) -> Tensor:
     return scores
 
 
-def of_view(batch: Batch, prediction: Prediction, name: str) -> tuple[Batch, Prediction]:
-    """What a batch and its prediction say about one view of each image.
+def by_label_state(option: str, values: Sequence[float]) -> tuple[float, float, float]:
+    """Three numbers, for positives, negatives and unknowns.
 
     Args:
-        batch: of V·B inputs, view after view.
-        prediction: of the same.
-        name: one of `batch.views`.
+        option: its name, for the error.
+        values: as the user gave them.
+
+    Raises:
+        TagfillError: if there are not three.
     """
-    if batch.views == (name,):
-        return batch, prediction
-    size = len(batch.index)
-    first = batch.views.index(name) * size
-    rows = slice(first, first + size)
-
-    def part(values: Tensor | None) -> Tensor | None:
-        return None if values is None else values[rows]
-
-    geometry = batch.geometry.take(np.arange(first, first + size))
-    seen = Batch(batch.index, batch.labels, batch.inputs[rows], geometry, (name,), batch.marks)
-    said = Prediction(
-        prediction.logits[rows], part(prediction.maps), part(prediction.features), part(prediction.attention)
-    )
-    return seen, said
+    if len(values) != 3:
+        raise TagfillError(f"{option} is {list(values)}; give three numbers, for positives, negatives and unknowns.")
+    positives, negatives, unknowns = values
+    return positives, negatives, unknowns

@@ -1,17 +1,17 @@
-"""P-ASL and CSL: a focusing strength of their own for unknowns, and likely positives among them left out.
+"""P-ASL and CSL: unknown labels have their own focusing strength, and likely positives among them are ignored.
 
     L = −Σ ω α (1−p)^γ log p          p = f on positives, q = min(1−f+clip, 1) on the rest; γ by label state
 
     P-ASL  ω = 0 on all unknowns (`ignore`), or on none (`negative`)
     CSL    ω = 0 on unknowns of classes with prior_i > η, and on the K·B unknowns of the batch with the largest f
 
-Both parts of CSL are chosen independently: an entry that the prior leaves out still takes one of the K·B places, which
-are shared by all images and classes of the batch. B is the batch that the loss sees: of this process, of one part.
+The two conditions of CSL are independent: an entry that the prior excludes still takes one of the K·B places, which are
+shared by all images and classes of the batch. B is the batch that the loss sees: one micro-batch of one process.
 
 The prior of a class is its mean predicted probability under a helper that was trained with P-ASL ignoring all unknowns.
-It is either the memory of a stage before this one, or, if there is none, CSL begins with some epochs as its own helper.
-The prior of a class without both known positives and known negatives says nothing (without negatives to learn from, a
-class is predicted everywhere), so such a class is selected by likelihood alone.
+It comes from the memory of an earlier stage; if there is none, CSL starts with some epochs as its own helper. The prior
+of a class without both known positives and known negatives carries no information (without negatives, a class is
+predicted everywhere), so such a class is selected by likelihood alone.
 
 Ben-Baruch et al., Multi-label Classification with Partial Annotations using Class-aware Selective Loss, CVPR 2022.
 """
@@ -20,32 +20,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
 
 import torch
 from torch import Tensor
 
 from tagfill import losses
 from tagfill.contract import Batch, Decisions, Prediction, Task
-from tagfill.errors import TagfillError, one_of
+from tagfill.errors import TagfillError
 from tagfill.labels import UNKNOWN
 from tagfill.losses.selective import Mode
 from tagfill.memory import Prior, read_prior
-from tagfill.methods.base import Stateless
-
-Gammas = Sequence[float]
+from tagfill.methods.base import BaseMethod, by_label_state
 
 
-class PartialAsymmetric(Stateless):
-    """P-ASL: unknown labels are left out, or absent with less weight.
+class PartialAsymmetric(BaseMethod):
+    """P-ASL: unknown labels are ignored, or absent with less weight.
 
-    Where it leaves them out, it also estimates the prior of each class, for `csl`.
+    If it ignores them, it also estimates the prior of each class, for `csl`.
 
     Args:
-        mode: `ignore` leaves unknowns out, `ignore_normalised` also weighs images with few known labels more,
-            `negative` reads unknowns as absent.
+        mode: `ignore` ignores unknowns, `ignore_normalised` also gives images with few known labels more weight,
+            `negative` treats unknowns as absent.
         gammas: γ of positives, negatives and unknowns.
-        clip: added to the probability of absence, which leaves easy negatives out.
+        clip: added to the probability of absence, so that easy negatives cost nothing.
         eps: smallest probability inside a logarithm, 1e-8 as published; 0 is exact.
     """
 
@@ -56,16 +53,15 @@ class PartialAsymmetric(Stateless):
         self,
         *,
         mode: Mode = "ignore",
-        gammas: Gammas = (0.0, 1.0, 2.0),
+        gammas: Sequence[float] = (0.0, 1.0, 2.0),
         clip: float = 0.0,
         eps: float = 0.0,
     ) -> None:
-        one_of("options.p-asl.mode", mode, get_args(Mode))
         self._mode = mode
-        self._gammas, self._clip, self._eps = _three("p-asl", gammas), clip, eps
+        self._gammas, self._clip, self._eps = by_label_state("options.p-asl.gammas", gammas), clip, eps
 
     def setup(self, task: Task) -> None:
-        """Ask for the prior, unless unknowns are read as absent and it would say nothing."""
+        """Ask for the prior, unless unknowns are treated as absent, which would make it meaningless."""
         self._memory = task.memory
         self._prior = None if self._mode == "negative" else task.memory.prior()
 
@@ -88,17 +84,17 @@ class PartialAsymmetric(Stateless):
             self._prior.update(prediction.logits.sigmoid())
 
 
-class ClassAwareSelective(Stateless):
-    """CSL: unknown labels are absent with less weight, but likely positives among them are left out.
+class ClassAwareSelective(BaseMethod):
+    """CSL: unknown labels are absent with less weight, but likely positives among them are ignored.
 
     Args:
         gammas: γ of positives, negatives and unknowns.
-        clip: added to the probability of absence, which leaves easy negatives out.
-        likely: K, unknowns to leave out for their likelihood, an image on average.
-        threshold: η; unknowns of classes with a larger prior are left out.
+        clip: added to the probability of absence, so that easy negatives cost nothing.
+        likely: K, unknowns to ignore for their likelihood, per image on average.
+        threshold: η; unknowns of classes with a larger prior are ignored.
         prior: `estimate`, `none` for likelihood alone, or a CSV file with the columns Classes and avg_pred.
-        prior_epochs: epochs in which this stage estimates the prior where no stage before it did; null is a fifth of
-            the stage, at least one.
+        prior_epochs: epochs in which this stage estimates the prior if no earlier stage did; null is a fifth of the
+            stage, at least one.
         eps: smallest probability inside a logarithm, 1e-8 as published; 0 is exact.
     """
 
@@ -108,7 +104,7 @@ class ClassAwareSelective(Stateless):
     def __init__(
         self,
         *,
-        gammas: Gammas = (0.0, 1.0, 2.0),
+        gammas: Sequence[float] = (0.0, 1.0, 2.0),
         clip: float = 0.0,
         likely: int = 5,
         threshold: float = 0.05,
@@ -116,9 +112,9 @@ class ClassAwareSelective(Stateless):
         prior_epochs: int | None = None,
         eps: float = 0.0,
     ) -> None:
-        self._gammas, self._clip, self._eps = _three("csl", gammas), clip, eps
+        self._gammas, self._clip, self._eps = by_label_state("options.csl.gammas", gammas), clip, eps
         self._likely, self._threshold = likely, threshold
-        self._from, self._asked_epochs = prior, prior_epochs
+        self._prior_option, self._prior_epochs = prior, prior_epochs
         self._epoch, self._helper_epochs = 1, 0
         self._ignored: tuple[Tensor, Tensor] | None = None
 
@@ -127,21 +123,21 @@ class ClassAwareSelective(Stateless):
         self._task = task
         self._prior: Tensor | None = torch.zeros(len(task.classes), dtype=torch.float64)
         self._store: Prior | None = None
-        if self._from == "estimate":
-            self._told = torch.from_numpy((task.labels.positives > 0) & (task.labels.negatives > 0))
+        if self._prior_option == "estimate":
+            self._informative = torch.from_numpy((task.labels.positives > 0) & (task.labels.negatives > 0))
             self._store = task.memory.prior()
             estimated = self._store.total_visits(task.ranks) > 0
-            self._helper_epochs = self._own_helper() if not estimated and bool(self._told.any()) else 0
-        elif self._from != "none":
-            self._prior = None  # read when the first epoch begins; a run that is resumed has it in its checkpoint
+            self._helper_epochs = self._choose_helper_epochs() if not estimated and bool(self._informative.any()) else 0
+        elif self._prior_option != "none":
+            self._prior = None  # read at the first epoch; a resumed run has it in its checkpoint
 
-    def _own_helper(self) -> int:
+    def _choose_helper_epochs(self) -> int:
         """Epochs in which this stage is its own helper."""
-        epochs, asked = self._task.epochs, self._asked_epochs
+        epochs, asked = self._task.epochs, self._prior_epochs
         if asked == 0:
             raise TagfillError(
-                "The method 'csl' has no prior: train a stage with p-asl before it and start with memory: last, give "
-                "options.csl.prior a CSV file or 'none', or let options.csl.prior_epochs be above 0."
+                "The method 'csl' has no prior: train a stage with p-asl before it and start with memory: last, set "
+                "options.csl.prior to a CSV file or 'none', or set options.csl.prior_epochs above 0."
             )
         if asked is not None and not 0 < asked < epochs:
             raise TagfillError(
@@ -151,27 +147,27 @@ class ClassAwareSelective(Stateless):
         return asked if asked is not None else min(max(1, epochs // 5), epochs - 1)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Begin an estimate anew while the stage is its own helper, and use the last one after that."""
+        """Restart the estimate while the stage is its own helper, and use the last one after that."""
         self._epoch = epoch
         if self._store is not None and self._helping:
             self._store.clear()
         elif self._store is not None:
-            self._prior = self._store.mean(self._task.ranks).masked_fill(~self._told, 0.0)
+            self._prior = self._store.mean(self._task.ranks).masked_fill(~self._informative, 0.0)
         elif self._prior is None:
-            self._prior = read_prior(Path(self._from), self._task.classes)
+            self._prior = read_prior(Path(self._prior_option), self._task.classes)
 
     @property
     def _helping(self) -> bool:
         return self._epoch <= self._helper_epochs
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
-        """One term, summed over the batch as published; as helper it is that of P-ASL, and is called so."""
+        """One term, summed over the batch as published; as its own helper, the term of P-ASL."""
         logits, labels = prediction.logits, batch.labels
         ignore = None
         if not self._helping:
             assert self._prior is not None
             unknown, places = labels == UNKNOWN, self._likely * len(labels)
-            likely = losses.likeliest(logits.flatten(), unknown.flatten(), places).view_as(unknown)
+            likely = losses.top_k_mask(logits.flatten(), unknown.flatten(), places).view_as(unknown)
             frequent = (self._prior > self._threshold).to(labels.device)
             ignore = unknown & (likely | frequent)
         self._ignored = None if ignore is None else (batch.index, ignore)
@@ -193,25 +189,16 @@ class ClassAwareSelective(Stateless):
             self._store.update(prediction.logits.sigmoid())
 
     def decisions(self) -> Decisions | None:
-        """The unknowns that the last step left out; the helper leaves out all and decides nothing."""
+        """The unknowns that the last step ignored; the helper ignores all and decides nothing."""
         return None if self._ignored is None else Decisions.of(*self._ignored, "ignored", UNKNOWN)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Where it stands, for a run that is resumed within an epoch."""
+        """The epoch and the prior, for a run that resumes within an epoch."""
         state = {"epoch": torch.tensor(self._epoch), "helper_epochs": torch.tensor(self._helper_epochs)}
         return state if self._prior is None else {**state, "prior": self._prior}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on from there."""
+        """Continue from there."""
         self._epoch, self._helper_epochs = int(state["epoch"]), int(state["helper_epochs"])
         if "prior" in state:
             self._prior = state["prior"].clone()
-
-
-def _three(name: str, gammas: Gammas) -> tuple[float, float, float]:
-    if len(gammas) != 3:
-        raise TagfillError(
-            f"options.{name}.gammas is {list(gammas)}; give three, of positives, negatives and unknowns."
-        )
-    positives, negatives, unknowns = gammas
-    return positives, negatives, unknowns

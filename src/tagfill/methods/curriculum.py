@@ -1,15 +1,15 @@
-"""Curriculum labelling: train on what is known, then take the model's surest answers for labels, and again.
+"""Curriculum labeling: train on known labels, then add the model's most confident predictions as labels, and repeat.
 
-    train   L = wNE over z̃                       weighted by how few of an image's labels are known
+    train   L = wNE over z̃                       images with few known labels get more weight
     label   z̃ = z where known;  1 where f ≥ θ⁺;  0 where f ≤ θ⁻;  unknown elsewhere
 
-Labels are given anew each time, from the model as it is then, so that an answer that it no longer stands by is taken
-back. A pseudo-label counts as known in the weight of its image.
+Pseudo-labels are made again each time from the current model, so that one that it no longer supports is removed. A
+pseudo-label counts as known in the weight of its image.
 
 Durand et al., Learning a Deep ConvNet for Multi-label Classification with Partial Labels, CVPR 2019, add labels by
-score among other strategies. Choices of ours: thresholds on probabilities, 0.9 and 0.1, and a pass after each epoch.
-Like every method that leaves unknown labels out, it needs some negatives to begin with: from positives alone it learns
-to call everything present.
+score among other strategies. Our choices: thresholds on probabilities, 0.9 and 0.1, and a pass after each epoch. Like
+every method that ignores unknown labels, it needs some negatives to start with: from positives alone it learns to
+predict every class everywhere.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from tagfill import losses
 from tagfill.contract import Batch, Decisions, Prediction, Task
 from tagfill.errors import TagfillError
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
-from tagfill.methods.base import Stateless, pseudo_labelled, training_scores
+from tagfill.methods.base import BaseMethod, pseudo_label_decisions, training_scores
 
 
-class Curriculum(Stateless):
-    """Labels that the model is sure of are taken for known, anew every few epochs.
+class Curriculum(BaseMethod):
+    """Confident predictions are used as labels, and updated every few epochs.
 
     Args:
-        present_above: θ⁺, the probability from which an unknown label is taken for present; 1.01 takes none.
-        absent_below: θ⁻, the probability up to which one is taken for absent; -0.01 takes none.
+        present_above: θ⁺, the probability from which an unknown label becomes present; 1.01 adds none.
+        absent_below: θ⁻, the probability up to which it becomes absent; -0.01 adds none.
         every: epochs between two passes over the training images.
     """
 
@@ -39,11 +39,11 @@ class Curriculum(Stateless):
     def __init__(self, *, present_above: float = 0.9, absent_below: float = 0.1, every: int = 1) -> None:
         if present_above <= absent_below:
             raise TagfillError(
-                f"curriculum takes labels above {present_above} for present and below {absent_below} for absent; "
-                "the first must be the larger one."
+                f"The thresholds of curriculum are present_above={present_above} and absent_below={absent_below}; the "
+                "first must be larger."
             )
         if every < 1:
-            raise TagfillError(f"curriculum labels anew every {every} epochs; give at least 1.")
+            raise TagfillError(f"options.curriculum.every is {every}; it is a number of epochs, at least 1.")
         self._present_above, self._absent_below, self._every = present_above, absent_below, every
         self._last: tuple[Tensor, Tensor] | None = None
 
@@ -53,7 +53,7 @@ class Curriculum(Stateless):
         self._pseudo = task.memory.pseudo_labels()
 
     def begin_epoch(self, epoch: int) -> None:
-        """Label anew after every few epochs; a stage begins with what its memory begins with."""
+        """Update the pseudo-labels every few epochs; a stage starts with those in its memory."""
         if epoch > 1 and (epoch - 1) % self._every == 0:
             scores = training_scores(self._task)
             self._pseudo.clear()
@@ -70,4 +70,4 @@ class Curriculum(Stateless):
 
     def decisions(self) -> Decisions | None:
         """The pseudo-labels of the last step."""
-        return None if self._last is None else pseudo_labelled(*self._last)
+        return None if self._last is None else pseudo_label_decisions(*self._last)

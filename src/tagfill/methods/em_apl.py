@@ -1,17 +1,17 @@
-"""EM+APL: entropy maximisation, and after a warm-up the least likely labels of each class become soft negatives.
+"""EM+APL: entropy maximization, and after a warm-up the least likely labels of each class become soft negatives.
 
-    L_EM+APL = mean( 1[z=1] (−log f) − α 1[unlabelled] H(f) + β 1[labelled] (−s log f − (1−s) log(1−f)) )
+    L_EM+APL = mean( 1[z=1] (−log f) − α 1[unlabeled] H(f) + β 1[labeled] (−s log f − (1−s) log(1−f)) )
 
-    after each epoch t ≥ t_w, for each class i: the ⌊0.9 · U_i / (T − t_w)⌋ images that are still unlabelled and have
-    the lowest f get the label s = f, which is never changed again
+    after each epoch t ≥ t_w, for each class i: the ⌊0.9 · U_i / (T − t_w)⌋ images that are still unlabeled and have
+    the lowest f get the label s = f, which never changes again
 
 U_i is the number of images whose label i is unknown at first, T the number of epochs and t_w the warm-up. After the
-last epoch nine tenths of the unknown labels are soft negatives; none is ever taken for present, hence "asymmetric".
+last epoch nine tenths of the unknown labels are soft negatives; none ever becomes positive, hence "asymmetric".
 
 Zhou et al., Acknowledging the Unknown for Multi-label Learning with Single Positive Labels, ECCV 2022. Published, for
 VOC, COCO, NUS-WIDE, CUB: α = 0.2, 0.1, 0.1, 0.01; β = 0.02, 0.9, 0.2, 0.4; t_w = 5, 5, 4, 3; T = 10; eps = 1e-5. The
 defaults are those of COCO. Differences: scores come from the whole image, where the published code draws a training
-view; they are compared and kept in half precision, and of equal ones the first images are taken.
+view; they are compared and kept in half precision, and of equal scores the first images are taken.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from tagfill import losses
 from tagfill.contract import Batch, Decisions, Prediction, Task
 from tagfill.errors import TagfillError
 from tagfill.labels import NEGATIVE, UNKNOWN
-from tagfill.methods.base import Stateless, training_scores
+from tagfill.methods.base import BaseMethod, training_scores
 
-SHARE = 0.9  # of the unknown labels, that are labelled in the end
+SHARE = 0.9  # of the unknown labels that are labeled in the end
 
 
-class AsymmetricPseudoLabelling(Stateless):
-    """Entropy maximisation with soft negatives: epoch by epoch the least likely labels are taken for nearly absent.
+class AsymmetricPseudoLabeling(BaseMethod):
+    """Entropy maximization with soft negatives: epoch by epoch the least likely labels become nearly absent.
 
     Args:
         alpha: α, the weight of the entropy.
         beta: β, the weight of a soft negative.
-        warmup: t_w, epochs before the first soft negatives; None takes half of the stage, which is 5 of 10.
-        use_negatives: penalise explicit negatives instead of maximising their entropy.
+        warmup: t_w, epochs before the first soft negatives; None is half of the stage, 5 of 10 epochs.
+        use_negatives: penalize explicit negatives instead of maximizing their entropy.
         eps: added to probabilities inside logarithms.
     """
 
@@ -63,7 +63,7 @@ class AsymmetricPseudoLabelling(Stateless):
         self._last: tuple[Tensor, Tensor] | None = None
 
     def setup(self, task: Task) -> None:
-        """Ask for the table of soft negatives and count how many each class gets after an epoch."""
+        """Ask for the table of soft negatives, and compute how many each class gets after an epoch."""
         warmup = max(task.epochs // 2, 1) if self._warmup is None else self._warmup
         if not 1 <= warmup < task.epochs:
             raise TagfillError(
@@ -77,13 +77,13 @@ class AsymmetricPseudoLabelling(Stateless):
         self._counts = (SHARE * unknown.double() / (task.epochs - warmup)).floor().long()
 
     def begin_epoch(self, epoch: int) -> None:
-        """What is due after the epoch before: label the least likely entries of each class."""
+        """Label the least likely entries of each class, as after the previous epoch."""
         if epoch <= self._begin:
             return
         scores = training_scores(self._task)
         candidates = ~self._labels.given & self._unknown() & ~scores.isnan()
         left = self._task.ranks.sum(candidates.sum(0))
-        floor = torch.finfo(torch.float16).tiny  # above zero, which is for entries that are no candidates
+        floor = torch.finfo(torch.float16).tiny  # above zero, which marks entries that are not candidates
         unlikely = torch.where(candidates, (1 - scores.float()).half().clamp(min=floor), torch.zeros_like(scores))
         index = torch.from_numpy(self._task.shard)
         chosen = self._task.ranks.top_per_class(unlikely, index, torch.minimum(self._counts, left))

@@ -1,40 +1,43 @@
 """FixMatch: pseudo-labels from a weak view of an image, learned from a strong view of it.
 
     L = w_supervised · mean of the cross-entropy of known labels, weak view  +  weight · L_u
-    L_u: see `tagfill.losses.patch`; the mean over pseudo-labels of this batch
+    L_u: see `tagfill.losses.pseudo_labels`; the mean over the pseudo-labels of the batch
 
-The supervised term is divided by the number of known labels, as L_u is by that of pseudo-labels, so that the balance
-of the two does not depend on how few labels are known. Beside another method, as in `patchml+fixmatch`, that one learns
-from the known labels of the weak view, and `w_supervised` is 0 unless it is given. The ratio of labelled to unlabelled
-images is the stage's `labelled_share`, one to one unless it is given.
+The supervised term is divided by the number of known labels, as L_u is by that of pseudo-labels, so that their balance
+does not depend on how few labels are known. Added to another method, as in `patchml+fixmatch`, that one learns from the
+known labels of the weak view, and `w_supervised` is 0 unless it is set. The ratio of labeled to unlabeled images is
+the stage's `labelled_share`, one to one unless it is set.
 
 Sohn et al., FixMatch: Simplifying Semi-Supervised Learning with Consistency and Confidence, NeurIPS 2020. No form for
-several labels was published; this is the one that PatchML compares with, after the thresholds of Rizve et al., In
+several labels was published; this is the one that PatchML compares with, with the thresholds of Rizve et al., In
 Defense of Pseudo-Labeling, ICLR 2021.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 from torch import Tensor
 
 from tagfill import losses
 from tagfill.contract import Batch, Decisions, Prediction
-from tagfill.errors import TagfillError, one_of
+from tagfill.errors import TagfillError
 from tagfill.labels import UNKNOWN
-from tagfill.methods.base import Stateless, of_view, pseudo_labelled
+from tagfill.methods.base import BaseMethod, of_view, pseudo_label_decisions
 
 
-class FixMatch(Stateless):
+class FixMatch(BaseMethod):
     """Consistency of confident predictions between a weak and a strong view.
 
     Args:
         positive: τ⁺, the least probability of a pseudo-positive.
         negative: τ⁻, the largest probability of a pseudo-negative.
         weight: λ_u, of the pseudo-labels.
-        w_supervised: weight of the known labels; in a sum 0 unless it is given, which leaves them to the other method.
+        w_supervised: weight of the known labels; 0 by default in a sum, where the other method learns from them.
         scope: pseudo-label `unlabelled_images` only, or `all_unknown` labels.
     """
 
+    learns_from_labels = "alone"
     paper = "Sohn et al., NeurIPS 2020"
 
     def __init__(
@@ -44,15 +47,14 @@ class FixMatch(Stateless):
         negative: float = 0.05,
         weight: float = 1.0,
         w_supervised: float = 1.0,
-        scope: str = "unlabelled_images",
+        scope: Literal["unlabelled_images", "all_unknown"] = "unlabelled_images",
     ) -> None:
         if not 0 <= negative < positive <= 1:
             raise TagfillError(
-                f"The thresholds of fixmatch are positive={positive} and negative={negative}; the negative one must be "
-                "smaller, and both between 0 and 1."
+                f"The thresholds of fixmatch are positive={positive} and negative={negative}; both must be between "
+                "0 and 1, and the negative one smaller."
             )
-        one_of("scope", scope, ("unlabelled_images", "all_unknown"))
-        self.needs = frozenset({"weak+strong", "unlabelled"} if scope == "unlabelled_images" else {"weak+strong"})
+        self.needs = frozenset({"weak+strong", "unlabeled"} if scope == "unlabelled_images" else {"weak+strong"})
         self._positive, self._negative, self._scope = positive, negative, scope
         self._weight, self._w_supervised = weight, w_supervised
         self._last: tuple[Tensor, Tensor] | None = None
@@ -73,4 +75,4 @@ class FixMatch(Stateless):
 
     def decisions(self) -> Decisions | None:
         """The pseudo-labels of the last step."""
-        return None if self._last is None else pseudo_labelled(*self._last)
+        return None if self._last is None else pseudo_label_decisions(*self._last)

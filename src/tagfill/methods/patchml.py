@@ -1,35 +1,31 @@
-"""Labels of map cells, from where people saw a label: point → cell, box and mask → the cells that they cover.
-
-Places are in coordinates of the image, cells in those of the view; `Geometry` moves between the two. On a grid of H×W
-cells, a point (u, v) of the view marks cell (min(⌊vH⌋, H−1), min(⌊uW⌋, W−1)). A box or a mask marks each cell of which
-it covers more than nothing, or at least the share `min_cover`. Several places of a class are joined. The other cells
-of a marked class are unknown. A class that is known to be absent is absent from all cells. A place outside the view
-marks nothing: the image keeps its label, and its cells are unknown.
-
-Only pairs of image and class with a known cell are listed, so the cost grows with annotations and not with classes.
-
-PatchML: Patch Based Learning for Multi-label Image Classification.
-
-
-PatchML: learn from tags, and from the places where they were seen, with one pair of losses.
+"""PatchML: learn from image labels and from the places where they were seen, with one pair of losses.
 
     L_image = Σ_P FL(f, γ₊) + Σ_N FL(1−f, γ₋) + Σ_U ω FL(1−f, γ_u)          f = σ(mean of S)
     L_patch = the same over the cells of S, see `tagfill.losses.patch`
     L       = w_image L_image + w_patch L_patch
 
-An image may have a tag, another a point, another a box: each contributes what it has, and tags alone leave L_patch to
-the classes that are known to be absent. Unknown labels and unknown cells are left out, or all but the likeliest are
-negatives (CSL-I and CSL-P).
+One image may have a tag, another a point, another a box: each contributes what it has. Tags alone contribute to L_patch
+only through classes that are known to be absent. Unknown labels and unknown cells are ignored, or all except the
+likeliest are negatives (CSL-I and CSL-P).
+
+Cell labels come from marks: a point labels one cell, a box or mask the cells that it covers. Marks are in coordinates
+of the image, cells in those of the view; `Geometry` converts. On a grid of H×W cells, a point (u, v) of the view marks
+cell (min(⌊vH⌋, H−1), min(⌊uW⌋, W−1)). A box or mask marks each cell that it covers at all, or of which it covers at
+least the share `min_cover`. Several marks of a class are joined, and the other cells of a marked class are unknown. A
+class that is known to be absent is absent from all cells. A mark outside the view marks nothing: the image keeps its
+label, and its cells are unknown. Only pairs of image and class with a known cell are listed, so that the cost grows
+with annotations and not with classes.
 
 PatchML: Patch Based Learning for Multi-label Image Classification. The focus, the weights and k are not reported; the
-defaults are a place to start from. CSL-I is its likelihood part: the k_image·B likeliest unknowns of a batch are left
-out. Both levels are summed over classes and averaged over images, so that their weights can be compared.
+defaults are a starting point. CSL-I is its likelihood part: the k_image·B likeliest unknowns of a batch are ignored.
+Both levels are summed over classes and averaged over images, so that their weights can be compared.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -38,11 +34,96 @@ from torch import Tensor
 
 from tagfill import losses
 from tagfill.contract import Batch, Geometry, Marks, Prediction, Task
-from tagfill.errors import TagfillError, one_of
+from tagfill.errors import TagfillError
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
-from tagfill.methods.base import Stateless, grid_of
+from tagfill.methods.base import BaseMethod, by_label_state, grid_of
 
-_ROUNDING = 1e-5  # of a cell: a box that ends at an edge in single precision may reach over it by this much
+_ROUNDING = 1e-5  # of a cell: by this much a box that ends at an edge may cross it in single precision
+
+
+class PatchML(BaseMethod):
+    """Image and patch supervision.
+
+    Args:
+        image_unknown: `ignore` ignores unknown labels; `selective` (CSL-I) treats all except the likeliest as negative.
+        patch_unknown: the same for the unmarked cells of a marked class (`selective` is CSL-P).
+        w_image: weight of the image level.
+        w_patch: weight of the patch level.
+        image_gammas: γ of positives, negatives and unknowns, image level.
+        patch_gammas: the same, patch level.
+        patch_weights: weights of positive, negative and unknown cells.
+        k_image: likeliest unknowns that CSL-I ignores, per image on average.
+        k_patch: likeliest unknown cells that CSL-P ignores.
+        patch_scope: `k_patch` counts for each `class` of an image, or on average over the `batch`.
+        cells: `mean` or `sum` over the cells of a class.
+        min_cover: share of a cell that a box or mask must cover to mark it; 0 for any part.
+    """
+
+    needs = frozenset({"maps", "marks"})
+    paper = "PatchML: Patch Based Learning for Multi-label Image Classification"
+
+    def __init__(
+        self,
+        *,
+        image_unknown: Literal["ignore", "selective"] = "ignore",
+        patch_unknown: Literal["ignore", "selective"] = "ignore",
+        w_image: float = 1.0,
+        w_patch: float = 1.0,
+        image_gammas: Sequence[float] = (0.0, 1.0, 4.0),
+        patch_gammas: Sequence[float] = (0.0, 1.0, 4.0),
+        patch_weights: Sequence[float] = (1.0, 1.0, 1.0),
+        k_image: int = 5,
+        k_patch: int = 10,
+        patch_scope: Literal["class", "batch"] = "class",
+        cells: Literal["mean", "sum"] = "mean",
+        min_cover: float = 0.0,
+    ) -> None:
+        if not 0 <= min_cover <= 1:
+            raise TagfillError(f"min_cover is {min_cover}; give a share of a cell between 0 and 1.")
+        self._image_unknown, self._k_image = image_unknown, k_image
+        self._image_gammas = by_label_state("image_gammas", image_gammas)
+        self._w_image, self._w_patch, self._min_cover = w_image, w_patch, min_cover
+        self._patch: dict[str, Any] = {
+            "gammas": by_label_state("patch_gammas", patch_gammas),
+            "weights": by_label_state("patch_weights", patch_weights),
+            "unknown": patch_unknown,
+            "k": k_patch,
+            "scope": patch_scope,
+            "cells": cells,
+        }
+
+    def setup(self, task: Task) -> None:
+        """Raise if the head has no class maps."""
+        grid_of("patchml", task)
+
+    def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
+        """Both levels; a level with weight 0 is not computed."""
+        terms = {}
+        if self._w_image:
+            terms["image"] = self._w_image * self.image_loss(prediction.logits, batch.labels)
+        if self._w_patch:
+            assert prediction.maps is not None
+            terms["patch"] = self._w_patch * self.patch_loss(prediction.maps, self.targets(batch, prediction.maps))
+        return terms or {"image": prediction.logits.sum() * 0}
+
+    def targets(self, batch: Batch, maps: Tensor) -> PatchTargets:
+        """The cell labels of a batch."""
+        assert batch.marks is not None
+        grid = (maps.shape[2], maps.shape[3])
+        return patch_targets(batch.marks, batch.geometry, batch.labels, grid, min_cover=self._min_cover)
+
+    def image_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """L_image, summed over classes, mean over images."""
+        if self._image_unknown == "ignore":
+            return losses.selective(logits, labels, gammas=self._image_gammas, mode="ignore", reduction="batchmean")
+        unknown = (labels == UNKNOWN).flatten()
+        spared = losses.top_k_mask(logits.flatten(), unknown, self._k_image * len(labels)).view_as(labels)
+        return losses.selective(logits, labels, gammas=self._image_gammas, ignore=spared, reduction="batchmean")
+
+    def patch_loss(self, maps: Tensor, targets: PatchTargets) -> Tensor:
+        """L_patch of the pairs that have known cells, mean over images."""
+        entries = losses.patch_entries(maps[targets.image, targets.label], targets.cells, **self._patch)
+        return entries.sum() / max(len(maps), 1)
 
 
 @dataclass(frozen=True)
@@ -72,9 +153,9 @@ def patch_targets(
     """The cell labels of a batch of views.
 
     Args:
-        marks: where labels were seen, of B images.
+        marks: of B images.
         geometry: of one view of each.
-        labels: B×L, 1 present, 0 absent, -1 unknown; a place of a class that is not present does not count.
+        labels: B×L, 1 present, 0 absent, -1 unknown; a mark of a class that is not present does not count.
         grid: H, W.
         min_cover: share of a cell that a box or mask must cover to mark it; 0 for any part of it.
 
@@ -85,7 +166,7 @@ def patch_targets(
     """
     if not geometry.exact.all():
         raise TagfillError(
-            "Points and boxes can be followed only into views that are exact crops and flips; drop strong augmentation."
+            "Points and boxes can be mapped only into views that are exact crops and flips; remove strong augmentation."
         )
     state = labels.cpu()
     image, label, cells = _marked(marks, geometry, state.numpy(), grid, min_cover)
@@ -101,7 +182,7 @@ def patch_targets(
 def _marked(
     marks: Marks, geometry: Geometry, labels: NDArray[np.integer], grid: tuple[int, int], min_cover: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]]:
-    """Image, class and cells of the pairs that are marked in the view."""
+    """Image, class and cells of the pairs with a mark in the view."""
     use = np.flatnonzero(labels[marks.image, marks.label] == POSITIVE)
     found = marked_cells(marks, use, geometry, grid, min_cover)
     seen = found.any((1, 2))
@@ -116,7 +197,7 @@ def _marked(
 def marked_cells(
     marks: Marks, use: NDArray[np.int64], geometry: Geometry, grid: tuple[int, int], min_cover: float
 ) -> NDArray[np.bool_]:
-    """The cells that each of the marks `use` takes in its view: n×H×W."""
+    """The cells that each of the marks `use` labels in its view, n×H×W."""
     found = np.zeros((len(use), *grid), dtype=bool)
     is_mask = np.array([marks.masks[at] is not None for at in use.tolist()], dtype=bool)
     is_point = ~is_mask & (marks.box[use, 2:] == 0).all(1)
@@ -126,8 +207,8 @@ def marked_cells(
     cell = np.minimum(np.floor(place[inside] * grid[::-1]), np.array(grid[::-1]) - 1).astype(np.int64)
     found[points[inside], cell[:, 1], cell[:, 0]] = True
     boxes = np.flatnonzero(~is_mask & ~is_point)
-    centre, half = marks.box[use[boxes], :2], marks.box[use[boxes], 2:] / 2
-    corners = np.concatenate([centre - half, centre + half], axis=1)
+    center, half = marks.box[use[boxes], :2], marks.box[use[boxes], 2:] / 2
+    corners = np.concatenate([center - half, center + half], axis=1)
     across, down = _overlaps(corners, geometry.take(marks.image[use[boxes]]), grid)
     found[boxes] = _enough(down[:, :, None] * across[:, None, :], min_cover)
     for at in np.flatnonzero(is_mask).tolist():
@@ -141,7 +222,7 @@ def marked_cells(
 def _overlaps(
     rectangles: NDArray[np.float64], geometry: Geometry, grid: tuple[int, int]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """How much of each column (n×W) and of each row of cells (n×H) n rectangles of images take, 0…1."""
+    """The share of each column (n×W) and of each row of cells (n×H) that n rectangles of images cover."""
     corners = geometry.to_view(rectangles.reshape(-1, 2, 2))
     low, high = corners.min(1), corners.max(1)
     shares = []
@@ -155,101 +236,3 @@ def _overlaps(
 def _enough(cover: NDArray[np.float64], min_cover: float) -> NDArray[np.bool_]:
     enough: NDArray[np.bool_] = (cover > _ROUNDING) & (cover >= min_cover - _ROUNDING)
     return enough
-
-
-_MODES = ("ignore", "selective")
-
-
-class PatchML(Stateless):
-    """Image and patch supervision.
-
-    Args:
-        image_unknown: unknown labels are left out (`ignore`), or negatives but for the likeliest (`selective`, CSL-I).
-        patch_unknown: the same of the unmarked cells of a marked class (`selective` is CSL-P).
-        w_image: weight of the image level.
-        w_patch: weight of the patch level.
-        image_gammas: γ of positives, negatives and unknowns, image level.
-        patch_gammas: the same, patch level.
-        patch_weights: weights of positive, negative and unknown cells.
-        k_image: likeliest unknowns that CSL-I leaves out, an image on average.
-        k_patch: likeliest unknown cells that CSL-P leaves out.
-        patch_scope: of `k_patch`: each `class` of an image, or that many on average over the `batch`.
-        cells: `mean` or `sum` over the cells of a class.
-        min_cover: share of a cell that a box or mask must cover to mark it; 0 for any part.
-    """
-
-    needs = frozenset({"maps", "marks"})
-    paper = "PatchML: Patch Based Learning for Multi-label Image Classification"
-
-    def __init__(
-        self,
-        *,
-        image_unknown: str = "ignore",
-        patch_unknown: str = "ignore",
-        w_image: float = 1.0,
-        w_patch: float = 1.0,
-        image_gammas: tuple[float, float, float] = (0.0, 1.0, 4.0),
-        patch_gammas: tuple[float, float, float] = (0.0, 1.0, 4.0),
-        patch_weights: tuple[float, float, float] = (1.0, 1.0, 1.0),
-        k_image: int = 5,
-        k_patch: int = 10,
-        patch_scope: str = "class",
-        cells: str = "mean",
-        min_cover: float = 0.0,
-    ) -> None:
-        one_of("image_unknown", image_unknown, _MODES)
-        one_of("patch_unknown", patch_unknown, _MODES)
-        one_of("patch_scope", patch_scope, ("class", "batch"))
-        one_of("cells", cells, ("mean", "sum"))
-        for name, values in (
-            ("image_gammas", image_gammas),
-            ("patch_gammas", patch_gammas),
-            ("patch_weights", patch_weights),
-        ):
-            if len(values) != 3:
-                raise TagfillError(f"{name} is {values}; give three numbers: of positives, negatives and unknowns.")
-        if not 0 <= min_cover <= 1:
-            raise TagfillError(f"min_cover is {min_cover}; give a share of a cell between 0 and 1.")
-        self._image_unknown, self._k_image, self._image_gammas = image_unknown, k_image, image_gammas
-        self._w_image, self._w_patch, self._min_cover = w_image, w_patch, min_cover
-        self._patch: dict[str, Any] = {
-            "gammas": patch_gammas,
-            "weights": patch_weights,
-            "unknown": patch_unknown,
-            "k": k_patch,
-            "scope": patch_scope,
-            "cells": cells,
-        }
-
-    def setup(self, task: Task) -> None:
-        """Refuse a head without class maps."""
-        grid_of("patchml", task)
-
-    def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
-        """Both levels; a level of weight 0 is not computed."""
-        terms = {}
-        if self._w_image:
-            terms["image"] = self._w_image * self.image_loss(prediction.logits, batch.labels)
-        if self._w_patch:
-            assert prediction.maps is not None
-            terms["patch"] = self._w_patch * self.patch_loss(prediction.maps, self.targets(batch, prediction.maps))
-        return terms or {"image": prediction.logits.sum() * 0}
-
-    def targets(self, batch: Batch, maps: Tensor) -> PatchTargets:
-        """The cell labels of a batch."""
-        assert batch.marks is not None
-        grid = (maps.shape[2], maps.shape[3])
-        return patch_targets(batch.marks, batch.geometry, batch.labels, grid, min_cover=self._min_cover)
-
-    def image_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """L_image, summed over classes, mean over images."""
-        if self._image_unknown == "ignore":
-            return losses.selective(logits, labels, gammas=self._image_gammas, mode="ignore", reduction="batchmean")
-        unknown = (labels == UNKNOWN).flatten()
-        spared = losses.likeliest(logits.flatten(), unknown, self._k_image * len(labels)).view_as(labels)
-        return losses.selective(logits, labels, gammas=self._image_gammas, ignore=spared, reduction="batchmean")
-
-    def patch_loss(self, maps: Tensor, targets: PatchTargets) -> Tensor:
-        """L_patch, of the pairs that have known cells, mean over images."""
-        entries = losses.patch_entries(maps[targets.image, targets.label], targets.cells, **self._patch)
-        return entries.sum() / max(len(maps), 1)

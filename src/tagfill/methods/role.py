@@ -4,16 +4,16 @@
     L'(a | b) = mean H(a; b) + w mean 1[z=1](−log a) + ((mean Σ a − κ) / L)²
     L_ROLE    = ½ (L'(f | q) + L'(q | f))
 
-The first half trains the classifier, the second the table, each with the other held constant. κ is the expected
-number of present labels an image. The table has its own optimiser, a dense Adam at ten times the classifier's learning
-rate as published, and is dropped after training. A stage that takes the memory of the one before over begins with its
+The first half trains the classifier, the second the table, each with the other held constant. κ is the expected number
+of positives per image. The table has its own optimizer, as published a dense Adam at ten times the classifier's
+learning rate, and is dropped after training. A stage that starts with the memory of an earlier one starts from its
 probabilities (LinearInit).
 
-With many classes the table may keep k estimates an image (`memory/estimates.py`): the rest, once the image was visited,
-stands at q = 1e-5, in what the classifier is taught and in the count of both halves.
+With many classes the table may keep k estimates per image (`memory/estimates.py`): once the image was visited, the
+others are q = 1e-5, both in what the classifier is taught and in the counts of both halves.
 
-Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021. As in their code the positive term is
-divided by B·L (w = 1); logarithms are exact unless `eps` is set (1e-5 in their code).
+Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021. As in their code the positive term is divided
+by B·L (w = 1); logarithms are exact unless `eps` is set (1e-5 in their code).
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from torch import Tensor
 from tagfill import losses
 from tagfill.contract import Batch, Prediction, Task
 from tagfill.memory.estimates import EstimateOptimizer
-from tagfill.methods.base import Stateless, expected_positives
+from tagfill.methods.base import BaseMethod, expected_positives
 
 
-class Role(Stateless):
-    """Regularised online label estimation: a table of estimates is trained along.
+class Role(BaseMethod):
+    """Regularized online label estimation: a table of estimates is trained along with the classifier.
 
     Args:
-        expected: κ, true labels per image; None takes the task's estimate.
+        expected: κ, positives per image; None uses the task's estimate.
         optimizer: of the table.
         lr_multiplier: learning rate of the table over that of the classifier.
-        positive_term: "mean" over entries (w = 1), or "batchmean", over images alone (w = L).
-        classes_per_image: keep the estimates of so many classes an image, the rest as absent; None keeps all.
+        positive_term: "mean" over entries (w = 1), or "batchmean" over images (w = L).
+        classes_per_image: keep estimates of this many classes per image, the others as absent; None keeps all.
         eps: added to probabilities inside logarithms.
     """
 
@@ -60,7 +60,7 @@ class Role(Stateless):
         self._positive_term = positive_term
         self._classes_per_image = classes_per_image
         self._eps = eps
-        self._waiting: tuple[Tensor, Tensor, Tensor] | None = None  # logits, estimates, the table's half of the loss
+        self._pending: tuple[Tensor, Tensor, Tensor] | None = None  # logits, estimates, the table's half of the loss
 
     def setup(self, task: Task) -> None:
         """Ask for the table of estimates."""
@@ -73,23 +73,23 @@ class Role(Stateless):
         self._estimates = task.memory.estimates(optimizer=self._optimizer, classes_per_image=self._classes_per_image)
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
-        """Both halves; only the classifier's has a gradient here, and that of the table's waits for `observe`."""
+        """Both halves; only the classifier's has a gradient here, and the table is stepped in `observe`."""
         logits = prediction.logits.detach()
-        estimates, taught = self._table_half(batch, logits)
-        self._waiting = logits, estimates, taught
+        estimates, table_loss = self._table_half(batch, logits)
+        self._pending = logits, estimates, table_loss
         return {
             "role": 0.5 * self._half(prediction.logits, estimates.detach(), batch.labels),
-            "estimates": taught.detach(),
+            "estimates": table_loss.detach(),
         }
 
     def observe(self, batch: Batch, prediction: Prediction) -> None:
         """Step the table with the gradient of its half."""
-        if self._waiting is not None and self._waiting[0].data_ptr() == prediction.logits.data_ptr():
-            _, estimates, taught = self._waiting
-        else:  # nobody asked for the loss of this prediction
-            estimates, taught = self._table_half(batch, prediction.logits)
-        (gradient,) = torch.autograd.grad(taught, estimates)
-        self._waiting = None
+        if self._pending is not None and self._pending[0].data_ptr() == prediction.logits.data_ptr():
+            _, estimates, table_loss = self._pending
+        else:  # `loss` was not called for this prediction
+            estimates, table_loss = self._table_half(batch, prediction.logits)
+        (gradient,) = torch.autograd.grad(table_loss, estimates)
+        self._pending = None
         self._estimates.keep(batch.index, prediction.logits)
         self._estimates.step(batch.index, gradient, self._lr_multiplier * self._task.lr)
 

@@ -1,30 +1,28 @@
-"""EN: leave out the most likely unannotated positives of each class, and use all other unknowns as negatives.
+"""EN, and the consistency terms CL and SCL: three uses of what the network predicted for an image before.
+
+**EN** ignores the most likely unannotated positives of each class and treats all other unknowns as negatives:
 
     p_i   = K · #{n : z_ni = 1}                     expected positives of class i in the training set
     s⁰    = 1[z=1],  sᵗ = μ sᵗ⁻¹ + (1−μ) fᵗ         running scores
     ẑ_·i  = 1 for the p_i images with the largest s_ni at the start of an epoch; in the first, ẑ = 1[z=1]
     L_EN  = mean( 1[z=1] ℓ⁺ + 1[ẑ=0] ℓ⁻ )
-    L_EP  = mean( 1[z=1 or ẑ=1] ℓ⁺ + 1[ẑ=0] ℓ⁻ )   the ablation that believes ẑ
+    L_EP  = mean( 1[z=1 or ẑ=1] ℓ⁺ + 1[ẑ=0] ℓ⁻ )   the ablation that treats ẑ as present
 
-Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label Annotations, WACV 2023.
-
-Choices where the paper is silent. An annotated positive that drops out of the best p_i is not penalised as a negative,
+Choices where the paper is silent: an annotated positive that drops out of the best p_i is not penalized as a negative,
 unless `literal`. p_i is rounded half up and at most the number of images. The loss while only the head is warmed up is
 AN, during which scores are kept (`warmup`); the first epoch after it is AN too, unless `use_warmup_scores`.
 
-
-CL and SCL: predictions should agree with what the same image got before, as a whole or place by place.
+**CL and SCL** ask that predictions agree with earlier ones of the same image, as a whole or cell by cell:
 
     L_CL  = mean | f − s |                   s: running scores of the image
     L_SCL = mean | F − cut(H) |              H: running heatmaps of the whole image, cut to the view's crop and flip
 
-Targets are read before this visit changes them and have no gradient. Both are terms to add to a method that learns
-from labels, as in `en+scl`; the weight γ is 0.1 or 1 in the paper, chosen on validation. The paper writes a norm; here
-it is a mean over all entries, because a sum over thousands of cells would drown the other term (`reduction`).
-
-With many classes, SCL keeps heatmaps of a few classes an image, settled by the running scores at the start of the first
-epoch that finds any: those of a warm-up stage, or else of the first epoch. Other classes have no term, and until then
-there is none at all.
+Targets are read before this visit changes them and have no gradient. Both are terms to add to a method that learns from
+labels, as in `en+scl`; the weight γ is 0.1 or 1 in the paper, chosen on validation. The paper writes a norm; here it is
+a mean over all entries, because a sum over thousands of cells would dominate the other term (`reduction`). With many
+classes, SCL keeps heatmaps of a few classes per image, chosen by the running scores at the start of the first epoch
+that has any: those of a warm-up stage, or else of the first epoch. Other classes have no term, and until then there is
+no term at all.
 
 Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label Annotations, WACV 2023.
 """
@@ -32,32 +30,34 @@ Verelst et al., Spatial Consistency Loss for Training Multi-Label Classifiers fr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from tagfill import losses
 from tagfill.contract import Batch, Decisions, Prediction, Task
-from tagfill.errors import TagfillError, one_of
+from tagfill.errors import TagfillError
 from tagfill.labels import POSITIVE, UNKNOWN
 from tagfill.losses.expected_negative import Distance
 from tagfill.memory.heatmaps import Rounding
-from tagfill.methods.base import Scheduled, Stateless, expected_positives, grid_of
+from tagfill.methods.base import BaseMethod, Scheduled, expected_positives, grid_of
 
-_RANKED = 1 << 26  # scores that are ranked together
+Reduction = Literal["mean", "sum", "batchmean", "known"]  # the reductions of losses to one number
+
+_SCORES_AT_ONCE = 1 << 26  # ranked together
 
 
-class ExpectedNegative(Stateless):
-    """Expected negatives.
+class ExpectedNegative(BaseMethod):
+    """EN: likely positives among the unknown labels are ignored, all others are negative.
 
     Args:
-        expected: K, true labels per image; None takes the task's estimate.
+        expected: K, positives per image; None uses the task's estimate.
         momentum: μ of the running scores.
-        literal: penalise an annotated positive outside the best p_i, as printed.
-        warmup: assume negatives in every epoch of this stage, and only keep scores for the next one.
-        use_warmup_scores: in the first epoch, choose by the scores that an earlier stage left.
-        classes_per_image: keep the scores of so many classes an image; None keeps all.
+        literal: penalize an annotated positive outside the best p_i, as printed.
+        warmup: assume negatives in every epoch of this stage, and keep scores for the next one.
+        use_warmup_scores: in the first epoch, choose by the scores of an earlier stage.
+        classes_per_image: keep scores of this many classes per image; None keeps all.
     """
 
     name = "en"
@@ -83,7 +83,7 @@ class ExpectedNegative(Stateless):
         self._last: tuple[Tensor, Tensor] | None = None
 
     def setup(self, task: Task) -> None:
-        """Count the expected positives and ask for scores and for the set of likely positives."""
+        """Compute the expected positives, and ask for scores and for the set of likely positives."""
         expected = expected_positives(self.name, self._expected, task)
         self._task = task
         observed = torch.from_numpy(task.labels.positives)
@@ -93,17 +93,17 @@ class ExpectedNegative(Stateless):
         self._likely = task.memory.entries("expected_positives", most=most)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Choose the likely positives anew once there are scores to choose by; before, as in AN, the observed ones."""
+        """Choose the likely positives by the scores, once there are any; before, as in AN, the observed positives."""
         carried = self._use_warmup_scores and self._scores.visited
         if self._warmup or not (epoch > 1 or carried):
             self._likely.replace_by_positives(self._task.labels)
             return
-        self._likely.replace(self._likeliest())
+        self._likely.replace(self._choose_likely())
 
-    def _likeliest(self) -> Iterator[tuple[int, Tensor]]:
-        """ẑ of this rank's images, some classes at a time: the first of them, and n×c."""
+    def _choose_likely(self) -> Iterator[tuple[int, Tensor]]:
+        """ẑ of this rank's images in blocks of classes: the first class of each block, and an n×c mask."""
         index, width = torch.from_numpy(self._task.shard), len(self.counts)
-        step = max(1, _RANKED // max(self._task.size, 1))
+        step = max(1, _SCORES_AT_ONCE // max(self._task.size, 1))
         for start in range(0, width, step):
             values, kept = self._scores.columns(start, min(start + step, width))
             best = self._task.ranks.top_per_class(values, index, self.counts[start : start + step])
@@ -128,7 +128,7 @@ class ExpectedNegative(Stateless):
             self._scores.update(batch.index, prediction.logits.sigmoid())
 
     def decisions(self) -> Decisions | None:
-        """The likely positives of the last step: left out, or believed."""
+        """The likely positives of the last step: ignored, or treated as present."""
         if self._last is None:
             return None
         kind, value = ("pseudo-labelled", POSITIVE) if self.also_positive else ("ignored", UNKNOWN)
@@ -136,27 +136,25 @@ class ExpectedNegative(Stateless):
 
 
 class ExpectedPositive(ExpectedNegative):
-    """Expected positives, the ablation of EN that reads them as present; its options are those of `en`."""
+    """EP, the ablation of EN that treats likely positives as present; the options are those of `en`."""
 
     name = "ep"
     also_positive = True
 
 
-Reduction = Literal["mean", "sum", "batchmean", "known"]  # of the losses', those that give one number
-
-
-class Consistency(Stateless):
-    """Consistency of image scores.
+class Consistency(BaseMethod):
+    """CL: the probabilities of an image agree with its running scores.
 
     Args:
-        weight: γ, the weight of the term; 0 only keeps scores.
+        weight: γ, the weight of the term; 0 only updates scores.
         momentum: μ of the running scores.
         distance: `l1`, `l2` or `jsd`.
         reduction: `mean` over all entries, or another of the losses' reductions.
-        classes_per_image: keep the scores of so many classes an image; None keeps all.
+        classes_per_image: keep scores of this many classes per image; None keeps all.
     """
 
     needs = frozenset({"memory"})
+    learns_from_labels = "never"
     paper = "Verelst et al., WACV 2023"
 
     def __init__(
@@ -168,7 +166,6 @@ class Consistency(Stateless):
         reduction: Reduction = "mean",
         classes_per_image: int | None = None,
     ) -> None:
-        _check("cl", distance, reduction)
         self._weight = weight
         self._momentum = momentum
         self._distance: Distance = distance
@@ -195,20 +192,21 @@ class Consistency(Stateless):
 
 
 class SpatialConsistency(Scheduled):
-    """Consistency of class maps across crops and flips.
+    """SCL: class maps agree with running heatmaps, across crops and flips.
 
     Args:
-        weight: γ, the weight of the term; 0 only keeps heatmaps.
+        weight: γ, the weight of the term; 0 only updates heatmaps.
         momentum: μ of the running heatmaps.
         distance: `l1`, `l2` or `jsd`.
         reduction: `mean` over all entries, or another of the losses' reductions.
         rounding: of heatmaps to 8 bits: `nearest`, or `stochastic`.
-        classes_per_image: keep heatmaps of so many classes an image; None keeps all.
-        scores_momentum: μ of the running scores that `classes_per_image` is settled by, as of `en`.
-        scores_per_image: of how many classes those scores are kept, as of `en`.
+        classes_per_image: keep heatmaps of this many classes per image; None keeps all.
+        scores_momentum: μ of the running scores that choose these classes; the same as for `en`.
+        scores_per_image: keep those scores of this many classes per image; the same as for `en`.
     """
 
     needs = frozenset({"maps", "memory"})
+    learns_from_labels = "never"
     paper = "Verelst et al., WACV 2023"
 
     def __init__(
@@ -223,8 +221,6 @@ class SpatialConsistency(Scheduled):
         scores_momentum: float = 0.8,
         scores_per_image: int | None = None,
     ) -> None:
-        _check("scl", distance, reduction)
-        one_of("The option rounding of the method 'scl'", rounding, get_args(Rounding))
         self._weight = weight
         self._momentum = momentum
         self._distance: Distance = distance
@@ -234,7 +230,7 @@ class SpatialConsistency(Scheduled):
         self._scores_options = {"momentum": scores_momentum, "classes_per_image": scores_per_image}
 
     def setup(self, task: Task) -> None:
-        """Ask for heatmaps of twice the resolution of the class maps, and for scores if they decide about classes."""
+        """Ask for heatmaps with twice the resolution of the class maps, and for scores if they choose the classes."""
         self._memory, self._grid = task.memory, grid_of("scl", task)
         self._heatmaps = task.memory.heatmaps(
             momentum=self._momentum,
@@ -246,15 +242,17 @@ class SpatialConsistency(Scheduled):
         self._scores = task.memory.scores(**self._scores_options) if few else None  # type: ignore[arg-type]
 
     def begin_epoch(self, epoch: int) -> None:
-        """Settle the classes that are kept, once there are scores; the noise of rounding depends on the epoch."""
+        """Choose the classes that are kept, once there are scores."""
         super().begin_epoch(epoch)
         if not self._heatmaps.chosen and self._scores is not None and self._scores.visited:
             self._heatmaps.choose(self._scores)
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
-        """Distance of the class maps to what the view shows of the running heatmaps."""
+        """Distance of the class maps to the part of the running heatmaps that the view shows."""
         if not batch.geometry.exact.all():
-            raise TagfillError("The method 'scl' needs views that are exact crops and flips; drop strong augmentation.")
+            raise TagfillError(
+                "The method 'scl' needs views that are exact crops and flips; remove strong augmentation."
+            )
         assert prediction.maps is not None
         if not self._heatmaps.chosen:
             return {"scl": 0.0 * prediction.maps.sum()}
@@ -264,7 +262,7 @@ class SpatialConsistency(Scheduled):
         return {"scl": self._weight * value}
 
     def observe(self, batch: Batch, prediction: Prediction) -> None:
-        """Update the part of the heatmaps that the views showed."""
+        """Update the part of the heatmaps that the views show."""
         assert prediction.maps is not None
         if self._scores is not None and self._memory.first_write("scores"):
             self._scores.update(batch.index, prediction.logits.sigmoid())
@@ -277,11 +275,6 @@ class SpatialConsistency(Scheduled):
         kept = self._heatmaps.kept(batch.index)
         if kept is None:
             return maps, batch.labels
-        kept, cells = kept.to(maps.device), maps.permute(0, 2, 3, 1)  # classes last, as heatmaps are
+        kept, cells = kept.to(maps.device), maps.permute(0, 2, 3, 1)  # classes innermost, as in heatmaps
         chosen = cells.gather(3, kept[:, None, None, :].expand(-1, *cells.shape[1:3], -1))
         return chosen.permute(0, 3, 1, 2), batch.labels.gather(1, kept)
-
-
-def _check(name: str, distance: str, reduction: str) -> None:
-    one_of(f"The option distance of the method '{name}'", distance, get_args(Distance))
-    one_of(f"The option reduction of the method '{name}'", reduction, get_args(Reduction))

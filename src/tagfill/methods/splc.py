@@ -1,4 +1,4 @@
-"""SPLC: from the second epoch on, unknown labels that the model is sure about are read as present.
+"""SPLC: from the second epoch on, unknown labels with confident predictions are treated as present.
 
     s = g − m where z=1, else g;   t = 1 where z=1, or where z is unknown and σ(s) > τ
     L = Σ (1−p_t)^γ H(s; t)
@@ -19,11 +19,11 @@ from tagfill.methods.base import Scheduled
 
 
 class Splc(Scheduled):
-    """SPLC: unknown labels are absent, but those predicted with confidence are present in this step.
+    """SPLC: unknown labels are absent, except those with confident predictions, which are present in this step.
 
     Args:
-        threshold: τ, the probability above which an unknown label is read as present.
-        margin: m, taken off the logits of observed positives.
+        threshold: τ, the probability above which an unknown label is treated as present.
+        margin: m, subtracted from the logits of observed positives.
         gamma: γ, the focusing strength.
         warmup: epochs before the first correction.
     """
@@ -38,7 +38,7 @@ class Splc(Scheduled):
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """One term, summed over the batch."""
         logits, labels, correct = prediction.logits, batch.labels, self._epoch > self._warmup
-        sure = losses.confident(logits, labels, threshold=self._threshold) & correct
+        sure = losses.confident_unknowns(logits, labels, threshold=self._threshold) & correct
         self._corrected = batch.index, sure
         value = losses.splc(
             logits,
@@ -52,5 +52,5 @@ class Splc(Scheduled):
         return {"splc": value}
 
     def decisions(self) -> Decisions | None:
-        """The labels that the last step read as present."""
+        """The unknown labels that the last step treated as present."""
         return None if self._corrected is None else Decisions.of(*self._corrected, "flipped", POSITIVE)
