@@ -9,24 +9,24 @@ from paired import Scores, gain
 from parts import PARTS
 
 WHAT = {
-    "I": "image labels; image loss alone, as the paper trains on I",
+    "I": "image labels; only the image loss, as in the paper",
     "I, CSL-I": "the same with `image_unknown: selective`",
-    "I, absent cells": "image labels; a class that is absent is absent from all cells, `w_patch: 5`",
-    "SP": "a point on one instance of what is present, `w_patch: 5`",
+    "I, absent cells": "image labels; an absent class is absent in all cells, `w_patch: 5`",
+    "SP": "a point on one instance of each present class, `w_patch: 5`",
     "SP, CSL-P": "the same with `patch_unknown: selective`, `k_patch: 25`",
     "SP, PatchCluster": "SP with `patchml+patchcluster`",
 }
 
 UNPROVEN = """\
 - Why CSL-P loses is not proven. With `cells: mean`, the loss of a class in an image is divided by the number of its
-  cells that count: one where a class has a point and unknown cells are left out, 24 with CSL-P and k = 25 on 7×7 cells.
-  The point itself then weighs a 24th, which may be all there is to it; `python benchmarks/patches/causes.py` takes the
-  two effects apart.
+  labeled cells: one if a class has a point and unknown cells are ignored, 24 with CSL-P and k = 25 on 7×7 cells. The
+point   then has 1/24 of its weight, which may be the whole reason; `python benchmarks/patches/causes.py` separates
+the two effects.
 """
 
 
 def page(parts: dict[str, dict[str, Any]]) -> str:
-    """The page as Markdown: of the study, and of the parts that were measured beside it."""
+    """The page as Markdown: the study, and the parts that were measured separately."""
     results = parts["run"]
     sizes, machine = results["sizes"], results["machine"]
     unproven = "" if "causes" in parts else UNPROVEN
@@ -35,38 +35,38 @@ def page(parts: dict[str, dict[str, Any]]) -> str:
     return f"""---
 orphan: true
 ---
-# What points teach, and tags of the same cost
+# Points and tags at equal cost
 
 Written by `{results["command"]}` at commit `{results["commit"]}` on a machine with {machine["cores"]} cores
 ({machine["system"]}, Python {machine["python"]}).
 
-Scenes: {sizes["train"]} training images of which a [budget](../protocols.md#annotation-budget) bought labels,
+Scenes: {sizes["train"]} training images with labels bought by a [budget](../protocols.md#annotation-budget),
 {sizes["val"]} validation images with complete labels, which chose the epoch, {sizes["test"]} test images. A `cam` head
 on cached features of the bundled backbone, class maps of 7×7 cells, Adam 1e-3, batches of 16, {results["epochs"]}
-epochs, {results["seeds"]} seeds. A seed draws labels, order and initial weights alike for all, so the gain over I is
-paired: its mean with the standard error of that mean.
+epochs, {results["seeds"]} seeds. All entries share the labels, order and initial weights of a seed, so gains over I are
+paired: the mean and its standard error.
 
-| entry | means |
+| entry | meaning |
 |---|---|
 {meanings}
 
 `w_patch` and `k_patch` were chosen on validation images with the first seed at 10 %, out of weights 1, 5 and 20, k 10
 and 25; other γ and weights of cells were tried there too and left at their defaults. PatchCluster chooses its distances
 on validation. mAP-loc compares maps, scaled by min and max, with the objects' boxes; the last column with their masks,
-which are thin pictograms: half a blob of any 7×7 map lies beside them, so that numbers are small. Below, a difference
-of less than two standard errors is called level.
+which are thin pictograms: half of a blob in any 7×7 map lies outside them, so these numbers are small. Below, "level"
+means a difference of less than two standard errors.
 
 What to know before quoting these numbers:
 
 - Two choices were made after a first look at validation results (one seed, 10 %), in which SP at the default
-  `w_patch: 1` did not beat the same method on I by masks (9.02 against 9.14): that I means the image loss alone, as in
-  the paper, with "I, absent cells" as the harder baseline beside it; and that boxes are the main truth of mAP-loc, with
-  masks in the last column.
+  `w_patch: 1` did not beat the same method on I by masks (9.02 against 9.14): that I uses only the image loss, as in
+  the paper, with "I, absent cells" as a harder baseline; and that boxes are the main truth of mAP-loc, with masks in
+the last   column.
 - SP was given more tuning than I: about eight settings of weights, γ and k against three of `w_patch` (0, 1, 5). One
   look at a budget of 30 % (one seed, validation) found SP and I with absent cells level, 52.7 and 52.5.
 - The seed that settings were chosen with is one of the five, and draws the same labels.
-- Five or six of the sixty runs, all of the first seed, were made before a change to the training code that the stated
-  commit has; they were not made again.
+- Five or six of the sixty runs, all of the first seed, predate a change to the training code in the stated commit; they
+  were not repeated.
 {unproven}- `tagfill budget` trains I by the same method as SP, with absent cells, and scores by masks where there are
   any. It can show SP level with I on such data.
 

@@ -1,4 +1,4 @@
-"""Sections of the page beside the study itself, each from the results of one script."""
+"""Sections of the page besides the study itself, each from the results of one script."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def found(name: str, base: str, scores: Scores) -> str:
 
 
 CAUSES = {
-    "SP": "unknown cells are left out",
+    "SP": "unknown cells are ignored",
     "CSL-P": "as above: `patch_unknown: selective`, `k_patch: 25`",
-    "diluted point alone": "weights 1, 1, 0: the point weighs a 24th, the cells that were taken nothing",
-    "whole point": "weights 24, 1, 1: the point weighs what it does without CSL-P, and the cells come on top",
+    "diluted point alone": "weights 1, 1, 0: the point has 1/24 of its weight, the assumed absent cells have none",
+    "whole point": "weights 24, 1, 1: the point has its weight without CSL-P, and the assumed absent cells are added",
     "whole point, γ_u 0": "the same with `patch_gammas` 0, 1, 0, so that unlikely cells count as much as likely ones",
-    "whole point, k 40": "spares all but 8 of 48 cells; weights 9, 1, 1",
-    "sum of cells": "`cells: sum` with `w_patch: 0.1`, as much for an absent class as the mean with 5",
+    "whole point, k 40": "ignores all except 8 of 48 cells; weights 9, 1, 1",
+    "sum of cells": "`cells: sum` with `w_patch: 0.1`, which equals the mean with 5 for an absent class",
 }
 
 
@@ -57,9 +57,9 @@ def causes(part: dict[str, Any]) -> str:
 
 Points at {part["budget"]:g} %, {part["seeds"]} of the seeds above; SP and CSL-P are runs of the study{agreement(part)}.
 
-With `cells: mean` the loss of a class in an image is divided by the number of its cells that count. A class with a
-point has one such cell, and 24 with CSL-P and k = 25 on 7×7 cells, so that the point itself weighs a 24th. The entries
-take this apart by `patch_weights`, those of marked, absent and unknown cells.
+With `cells: mean` the loss of a class in an image is divided by the number of its labeled cells. A class with a point
+has one such cell, and 24 with CSL-P and k = 25 on 7×7 cells, so the point has 1/24 of its weight. The entries
+separate the effects with `patch_weights` of marked, absent and unknown cells.
 
 | entry | means |
 |---|---|
@@ -70,19 +70,19 @@ take this apart by `patch_weights`, those of marked, absent and unknown cells.
 {chr(10).join(found(name, "SP", scores) for name in scores if name != "SP")}
 
 The diluted point alone loses as much as CSL-P, and with the point's weight restored nothing is lost: the mean over
-cells is the cause, not the cells that CSL-P takes for absent. At the default
-γ of 4 these say next to nothing; with γ_u 0 and the point whole, CSL-P adds to points. These settings were compared on
-the test images, with two seeds.
+cells is the cause, not the cells that CSL-P treats as absent. At the default γ of 4 these cells contribute almost
+nothing; with γ_u 0 and the full weight of the point, CSL-P improves on points. These settings were compared on the
+test images, with two seeds.
 """
 
 
 def agreement(part: dict[str, Any]) -> str:
-    """Whether a run of the study that was made again gave the same."""
+    """Whether a repeated run of the study gave the same scores."""
     if "again" not in part:
         return ""
     apart = max(abs(before - now) for before, now in part["again"].values())
     told = "gave the same scores" if apart < 0.005 else f"gave scores up to {apart:.2f} apart"
-    return f", of which one was made again and {told}"
+    return f", one of which was repeated and {told}"
 
 
 def kinds(part: dict[str, Any]) -> str:
@@ -99,7 +99,7 @@ At {part["budget"]:g} %, {part["seeds"]} of the seeds above, settings as above.
 | entry | means |
 |---|---|
 | SB | a box around one instance |
-| AP, AB | a point on, a box around every instance |
+| AP, AB | a point on every instance, a box around every instance |
 | I+PC | I with `patchml+patchcluster` and `features: image` |
 | I, pairs | I on a cache of weak and strong pairs instead of crops and flips |
 | I, FixMatch | the same with `patchml+fixmatch` |
@@ -133,9 +133,9 @@ trained as a whole by `tagfill train` on {sizes["train"]} images with labels for
 |---|---:|---:|---:|---:|---:|---:|
 {chr(10).join(rows)}
 
-This shows that the whole way works, not what a transformer can learn: it starts from random weights and sees
+This shows that the pipeline works, not what a transformer can learn: it starts from random weights and sees
 {sizes["train"] * part["epochs"]:,} images in all. Losses fall, but no entry is far above the untrained network, whose
-mAP-cls is what guessing gets, and hardly any map is right. One seed says nothing about differences of this size.
+mAP-cls is at chance level, and hardly any map is right. One seed says nothing about differences of this size.
 """
 
 
@@ -147,24 +147,25 @@ def costs(part: dict[str, Any]) -> str:
     passes, seconds = look["passes_per_second"], look["seconds"]
     head = " | ".join(f"{classes} classes" for classes in part["classes"])
     return f"""
-## What it costs
+## Cost
 
 {made(part)} One thread.
 
 A step is {part["batch"]} images of 7×7×1280 features → `cam` head through class maps → loss → backward → Adam. Numbers
-are medians over {part["rounds"]} rounds of the ratio to `bce` with complete labels in the same round, the smallest and
-the largest in brackets, and milliseconds; `bce again` is the control. {part["known"]:.0%} of the labels are known
-unless it says otherwise, each positive one with a point.
+are medians over {part["rounds"]} rounds of the ratio to `bce` with complete labels in the same round, with the
+smallest and the largest in brackets, and milliseconds; `bce again` is the control. {part["known"]:.0%} of the labels
+are known unless stated otherwise, each positive with a point.
 
 | loss | {head} |
 |---|{"---:|" * len(part["classes"])}
 {chr(10).join(rows)}
 
 PatchCluster on a cache of 600 training images (7×7×1280) and 200 validation images, 20 classes, medians over
-{look["looks"]} looks inside a run: prototypes take {seconds["prototypes"]:.2f} s ({passes["prototypes"]:,.0f} images a
-second; {median(look["ratios"]):.2f} times a bare evaluation pass of {passes["bare"]:,.0f} images a second), and all of
-it, prototypes, distances chosen on validation and pseudo-labels, {seconds["whole"]:.2f} s: {passes["whole"]:,.0f}
-images a second in each of its three passes, {look["images_per_second"]:,.0f} training images a second in all.
+{look["looks"]} looks inside a run: prototypes take {seconds["prototypes"]:.2f} s ({passes["prototypes"]:,.0f} images
+per second; {median(look["ratios"]):.2f} times a bare evaluation pass of {passes["bare"]:,.0f} images per second), and
+everything (prototypes, distances chosen on validation, pseudo-labels) takes {seconds["whole"]:.2f} s:
+{passes["whole"]:,.0f} images per second in each of its three passes, {look["images_per_second"]:,.0f} training images
+per second in all.
 """
 
 

@@ -1,4 +1,4 @@
-"""What the page says about budgets, from their results alone, and its figure."""
+"""The section about budgets, generated from its results, and its figure."""
 
 from __future__ import annotations
 
@@ -32,44 +32,44 @@ def section(results: dict[str, Any]) -> str:
     setting, found = results["setting"], results["entries"]
     many = f"{setting['seeds']} {'seed' if setting['seeds'] == 1 else 'seeds'}"
     tried = " and ".join(f"{weight} ({score:.2f})" for weight, score in setting["tried"].items())
-    return f"""A budget, in percent of what it costs to say for each training image and class whether it is there, buys
-random pairs by the [protocol](../protocols.md#annotation-budget) `budget`: tags (I), or a point or a box on one
-instance of what is present (SP, SB) or on all of them (AP, AB), at the paper's costs. Points lie on masks where VOC has
-them, else near the middle of boxes. A `cam` head learns by `patchml`, {setting["epochs"]} epochs over all training
-images, labelled or not, Adam {setting["rate"]:g}, not searched, {many}; a seed draws labels, order and initial weights,
-alike for all. mAP-loc compares class maps with boxes. The weight of cells, `w_patch: {setting["weight"]:g}`, was chosen
-by validation mAP of SP with the first seed at {setting["searched at"]} %, out of {tried}; SB, AP and AB have it too. I
-has no places and learns from its image loss alone, as in the paper. The paper's gains are those of a fine-tuned DeiT on
-COCO, whose 1 % is 66,000 labels.
+    return f"""A budget is a percentage of the cost of labeling every class in every training image. It buys random
+pairs with the [protocol](../protocols.md#annotation-budget) `budget`: tags (I), or also a point or a box on one
+instance of each present class (SP, SB) or on all of them (AP, AB), at the paper's costs. Points lie on masks if VOC
+has them, otherwise near the center of boxes. A `cam` head is trained with `patchml` for {setting["epochs"]} epochs
+over all training images, labeled or not, with Adam {setting["rate"]:g} (not searched), {many}; all entries share the
+labels, order and initial weights of a seed. mAP-loc compares class maps with boxes. The weight of cells, `w_patch:
+{setting["weight"]:g}`, was chosen by validation mAP of SP with the first seed at {setting["searched at"]} %, out of
+{tried}; SB, AP and AB use it too. I has no locations and uses only its image loss, as in the paper. The paper's gains
+are for a fine-tuned DeiT on COCO, where 1 % is 66,000 labels.
 
 ![mAP-cls and mAP-loc against hours of annotation](../images/{FIGURE})
 
 {kinds(found)}
 
-{against_the_paper(found)}### Points against boxes at equal counts
+{against_the_paper(found)}### Points and boxes at equal counts
 
-The same pairs of image and class with points and with boxes: what boxes buy at the budget.
+The same pairs of image and class with points and with boxes, as many as the budget buys with boxes.
 
 {equal(found)}
 
-### What is added to tags and to points
+### Additions to tags and to points
 
-Test mAP-cls, and the gain over the same labels without what is added. CSL-I and CSL-P
-are options of `patchml` (the latter with `k_patch: 25` and `patch_weights: [24, 1, 1]`, which leaves a point its
-weight), PatchCluster is `patchml+patchcluster`, for I on whole images. FixMatch sees weak and strong views, so that it
-and what it is compared with have a cache of their own, and half of each batch comes from images with a label.
+Test mAP-cls, and the gain over the same labels without the addition. CSL-I and CSL-P
+are options of `patchml` (the latter with `k_patch: 25` and `patch_weights: [24, 1, 1]`, which keeps the
+weight of a point); PatchCluster is `patchml+patchcluster`, for I with image features. FixMatch uses weak and strong
+views, so it and its baseline have a separate cache, and half of each batch comes from labeled images.
 
 {added(found)}"""
 
 
 def against_the_paper(found: Found) -> str:
-    """What may be said where tags teach more than points at every budget; nothing otherwise."""
+    """A remark if tags beat points at every budget."""
     if any(mean(found["SP"][percent]["test"]) >= mean(tags["test"]) for percent, tags in found["I"].items()):
         return ""
-    return """On these frozen features points lose to tags of the same cost in mAP-cls, where they gain in the paper
-and, with the same code, on [rendered scenes](patches.md). What is sure: a budget buys fewer points than tags, and
-validation chose among two weights of cells only. Presumably a single layer on a frozen network has little to gain from
-places: its cells have seen most of the photo already.
+    return """On these frozen features points lose to tags of the same cost in mAP-cls, although they gain in the paper
+and, with the same code, on [rendered scenes](patches.md). A budget buys fewer points than tags, and validation chose
+between only two weights of cells. Presumably a single layer on a frozen network gains little from locations, because
+its cells have already seen most of the photo.
 
 """
 

@@ -1,7 +1,7 @@
-"""Table D1: the whole network, not its head alone.
+"""Table D1: the whole network, not only its head.
 
-On photos in two stages, as LinearInit has them: a head on cached features of small images, then everything from the
-best head and what the method remembers at that epoch. All runs of the table share one pool, longest first.
+Two stages on photos, as in LinearInit: a head on cached features of small images, then the whole network from the
+best head and its memory. All runs of the table share one pool of processes, longest first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tables import FLOOR, gain, gains, shown, table
 HEAD_EPOCHS, EPOCHS = 10, 2
 HEAD_RATE, RATE = 1e-3, 1e-4
 REJECTED = 1.0
-"""Percent of labels that LL-R rejects in the second of two epochs; 0.2 a further epoch would leave nothing to see."""
+"""Percent of labels that LL-R rejects in the second of two epochs; the default of 0.2 would have no effect."""
 
 ENTRIES = {
     "full": Job("full", "bce"),
@@ -82,22 +82,22 @@ def section(results: dict[str, Any]) -> str:
     columns = ["method", "head alone", "gain over `an`", "whole network", "gain over `an`", "whole over head, seed 0",
                "gain over `an` in the paper"]  # fmt: skip
     many = f"{setting['seeds']} {'seed' if setting['seeds'] == 1 else 'seeds'}"
-    return f"""Photos at {setting["side"]} px, so that fine-tuning is affordable without an accelerator: numbers of this
-section are lower than elsewhere and compare with each other only. *Head alone* trains {setting["head epochs"]} epochs
-on cached features of whole images at that size, Adam {HEAD_RATE:g}, {many}. *Whole network* goes on from the best epoch
-of such a head, and from what the method remembers there, with {setting["epochs"]} epochs of backbone and head on images
-(crops of half to all of the image, flips; Adam {RATE:g}; batch norms as they are): one seed, since three do not fit.
-For ROLE this is LinearInit. Rates were not searched. LL-R rejects {setting["rejected"]:g} % of the labels in the second
-of these epochs. The papers fine-tune a ResNet-50 at 448 px for longer.
+    return f"""Photos at {setting["side"]} px, so that fine-tuning is affordable without an accelerator: the numbers
+in this section are lower than elsewhere and comparable only with each other. *Head alone* trains
+{setting["head epochs"]} epochs on cached features of whole images at that size, Adam {HEAD_RATE:g}, {many}. *Whole
+network* continues from the best epoch of such a head and its memory, with {setting["epochs"]} epochs of backbone and
+head on images (crops with 50 % to 100 % of the image, flips; Adam {RATE:g}; batch norms frozen): one seed, for lack
+of time. For ROLE this is LinearInit. Rates were not searched. LL-R rejects {setting["rejected"]:g} % of the labels in
+the second of these epochs. The papers fine-tune a ResNet-50 at 448 px for longer.
 
 {table(columns, rows)}{on_boosting(heads, networks)}"""
 
 
 def on_boosting(heads: dict[str, list[float]], networks: dict[str, list[float]]) -> str:
-    """What may be said where boosting loses, with the head alone and with the whole network; nothing otherwise."""
+    """A remark if boosting loses both with the head alone and with the whole network."""
     boosted, plain = "ll-r, boost", "ll-r"
     if boosted not in networks or any(mean(found[boosted]) >= mean(found[plain]) for found in (heads, networks)):
         return ""
     return """
 
-Class maps have 3×3 cells at this size, and boosting them in training takes more from LL-R than it adds."""
+Class maps have 3×3 cells at this size, and boosting them in training costs LL-R more than it gains."""

@@ -1,4 +1,4 @@
-"""Table B1: a fraction of the positives with 1 to 1.5 times as many negatives, as Soft Exposure was measured."""
+"""Table B1: a fraction of the positives with 1 to 1.5 times as many negatives, the protocol of Soft Exposure."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def data(bench: Bench, percent: int, seed: int) -> str:
 
 
 def covered(bench: Bench, percent: int, k: int = 10) -> dict[str, float]:
-    """Unknown labels an image, and how many of them have evidence by known labels and by the k nearest images."""
+    """Unknown labels per image, and how many have evidence from known labels and from the k nearest images."""
     from tagfill.data import FeatureCache
     from tagfill.memory.neighbors import nearest, unit_rows
 
@@ -138,20 +138,20 @@ def section(results: dict[str, Any]) -> str:
     options = table(["`se` with", "test mAP", "difference"], [
         [name, shown(values), f"{mean(values) - mean(base):+.2f}"] for name, values in results["options"].items()
     ])  # fmt: skip
-    evidence = table(["unknown labels an image", *(f"{percent} %" for percent in percents)], [
+    evidence = table(["unknown labels per image", *(f"{percent} %" for percent in percents)], [
         [told, *(f"{covers[percent][key]:.1f}" for percent in percents)] for key, told in COVERED.items()
     ])  # fmt: skip
     seeds, epochs = setting["seeds"], setting["epochs"]
-    return f"""Of the positive training labels a fraction is kept, uniformly, and 1 to 1.5 times as many negatives of
-the same images; {seeds} seeds, which draw labels too (five would not have fitted), {epochs} epochs. Rates were chosen
+    return f"""A random fraction of the positive training labels is kept, and 1 to 1.5 times as many negatives of the
+same images; {seeds} seeds, which also draw the labels, {epochs} epochs. Rates were chosen
 on validation at {SEARCHED} % with the first seed. All labels (`bce`): mAP {shown(results["full"]["mAP"])}, mF1
 {shown(results["full"]["mF1"])}; that is 100 %, where all methods are the same. mF1 is at thresholds chosen on
-validation. `se-i` leaves labels without evidence out, as its text says; *uncovered absent* is its equation.
+validation. `se-i` ignores labels without evidence, as the paper's text says; *uncovered absent* follows its equation.
 
-![Test mAP against the fraction of positives that are known; the dotted line has all labels](../images/voc12-b1.svg)
+![Test mAP against the fraction of known positives; the dotted line is all labels](../images/voc12-b1.svg)
 
 {chr(10).join(f"{one}{chr(10)}" for one in tables)}
-### What evidence covers
+### Coverage of evidence
 
 First seed, ten nearest images.
 
@@ -159,6 +159,6 @@ First seed, ten nearest images.
 
 ### Options of SE
 
-At {STUDIED} %, the same labels and rate for all.
+At {STUDIED} %, with the same labels and rate for all.
 
 {options}"""

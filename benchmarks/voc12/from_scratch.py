@@ -1,4 +1,4 @@
-"""Table D2: scenes from random weights, the whole network, with crops made anew at each visit."""
+"""Table D2: scenes from random weights, the whole network, with new crops at each visit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENTRIES = {
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    """Scores of each entry, a number a seed."""
+    """Scores of each entry, one per seed."""
     bench.material.made("scenes", lambda _: tagfill.scenes.make(**SCENES))
     bench.material.made("scenes-single", lambda scenes: tagfill.protocols.single_positive(scenes), of="scenes")
     epochs = 1 if bench.quick else EPOCHS
@@ -57,18 +57,17 @@ def section(results: dict[str, Any]) -> str:
     epochs, seeds, side = drawn["epochs"], drawn["seeds"], drawn["side"]
     return f"""Not photos: {drawn["train"]} embedded scenes with one positive label each (`full`: all labels), and
 more for validation ({drawn["val"]}) and testing ({drawn["test"]}). `resnet18` with a `cam` head at {side} px from
-random weights, crops and flips made anew at each visit, Adam 1e-3, batches of {drawn["batch"]}, {epochs} epochs,
-{seeds} seeds. So few epochs are what time allowed: differences within two standard errors are none. Scores that say
-nothing of images give {results["chance"]:.1f}. The gains of the paper are those of VOC 2012 from random weights,
-trained for far longer.
+random weights, new crops and flips at each visit, Adam 1e-3, batches of {drawn["batch"]}, {epochs} epochs, {seeds}
+seeds. Time allowed only a few epochs: differences within two standard errors mean nothing. Chance level is
+{results["chance"]:.1f}. The paper's gains are for VOC 2012 from random weights, with much longer training.
 
 {table(["method", "test mAP", "gain over `an`", "gain over `an` in the paper"], rows)}{too_short(results)}"""
 
 
 def too_short(results: dict[str, Any]) -> str:
-    """What has to be said where no method has learned from one label an image; nothing otherwise."""
+    """A remark if no method has learned anything from one label per image."""
     if any(mean(values) > results["chance"] + LEARNED for name, values in results["methods"].items() if name != "full"):
         return ""
     return """
 
-One label an image teaches next to nothing in this time, so that the methods cannot be told apart here."""
+With one label per image the network learns almost nothing in this time, so this table cannot compare the methods."""

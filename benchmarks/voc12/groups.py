@@ -1,4 +1,4 @@
-"""Table B2: VOC's four groups as parents of its classes; labels verified down the tree, no further than chance went."""
+"""Table B2: VOC's four groups as parents of its classes; labels verified down the tree to a random depth."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def data(bench: Bench, seed: int) -> str:
 
 
 def known(bench: Bench) -> dict[str, float]:
-    """Labels known of a training image, present and absent."""
+    """Known labels per training image, present and absent."""
     labels = bench.material.open(data(bench, 0)).labels("train")
     return {"present": float((labels.values == 1).sum() / len(labels)),
             "absent": float((labels.values == 0).sum() / len(labels))}  # fmt: skip
@@ -97,23 +97,23 @@ def section(results: dict[str, Any]) -> str:
             for name in listed]  # fmt: skip
     counts = results["known"]
     told = f"{counts['present']:.1f} labels known as present and {counts['absent']:.1f} known as absent"
-    return f"""People, animals, vehicles and indoor things are parents of the 20 classes (24 in all). Of each present
-class the path from its group is verified down to a random node, and absent siblings of what was verified are known; a
-training image has {told}. {setting["seeds"]} seeds, which draw labels too,
+    return f"""People, animals, vehicles and indoor things are parents of the 20 classes (24 in all). For each present
+class the path from its group is verified down to a random node, and absent siblings of verified nodes are known; a
+training image has {told}. {setting["seeds"]} seeds, which also draw the labels,
 {setting["epochs"]} epochs; rates were chosen on validation with the first seed.
 
 {table(columns, rows)}{beside_the_paper(methods)}"""
 
 
 def beside_the_paper(methods: dict[str, Any]) -> str:
-    """What may be said where softening loses; nothing otherwise."""
+    """A remark if soft labels lose."""
     if mean(methods["se"]["mAP"]) >= mean(methods["ne"]["mAP"]):
         return ""
     return """
 
-The paper's graph is larger (COCO panoptic, 163 labels) and leaves most labels unknown, where this one leaves about
-three an image, all of them classes of a group that is known to be present: just those of which evidence says least.
-That may be why softening them loses here what it gains there."""
+The paper's graph is larger (COCO panoptic, 163 labels) and leaves most labels unknown. This one leaves about three
+unknown labels per image, all of them classes of a group that is known to be present, for which evidence is weakest.
+That may be why soft labels lose here and gain there."""
 
 
 def published(name: str) -> str:

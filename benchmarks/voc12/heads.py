@@ -1,4 +1,4 @@
-"""Table F: heads on the same cached features, what they score, weigh and cost."""
+"""Table F: heads on the same cached features: score, size and cost."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def job(name: str, way: str, epochs: int) -> Job:
 
 
 def cost(job: Job, work: Path) -> dict[str, float]:
-    """Parameters, images a second in training and peak memory of one epoch, in a process of its own."""
+    """Parameters, images per second in training and peak memory of one epoch, in a separate process."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(one_epoch, job, work).result()
 
@@ -100,12 +100,12 @@ def section(results: dict[str, Any]) -> str:
         told = ["–"] * 3 if taken is None else [
             f"{taken['parameters']:,}", f"{taken['peak MB']:,.0f}", f"{taken['images a second']:,.0f}"]  # fmt: skip
         rows.append([name, *(shown(found.get(way, [])) for way in LABELS), *told])
-    columns = ["head", *LABELS, "parameters", "peak MB", "images a second"]
+    columns = ["head", *LABELS, "parameters", "peak MB", "images per second"]
     epochs, fewer, seeds = setting["epochs"], setting["epochs of query"], setting["seeds"]
     return f"""Test mAP on cached features of whole images. One layer: rate 1e-3, {epochs} epochs, {seeds} seeds.
-`query` (width 256): rate 1e-4, {fewer} epochs, one seed, since it takes far longer; none of these rates was searched.
-The two rows of ASL are Query2Label's own loss on full labels. Memory is the peak of a process that trains one epoch
-with `an`, libraries included, and images a second are those of that epoch on one core, with validation; other runs may
-have been going on beside it.
+`query` (width 256): rate 1e-4, {fewer} epochs, one seed, because it takes much longer; rates were not searched.
+The two ASL rows use Query2Label's own loss on full labels. Memory is the peak of a process that trains one epoch with
+`an`, including libraries; images per second are those of that epoch on one core, including validation; other runs may
+have been running at the same time.
 
 {table(columns, rows)}"""

@@ -69,13 +69,13 @@ def section(results: dict[str, Any]) -> str:
     paces = [[order, *(f"{labels[:, number].mean() / hours[number]:,.0f}" for number in range(1, len(hours)))]
              for order, labels in curves(results, "labels").items()]  # fmt: skip
     many = f"{settings['seeds']} {'seed' if settings['seeds'] == 1 else 'seeds'}"
-    return f"""Training begins with one positive label an image, drawn anew for each seed; {settings["missing"]:,}
-others are missing. Method `{settings["method"]}` with a `{settings["head"]}` head on features of whole images,
+    return f"""Training begins with one positive label per image, drawn for each seed; {settings["missing"]:,} others
+are missing. Method `{settings["method"]}` with a `{settings["head"]}` head on features of whole images,
 {settings["epochs"]} epochs, rate 1e-3, not searched, {many}. A simulated reviewer decides a pair of image and class in
-{settings["seconds"]:g} seconds and is wrong in {100 * settings["wrong"]:g} % of them; after each
-{settings["hours"]:g} hours a new model is trained on what is known by then. *Suggested* takes what `tagfill suggest`
-ranks first by {settings["folds"]}-fold scores, *planned* what `tagfill plan` chooses (likely and rare), *random*
-unknown pairs in random order. Hours are the reviewer's. Full labels give {np.mean(results["full"]):.2f}.
+{settings["seconds"]:g} seconds and is wrong in {100 * settings["wrong"]:g} % of the cases;
+after each {settings["hours"]:g} hours a new model is trained with the new labels. *Suggested* uses the order of
+`tagfill suggest` with {settings["folds"]}-fold scores, *planned* the choice of `tagfill plan` (likely and rare),
+*random* unknown pairs in random order. Hours are review time. Full labels reach {np.mean(results["full"]):.2f}.
 
 ![Test mAP against hours of review](../images/{FIGURE})
 
@@ -83,7 +83,7 @@ unknown pairs in random order. Hours are the reviewer's. Full labels give {np.me
 
 {verdicts(results)}
 
-Missing labels found per hour of review, until so many hours were spent:
+Missing labels found per hour of review, up to the given number of hours:
 
 {table(["order", *(f"{hour:g} hours" for hour in hours[1:])], paces)}"""
 

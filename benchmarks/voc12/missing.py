@@ -1,4 +1,4 @@
-"""Table B3: positives dropped, entries known at random, and so many labels of each class."""
+"""Table B3: dropped positives, random entries, and a fixed number of labels per class."""
 
 from __future__ import annotations
 
@@ -72,20 +72,20 @@ def section(results: dict[str, Any]) -> str:
             for name, found in methods.items()]  # fmt: skip
     rates = [f"{name} {', '.join(f'{rate:g}' for rate in of)}" for name, of in setting["rates"].items()]
     seeds, epochs = setting["seeds"], setting["epochs"]
-    return f"""Test mAP with so many of the positives kept and nothing known as absent; with so many of all entries
-known, present or absent; and with {PER_CLASS} present and as many absent labels of each class. {seeds} seeds, which
-draw labels too, {epochs} epochs. Rates were chosen on validation with the first seed, in the columns
+    return f"""Test mAP with a share of the positives and no known absent label; with a share of all entries, present or
+absent; and with {PER_CLASS} present and as many absent labels per class. {seeds} seeds, which also draw the labels,
+{epochs} epochs. Rates were chosen on validation with the first seed, in the columns
 {", ".join(SEARCHED)}, for all columns of that kind: {"; ".join(rates)}.
 
 {table(["method", *WAYS], rows)}
 
-Where nothing is known as absent, leaving unknown labels out teaches to say yes to everything. SE then has evidence for
-labels and none against; only labels without any evidence are read as absent, and an image with a known positive has
-none of those.
+If no label is known to be absent, ignoring unknown labels leads to predicting everything as present. SE then has
+evidence for labels and none against them; it treats only labels without any evidence as absent, and an image with a
+known positive has none of those.
 
 In CSL's paper (COCO, fine-tuned) the order is, best first,
 {in_order(PUBLISHED["half"])} with half of the entries, and
-{in_order(PUBLISHED["per class"])} with 1,000 of each class. Here it is
+{in_order(PUBLISHED["per class"])} with 1,000 per class. Here it is
 {in_order(measured(methods, "50 % of entries"))}, and {in_order(measured(methods, f"{PER_CLASS} of each class"))}."""
 
 

@@ -1,4 +1,4 @@
-"""The page of the benchmark, from its results alone: a section for each table that was run."""
+"""The page of the benchmark, generated from its results: one section per table that was run."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 TABLES = {
-    "A": ("single_positives", "One positive label an image"),
+    "A": ("single_positives", "One positive label per image"),
     "B1": ("fractions_of_positives", "A fraction of the positives, and about as many negatives"),
     "B2": ("groups", "Groups of classes as parents"),
-    "B3": ("missing", "Other ways of missing labels"),
+    "B3": ("missing", "Other kinds of partial labels"),
     "C": ("budgets", "Tags, points and boxes for the same hours"),
     "D1": ("end_to_end", "The whole network"),
     "D2": ("from_scratch", "Scenes, from random weights"),
@@ -24,25 +24,26 @@ orphan: true
 ---
 # VOC 2012: real photos
 
-The complete PASCAL VOC 2012 (5,717 and 5,823 photos, resized to a short side of 224), divided as in the published
+The complete PASCAL VOC 2012 (5,717 and 5,823 photos, resized to a short side of 224), split as in the published
 single-positive protocol with its seed 1200: 4,574 training images, 1,143 validation images with complete labels, and
-official val, 5,823 images, for testing. Unless a section says otherwise, heads are trained on cached features of
+the official val split, 5,823 images, for testing. Unless stated otherwise, heads are trained on cached features of
 `tf_efficientnet_lite0` at 224 px with ImageNet weights: the whole image, its mirror image and two crops of each
 training image. Learning rates were chosen from the same small grid for all entries, on validation, with the first seed;
-the epoch of the best validation mAP counts. Seeds draw the order of images, views and initial weights. ± behind a mean
-is the standard deviation over seeds; behind a gain, which is paired by seed, it is the standard error of the mean.
+scores are those of the epoch with the best validation mAP. Seeds determine the order of images, views and initial
+weights. ± after a mean is the standard deviation over seeds; after a gain, which is paired by seed, it is the
+standard error of the mean.
 
-A frozen small backbone is not the fine-tuned ResNet of the papers: their numbers stand here to compare gains, not
-heights."""
+A small frozen backbone is not the fine-tuned ResNet of the papers: compare gains with their numbers, not absolute
+scores."""
 
 FIRST = """
 
-This page is a first picture only: a third of the photos, fewer views and epochs, one seed, no search of rates. Nothing
-of it should be quoted."""
+This page is only a quick preview: a third of the photos, fewer views and epochs, one seed, no search of rates. Do not
+quote its numbers."""
 
 
 def write(results: Path, folder: Path, quick: bool = False) -> None:
-    """The page into a folder, and its figures into `images` beside that folder."""
+    """Write the page to a folder, and its figures to `images` next to that folder."""
     places = {name: results / f"voc12-{name.lower()}.json" for name in TABLES}
     found = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in places.items() if path.exists()}
     folder.mkdir(parents=True, exist_ok=True)
@@ -67,7 +68,7 @@ def pictures(found: dict[str, dict[str, Any]]) -> dict[str, bytes]:
 
 
 def section(name: str, results: dict[str, Any]) -> str:
-    """One table, with where its numbers come from."""
+    """One table and the source of its numbers."""
     module, title = TABLES[name]
     machine = results["machine"]
     origin = (
@@ -77,7 +78,7 @@ def section(name: str, results: dict[str, Any]) -> str:
     return f"## {name}. {title}\n\n{origin}\n\n{importlib.import_module(module).section(results)}"
 
 
-if __name__ == "__main__":  # the page anew, from results that are there
+if __name__ == "__main__":  # regenerate the page from existing results
     import sys
 
     sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]

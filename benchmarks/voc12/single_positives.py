@@ -1,4 +1,4 @@
-"""Table A: one positive label an image, every method."""
+"""Table A: one positive label per image, every method."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ ABLATION = (
 """Rows of BoostLU's ablation: boosted at inference, boosted in training, with LL-R, and mAP in the paper."""
 
 
-LACKING = """`full` and `bce-ls` were given all labels, and `iun` is an oracle that leaves out just the unknown labels
-that are present. `role, two stages` is LinearInit without its fine-tuning: the head alone is trained a second time,
-from its best epoch. Methods that leave unknown labels out (`ne`, `wne`, `curriculum`) or judge them by known
-negatives (`se`, `se-l`, `se-i`) collapse here, because nothing is known as absent; sections B1 to B3 have data for
+LACKING = """`full` and `bce-ls` were trained with all labels, and `iun` is an oracle that ignores exactly the unknown
+labels that are present. `role, two stages` is LinearInit without fine-tuning: only the head is trained a second time,
+from its best epoch. Methods that ignore unknown labels (`ne`, `wne`, `curriculum`) or judge them by known negatives
+(`se`, `se-l`, `se-i`) collapse here, because no label is known to be absent; sections B1 to B3 have suitable data for
 them."""
 
 
@@ -69,14 +69,14 @@ def entries(epochs: int) -> dict[str, Job]:
 
 
 def two_stages(epochs: int) -> list[dict[str, Any]]:
-    """LinearInit without its fine-tuning: the best head and its estimates, trained once more."""
+    """LinearInit without fine-tuning: the best head and its estimates, trained again."""
     again = {"head": "best", "memory": "best"}
     half = {"input": "cache", "epochs": epochs // 2}
     return [{"name": "first", **half}, {"name": "second", **half, "start": again}]
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    """All rows, and those that the released code was run for, at its setting."""
+    """All rows, and those of the released code with its setting."""
     bench.features("eval", "views")
     epochs = 3 if bench.quick else 10
     at = Job("single", FLOOR, cache="eval", epochs=4 if bench.quick else 25, settings={"expected_positives": 1.5})
@@ -112,7 +112,7 @@ def section(results: dict[str, Any]) -> str:
 
 
 def figures(results: dict[str, Any]) -> dict[str, bytes]:
-    """Every method between AN and full labels; what falls far below AN is cut off."""
+    """Every method between AN and full labels; methods far below AN are not shown."""
     rows = {row["name"]: row["test"] for row in results["rows"] if "test" in row}
     floor, ceiling = mean(rows[FLOOR]), mean(rows["full"])
     least = floor - (ceiling - floor)
@@ -143,13 +143,13 @@ def same_setting(reference: dict[str, list[float]]) -> str:
     below = [name for name, found in reference.items() if mean(found) < REFERENCE[name] - SLACK]
     verdict = f"below it by more than {SLACK}: {', '.join(below)}" if below else f"none is more than {SLACK} below it"
     return f"""The released MLSPL code, run once on the linear features of whole images (rate 1e-3, batches of 16, 25
-epochs), beside ours on the same setting; {verdict}.
+epochs), and ours with the same setting; {verdict}.
 
 {table(["method", "ours", "released code, one run", "difference"], listed)}"""
 
 
 def signs(rows: dict[str, Any]) -> list[str]:
-    """Methods whose gain has another sign than in their paper, and why that may be."""
+    """Methods whose gain has a different sign than in their paper, with possible reasons."""
     floor = mean(rows[FLOOR]["test"])
     found = []
     for name, paper in PUBLISHED.items():
@@ -159,10 +159,10 @@ def signs(rows: dict[str, Any]) -> list[str]:
 
 
 REASONS = {
-    "an-ls": f"the released code loses here as well ({REFERENCE['an-ls']:.2f} against {REFERENCE['an']:.2f}).",
-    "an, boost": "boosting multiplies the wrong gradients of false negatives too; the paper's gain is the smallest of "
-    "its table, and here no backbone answers to those gradients.",
-    "ll-r, boost in training": "without the boost that a head was trained with its scores are off, as in the paper, "
-    "where this also lies below LL-R without any boost (87.18 against 88.24).",
+    "an-ls": f"the released code loses here too ({REFERENCE['an-ls']:.2f} against {REFERENCE['an']:.2f}).",
+    "an, boost": "boosting also amplifies the wrong gradients of false negatives; the paper's gain is the smallest in "
+    "its table, and here the backbone does not adapt to these gradients.",
+    "ll-r, boost in training": "without the boost of its training a head gives wrong scores, as in "
+    "the paper, where this is also below LL-R without any boost (87.18 and 88.24).",
 }
-"""What is known, or presumed, about gains of another sign than published."""
+"""Known or possible reasons for gains with a different sign than published."""
