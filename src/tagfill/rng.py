@@ -1,12 +1,21 @@
-"""Random numbers that depend on what they are for, never on who draws them or when.
+"""Random numbers that depend only on what they are for, not on which process draws them or when.
 
-Each draw has an address, (seed, purpose, epoch, index, view). Worker processes, ranks and a resumed run
-therefore all see the same numbers, and no generator state has to be saved.
+A draw has an address, and the numbers are a function of it. Worker processes, ranks and a resumed run therefore see the
+same numbers, and no generator state has to be saved. There are two schemes, and both are part of what files hold:
+
+- `generator`, `random_bits` and `seed_of`: Philox, addressed by (seed, purpose, epoch, index, view). Use these.
+- `PairNumbers` and `uniform_rows`: hashes with the SplitMix64 finalizer, for whole matrices. Simulated datasets
+  (`tagfill.protocols`) and the initial estimates of a run are made of these numbers.
+
+`tagfill.protocols.single_positive` uses `numpy.random.RandomState` instead, because the published draw does.
 """
 
 from __future__ import annotations
 
+import hashlib
 import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +25,13 @@ _ROUNDS = 10
 _FACTORS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
 _KEY_STEPS = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
 _HALF, _LOWER = np.uint64(32), np.uint64(0xFFFFFFFF)
-GAMMA = np.uint64(0x9E3779B97F4A7C15)  # by which the state of SplitMix64 advances
+GAMMA = np.uint64(0x9E3779B97F4A7C15)  # the step of SplitMix64's state
+
+Step = int | NDArray[np.integer]
 
 
 def generator(seed: int, purpose: str, epoch: int = 0, index: int = 0, view: int = 0) -> np.random.Generator:
-    """A generator of its own for one address.
+    """A generator for one address.
 
     The address goes into the upper three words of Philox's 256-bit counter, so that two addresses never
     share a number as long as each draws fewer than 2⁶⁴ of them.
@@ -31,6 +42,32 @@ def generator(seed: int, purpose: str, epoch: int = 0, index: int = 0, view: int
     key = np.array([seed, zlib.crc32(purpose.encode())], dtype=np.uint64)
     counter = np.array([0, epoch, index, view], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
+
+
+def random_bits(seed: int, purpose: str, epoch: int, index: NDArray[np.integer], view: int = 0) -> NDArray[np.uint64]:
+    """The first 64 random bits of many addresses at once, one for each of `index`.
+
+    They equal the first bits of each address's `generator`, at a fraction of the time that creating the generators
+    would take: the ten rounds of Philox4x64 run over whole arrays.
+
+    >>> drawn = random_bits(7, "view", 2, np.array([30, 31]))
+    >>> int(drawn[1]) == int(generator(7, "view", 2, 31).bit_generator.random_raw())
+    True
+    """
+    key = [seed, zlib.crc32(purpose.encode())]
+    first, third = np.ones(len(index), np.uint64), index.astype(np.uint64)  # numpy increments before it draws
+    second, fourth = np.full(len(index), epoch, np.uint64), np.full(len(index), view, np.uint64)
+    for turn in range(_ROUNDS):
+        keys = [np.uint64((word + turn * step) % 2**64) for word, step in zip(key, _KEY_STEPS, strict=True)]
+        high, low = _multiply(_FACTORS[0], first)
+        other_high, other_low = _multiply(_FACTORS[1], third)
+        first, second, third, fourth = other_high ^ second ^ keys[0], other_low, high ^ fourth ^ keys[1], low
+    return first
+
+
+def seed_of(seed: int, purpose: str, epoch: int = 0, index: int = 0, view: int = 0) -> int:
+    """A 63-bit seed for libraries with a generator of their own, such as torch."""
+    return int(generator(seed, purpose, epoch, index, view).integers(0, 2**63 - 1))
 
 
 def uniform_rows(seed: int, purpose: str, index: NDArray[np.int64], width: int) -> NDArray[np.float64]:
@@ -45,8 +82,44 @@ def uniform_rows(seed: int, purpose: str, index: NDArray[np.int64], width: int) 
     return in_unit_interval(mix(mix(place) ^ mix(key)))
 
 
+@dataclass(frozen=True)
+class PairNumbers:
+    """A random number for each (image, label) pair that depends only on the seed and the two names.
+
+    The order of images and the versions of libraries do not change it, and a pair keeps its number when other images or
+    classes are added or removed. Each name is hashed once; the sum of the two hashes is the state of a SplitMix64
+    generator, whose `step`-th output is the pair's number for its `step`-th decision.
+
+    Attributes:
+        images: N hashes of image names.
+        labels: L hashes of class names.
+    """
+
+    images: NDArray[np.uint64]
+    labels: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, images: Sequence[str], labels: Sequence[str], seed: int) -> PairNumbers:
+        """The numbers of these names for a seed.
+
+        >>> first, again = PairNumbers.of(["a", "b"], ["cat"], 7), PairNumbers.of(["b", "a"], ["cat"], 7)
+        >>> first.bits(np.array([0]), np.array([0])) == again.bits(np.array([1]), np.array([0]))
+        array([ True])
+        """
+        return cls(_name_hashes(images, f"{seed}\0image\0"), _name_hashes(labels, f"{seed}\0label\0"))
+
+    def bits(self, image: NDArray[np.integer], label: NDArray[np.integer], step: Step = 0) -> NDArray[np.uint64]:
+        """Uniform 64-bit numbers of pairs; different steps, one for all or one per pair, are independent."""
+        steps = np.atleast_1d(np.asarray(step, dtype=np.uint64))
+        return mix(self.images[image] + self.labels[label] + steps * GAMMA)
+
+    def uniform(self, image: NDArray[np.integer], label: NDArray[np.integer], step: Step = 0) -> NDArray[np.float64]:
+        """The same numbers in [0, 1)."""
+        return in_unit_interval(self.bits(image, label, step))
+
+
 def mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """What SplitMix64 gives in the state `bits`: one to one, and each bit depends on all.
+    """The output of SplitMix64 in the state `bits`: one to one, and each bit depends on all.
 
     >>> f"{mix(np.array([0], dtype=np.uint64))[0]:x}"
     'e220a8397b1dcdaf'
@@ -66,42 +139,19 @@ def in_unit_interval(bits: NDArray[np.uint64]) -> NDArray[np.float64]:
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def seed_of(seed: int, purpose: str, epoch: int = 0, index: int = 0, view: int = 0) -> int:
-    """A 63-bit seed for libraries that keep a generator of their own, such as torch."""
-    return int(generator(seed, purpose, epoch, index, view).integers(0, 2**63 - 1))
+def _name_hashes(names: Iterable[str], prefix: str) -> NDArray[np.uint64]:
+    start = hashlib.blake2b(prefix.encode(), digest_size=8)
 
+    def digest(name: str) -> bytes:
+        state = start.copy()
+        state.update(name.encode())
+        return state.digest()
 
-def words(seed: int, purpose: str, epoch: int, index: NDArray[np.integer], view: int = 0) -> NDArray[np.uint64]:
-    """The first 64 random bits of many addresses at once, one for each of `index`.
-
-    They are what `generator` of each address begins with, for a small part of the time that making as many generators
-    takes: the ten rounds of Philox4x64 over whole arrays.
-
-    >>> int(words(7, "view", 2, np.array([30, 31]))[1]) == int(generator(7, "view", 2, 31).bit_generator.random_raw())
-    True
-    """
-    key = [seed, zlib.crc32(purpose.encode())]
-    first, third = np.ones(len(index), np.uint64), index.astype(np.uint64)  # numpy counts up before it draws
-    second, fourth = np.full(len(index), epoch, np.uint64), np.full(len(index), view, np.uint64)
-    for turn in range(_ROUNDS):
-        keys = [np.uint64((word + turn * step) % 2**64) for word, step in zip(key, _KEY_STEPS, strict=True)]
-        high, low = _multiply(_FACTORS[0], first)
-        other_high, other_low = _multiply(_FACTORS[1], third)
-        first, second, third, fourth = other_high ^ second ^ keys[0], other_low, high ^ fourth ^ keys[1], low
-    return first
-
-
-def uniforms(seed: int, purpose: str, epoch: int, index: NDArray[np.integer], view: int = 0) -> NDArray[np.float64]:
-    """A number in [0, 1) for each of many addresses: the first that `generator` of each would give.
-
-    >>> uniforms(7, "view", 2, np.array([31]))[0] == generator(7, "view", 2, 31).random()
-    np.True_
-    """
-    return in_unit_interval(words(seed, purpose, epoch, index, view))
+    return np.frombuffer(b"".join(map(digest, names)), dtype="<u8").astype(np.uint64)
 
 
 def _multiply(factor: int, values: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """The upper and the lower 64 bits of products, by halves of 32 bits."""
+    """The upper and the lower 64 bits of products, computed from halves of 32 bits."""
     factor_high, factor_low = np.uint64(factor >> 32), np.uint64(factor & 0xFFFFFFFF)
     high, low = values >> _HALF, values & _LOWER
     across, back = factor_low * high, factor_high * low

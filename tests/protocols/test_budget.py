@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -8,9 +10,9 @@ from tagfill.dataset import Dataset, from_records
 from tagfill.errors import TagfillError
 from tagfill.labels import LabelMatrix
 from tagfill.protocols import budget
-from tagfill.protocols.budget import draw
+from tagfill.protocols.budget import buy_pairs
 from tagfill.protocols.costs import Costs
-from tagfill.protocols.pairs import PairNumbers
+from tagfill.rng import PairNumbers
 
 DATA = made()
 PAIRS = SIZES["train"] * len(CLASSES)
@@ -161,12 +163,12 @@ def test_locations_are_asked_for():
     [
         ({"kind": "XP"}, "kind is 'XP'; give one of I, SP, SB, AP, AB"),
         ({"accounting": "free"}, "accounting is 'free'; give one of average, exact, equal"),
-        ({"point": "corner"}, "point is 'corner'; give one of auto, mask, box, centre"),
+        ({"point": "corner"}, "point is 'corner'; give one of auto, mask, box, center"),
         ({"percent": -1}, "percent is -1; give a number, 0 or more"),
         ({"percent": float("nan")}, "percent is nan; give a number, 0 or more"),
         ({"located_per_image": -100.0}, "located_per_image is -100.0; give a number, 0 or more"),
-        ({"point_seconds": float("inf")}, "Costs of 1.0, inf and 6.0 seconds make no sense"),
-        ({"image_seconds": 0.0}, "Costs of 0.0, 1.4 and 6.0 seconds make no sense"),
+        ({"point_seconds": float("inf")}, "Costs of 1.0, inf and 6.0 seconds are invalid"),
+        ({"image_seconds": 0.0}, "Costs of 0.0, 1.4 and 6.0 seconds are invalid"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):
@@ -182,11 +184,11 @@ def test_exact_draw_stops_at_the_first_pair_that_does_not_fit():
     def charge(pairs):
         return costs.exact("SB", pairs.value, np.ones(len(pairs), dtype=np.int64))
 
-    everything = draw(labels, numbers, 1000.0, charge)
+    everything = buy_pairs(labels, numbers, 1000.0, charge)
     spent = np.cumsum(charge(everything))
     for count in range(len(spent)):
-        assert len(draw(labels, numbers, float(spent[count]), charge)) == count + 1
-        assert len(draw(labels, numbers, float(spent[count]) - 0.5, charge)) == count
+        assert len(buy_pairs(labels, numbers, float(spent[count]), charge)) == count + 1
+        assert len(buy_pairs(labels, numbers, float(spent[count]) - 0.5, charge)) == count
 
 
 def test_what_a_newer_row_says_is_absent_is_not_charged():
@@ -199,3 +201,96 @@ def test_what_a_newer_row_says_is_absent_is_not_charged():
     overruled = DATA.replace(annotations=from_records([*rows, newer, *older]))
 
     assert budget(overruled, percent=10, kind="AB").protocol == budget(DATA, percent=10, kind="AB").protocol
+
+
+# Against the counts of PatchML's Tables 1 and 2, on a matrix of the size of COCO train2014.
+
+COCO_IMAGES, COCO_CLASSES, COCO_POSITIVES = 82_783, 80, 241_035
+SEEDS = (0, 1, 2)  # the table averages three snapshots
+LOCATED = 3.5  # positive classes of an image, as the paper's costs imply
+
+# budget in percent, kind: positives, negatives and all labels in thousands
+TABLE_1 = {
+    (0.25, "I"): (602, 16, 17),
+    (0.25, "SP"): (559, 15, 16),
+    (0.25, "SB"): (471, 13, 13),
+    (0.5, "I"): (1221, 32, 33),
+    (0.5, "SP"): (1147, 30, 31),
+    (0.5, "SB"): (944, 25, 26),
+    (1, "I"): (2440, 64, 66),
+    (1, "SP"): (2314, 60, 62),
+    (1, "SB"): (1910, 51, 52),
+    (2, "I"): (4942, 128, 132),
+    (2, "SP"): (4634, 120, 125),
+    (2, "SB"): (3949, 101, 105),
+    (4, "I"): (9687, 255, 265),
+    (4, "SP"): (9142, 240, 250),
+    (4, "SB"): (7677, 202, 210),
+}
+# images with a label in thousands
+TABLE_2 = {
+    (0.25, "SP"): 14.2,
+    (0.5, "SP"): 26.0,
+    (1, "SP"): 44.0,
+    (2, "SP"): 64.9,
+    (4, "SP"): 78.9,
+    (0.25, "SB"): 12.2,
+    (0.5, "SB"): 22.6,
+    (1, "SB"): 39.1,
+    (2, "SB"): 60.0,
+    (4, "SB"): 76.5,
+}
+
+
+@cache
+def coco() -> tuple[LabelMatrix, list[PairNumbers]]:
+    values = np.zeros(COCO_IMAGES * COCO_CLASSES, dtype=np.int8)
+    values[np.random.default_rng(0).choice(len(values), COCO_POSITIVES, replace=False)] = 1
+    starts = np.arange(COCO_IMAGES + 1, dtype=np.int64) * COCO_CLASSES
+    labels = LabelMatrix(starts, np.tile(np.arange(COCO_CLASSES, dtype=np.int32), COCO_IMAGES), values, COCO_CLASSES)
+    names, classes = (
+        [f"{index:012d}.jpg" for index in range(COCO_IMAGES)],
+        [f"class {index}" for index in range(COCO_CLASSES)],
+    )
+    return labels, [PairNumbers.of(names, classes, seed) for seed in SEEDS]
+
+
+@cache
+def counts(percent: float, kind: str) -> tuple[float, float, float]:
+    """Positives, labels and images with a label, averaged over the seeds."""
+    labels, numbers = coco()
+    costs = Costs()
+    limit, each = costs.budget(percent, labels.shape), costs.average(kind, LOCATED, COCO_CLASSES)
+    drawn = [buy_pairs(labels, of_seed, limit, each) for of_seed in numbers]
+    positives = np.mean([pairs.value.sum() for pairs in drawn])
+    images = np.mean([len(np.unique(pairs.image)) for pairs in drawn])
+    return float(positives), float(np.mean([len(pairs) for pairs in drawn])), float(images)
+
+
+@pytest.mark.parametrize(("percent", "kind"), TABLE_1)
+def test_labels_are_those_of_table_1(percent, kind):
+    published_positives, published_negatives, published_labels = TABLE_1[percent, kind]
+
+    positives, labels, _ = counts(percent, kind)
+
+    assert labels / 1000 == pytest.approx(published_labels, abs=0.51)
+    assert (labels - positives) / 1000 == pytest.approx(published_negatives, abs=0.51)
+    assert positives == pytest.approx(published_positives, rel=0.04)
+
+
+@pytest.mark.parametrize(("percent", "kind"), TABLE_2)
+def test_images_are_those_of_table_2(percent, kind):
+    _, _, images = counts(percent, kind)
+
+    assert images / 1000 == pytest.approx(TABLE_2[percent, kind], rel=0.01)
+
+
+@pytest.mark.parametrize(("kind", "labels"), [("I", 66_226), ("SP", 62_404), ("SB", 52_457)])
+def test_one_percent_of_coco(kind, labels):
+    assert counts(1, kind)[1] == labels
+
+
+def test_the_old_spelling_of_center_still_works():
+    with pytest.warns(DeprecationWarning, match="renamed to point='center'"):
+        part = budget(DATA, percent=10, kind="SP", point="centre")
+    assert part.protocol["hash"] == budget(DATA, percent=10, kind="SP", point="center").protocol["hash"]

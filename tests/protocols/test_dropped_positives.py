@@ -8,8 +8,8 @@ from protocols.cases import made, observed, truth
 from tagfill.errors import TagfillError
 from tagfill.labels import LabelMatrix
 from tagfill.protocols import dropped_positives
-from tagfill.protocols.dropped_positives import draw
-from tagfill.protocols.pairs import PairNumbers
+from tagfill.protocols.dropped_positives import keep_positives
+from tagfill.rng import PairNumbers
 
 
 @pytest.mark.parametrize("keep", [0.4, 0.75])
@@ -17,7 +17,7 @@ def test_kept_share_lies_in_its_binomial_interval(keep):
     labels = LabelMatrix.from_dense((np.random.default_rng(0).random((5000, 40)) < 0.05).astype(np.int8))
     numbers = PairNumbers.of([f"{i}.jpg" for i in range(5000)], [f"class {i}" for i in range(40)], 0)
 
-    found = draw(labels, numbers, keep, absent=False)
+    found = keep_positives(labels, numbers, keep, absent=False)
 
     low, high = stats.binom.interval(0.999, int(labels.positives.sum()), keep)
     assert low <= found.positives.sum() <= high

@@ -9,8 +9,8 @@ from tagfill.dataset import Hierarchy
 from tagfill.errors import DatasetError
 from tagfill.labels import LabelMatrix
 from tagfill.protocols import hierarchy
-from tagfill.protocols.hierarchy import draw
-from tagfill.protocols.pairs import PairNumbers
+from tagfill.protocols.hierarchy import keep_verified
+from tagfill.rng import PairNumbers
 
 DATA = made(hierarchical=True, share=0.2)
 TREE = Hierarchy(DATA.classes, DATA.hierarchy)
@@ -45,7 +45,7 @@ def images_that_show(label: str, size: int = 3000) -> tuple[LabelMatrix, PairNum
 def test_nodes_of_a_path_are_equally_likely():
     labels, numbers = images_that_show("tram")
 
-    found = draw(labels, numbers, TREE).dense()
+    found = keep_verified(labels, numbers, TREE).dense()
 
     depth = [(found[:, CLASSES.index(label)] == 1).sum() for label in ("vehicle", "bus", "tram")]
     stops = [depth[0] - depth[1], depth[1] - depth[2], depth[2]]
@@ -57,7 +57,7 @@ def test_either_parent_is_followed():
     row = [int(name in ("cat", "animal", "tree")) for name in CLASSES]
     labels = LabelMatrix.from_dense(np.array([row] * 1000))
 
-    found = draw(labels, PairNumbers.of([str(i) for i in range(1000)], CLASSES, 0), tree).dense()
+    found = keep_verified(labels, PairNumbers.of([str(i) for i in range(1000)], CLASSES, 0), tree).dense()
 
     at_parent = found[found[:, CLASSES.index("cat")] != 1]
     shares = [(at_parent[:, CLASSES.index(label)] == 1).mean() for label in ("animal", "tree")]
@@ -80,4 +80,4 @@ def test_a_child_without_its_parent_is_refused():
     labels = LabelMatrix.from_dense(np.array([[int(name == "cat") for name in CLASSES]]))
 
     with pytest.raises(DatasetError, match="shows 'cat' but not its parent 'animal'"):
-        draw(labels, PairNumbers.of(["a"], CLASSES, 0), TREE)
+        keep_verified(labels, PairNumbers.of(["a"], CLASSES, 0), TREE)

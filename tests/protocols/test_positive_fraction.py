@@ -6,7 +6,7 @@ import pytest
 from protocols.cases import kept, made, truth
 from tagfill.errors import TagfillError
 from tagfill.protocols import positive_fraction
-from tagfill.protocols.positive_fraction import ratio_of
+from tagfill.protocols.positive_fraction import random_ratio
 
 DATA = made(located=False)
 
@@ -27,7 +27,7 @@ def test_negatives_are_one_to_one_and_a_half_times_as_many():
 
 
 def test_the_ratio_is_drawn_anew_for_each_subset():
-    ratios = [ratio_of(seed, fraction) for seed in range(20) for fraction in (0.05, 0.5)]
+    ratios = [random_ratio(seed, fraction) for seed in range(20) for fraction in (0.05, 0.5)]
 
     assert len(set(ratios)) == len(ratios)
     assert 1.15 < np.mean(ratios) < 1.35
@@ -71,9 +71,9 @@ def test_held_out_images_have_the_same_distribution_of_labels():
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
-        (DATA, {"held_out": 3}, "made has the splits val and test already"),
-        (made(sizes={"train": 9}), {"held_out": 9}, "held_out is 9; give a number below the 9 training images"),
-        (DATA, {"ratio": -1.0}, "ratio is -1.0; give the number of negatives for each positive"),
+        (DATA, {"held_out": 3}, "made already has the splits val and test"),
+        (made(sizes={"train": 9}), {"held_out": 9}, "held_out is 9; give a number below 9"),
+        (DATA, {"ratio": -1.0}, "ratio is -1.0; give the number of negatives per positive"),
         (DATA, {"fraction": 5}, "fraction is 5; give a number from 0 to 1"),
     ],
 )

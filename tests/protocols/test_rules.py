@@ -8,8 +8,8 @@ from protocols.cases import PARENTS, kept, made, truth
 from reference import simulation as reference
 from reference.pair_numbers import name_hash
 from tagfill import protocols
-from tagfill.protocols.pairs import PairNumbers
 from tagfill.protocols.positive_fraction import stratified
+from tagfill.rng import PairNumbers
 
 DATA = made(located=False)
 TRUTH = truth(DATA)

@@ -25,7 +25,7 @@ from tagfill.images import Geometry, Root, View, load_batches, load_view, load_w
 from tagfill.images.batches import Sample, collate
 from tagfill.labels import LabelMatrix
 from tagfill.models.allocator import trim_heap
-from tagfill.rng import words
+from tagfill.rng import random_bits
 
 EVALUATION_BATCH = 64
 TRAIN_SPLIT = "train"  # the split that runs learn from
@@ -156,7 +156,7 @@ class FeatureSource:
         roles = ("weak", "strong") if self._pairs else ("train",)
         kept = [self._kept(TRAIN_SPLIT, index) for index in batches]
         everything = np.concatenate([np.empty(0, np.int64), *kept])
-        drawn = (words(self._seed, "cached view", epoch, everything) % np.uint64(len(sets))).astype(np.int64)
+        drawn = (random_bits(self._seed, "cached view", epoch, everything) % np.uint64(len(sets))).astype(np.int64)
         ends = np.cumsum([len(index) for index in kept])
         for index, which in zip(kept, np.split(drawn, ends[:-1]), strict=True):
             yield self._batch(TRAIN_SPLIT, index, sets, which, roles)

@@ -1,7 +1,7 @@
-"""Simulating partly labelled data from fully labelled data, to measure methods against the truth.
+"""Simulate partly labeled data from fully labeled data, to measure methods against the truth.
 
 A protocol is a function of a dataset, a seed and its options. Draws that follow published code do so number for number;
-all others depend on the names of images and classes alone, never on their order.
+all others depend only on the names of images and classes, not on their order.
 """
 
 from collections.abc import Callable

@@ -3,17 +3,14 @@
 Pairs are drawn uniformly without replacement over all images × classes of a split until the budget is spent:
 
     average   m = round(budget / average seconds of a pair)
-    exact     as many as fit, in the order of the draw, each charged what it costs; the next one would not fit
-    equal     m = round(budget / seconds of an image label) whatever the kind, each charged what it costs
+    exact     as many as fit, in the order of the draw, each charged its own cost; the next one would not fit
+    equal     m = round(budget / seconds of an image label) for every kind, each charged its own cost
 
 A drawn negative is an image-level row. A drawn positive is an image-level row (I), a point or a box on one random
-instance (SP, SB) or on all of them (AP, AB). The same seed draws the same pairs whatever the kind, only more or fewer.
+instance (SP, SB) or on all of them (AP, AB). The same seed draws the same pairs for every kind, only more or fewer.
 A positive without a location in the truth is kept as an image-level row.
 
-The costs are in `costs`, the points in `points`.
-
-
-Rows for the pairs that a budget bought: image labels, and points or boxes on what is present.
+Costs are defined in `costs`, the placement of points in `instances`.
 """
 
 from __future__ import annotations
@@ -27,28 +24,31 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tagfill.dataset import Dataset
+from tagfill.deprecation import warn_renamed
 from tagfill.errors import DatasetError, TagfillError, one_of
 from tagfill.labels import POSITIVE, LabelMatrix
-from tagfill.protocols import instances
 from tagfill.protocols.costs import ACCOUNTINGS, KINDS, Costs, all_instances
-from tagfill.protocols.instances import POINTS
-from tagfill.protocols.pairs import PairNumbers, Pairs, smallest
+from tagfill.protocols.instances import POINTS, find_instances, place_points
+from tagfill.protocols.pairs import Pairs, sample_pairs
 from tagfill.protocols.simulate import (
     assemble,
-    batch,
     check_seed,
     complete_labels,
-    constant,
     drawn_splits,
-    names_of,
-    rows_of,
-    spread,
+    merge_splits,
+    name_columns,
+    repeated_text,
+    row_batch,
+    rows_of_pairs,
 )
+from tagfill.rng import PairNumbers
 
 Charge = float | Callable[[Pairs], NDArray[np.float64]]
-"""The seconds that every pair is charged on average, or a function that gives those of each."""
+"""Average seconds that every pair is charged, or a function that returns the exact seconds of each pair."""
 
 _ROUNDING = 1e-6  # seconds
+_BLOCK_ROWS = 1 << 18
+_INSTANCE_STEP, _POINT_STEP = 1, 2  # of `PairNumbers`: the step that selects an instance, and the first for points
 
 
 def budget(
@@ -64,20 +64,20 @@ def budget(
     point: str = "auto",
     seed: int = 0,
 ) -> Dataset:
-    """Keep random labels of the training images until a budget of annotators' time is spent.
+    """Keep random labels of the training images until a budget of annotation time is spent.
 
     Args:
-        data: fully labelled; with boxes or masks if things are located.
-        percent: the budget; 100 labels every pair at image level.
+        data: fully labeled; with boxes or masks for kinds that locate objects.
+        percent: the budget; 100 pays for an image label of every pair.
         kind: I, SP, SB, AP or AB.
-        accounting: charge each pair the `average`, or `exact`ly what it costs; or buy as many pairs of all kinds as
-            image labels would cost the budget, `equal`, and charge exactly, beyond the budget.
-        image_seconds: what a label of an image costs.
-        point_seconds: what a point costs on top of it.
-        box_seconds: what a box costs on top of it.
-        located_per_image: for the average: positive classes (SP, SB) or instances (AP, AB) of an image; by default
-            the mean of the split. The paper has 3.5 for COCO and 5 for Objects365.
-        point: how points are placed: `mask`, `box`, `centre`, or `auto`, the mask where there is one, else the centre.
+        accounting: `average` charges each pair the average cost, `exact` its own cost. `equal` buys as many pairs as
+            image labels would fit into the budget, charges each its own cost, and so exceeds the budget.
+        image_seconds: cost of an image label.
+        point_seconds: additional cost of a point.
+        box_seconds: additional cost of a box.
+        located_per_image: for `average`: positive classes (SP, SB) or instances (AP, AB) per image; by default the
+            mean of the split. The paper has 3.5 for COCO and 5 for Objects365.
+        point: how points are placed: `mask`, `box`, `center`, or `auto`: `mask` if there is one, otherwise `center`.
         seed: another seed draws other pairs.
 
     Returns:
@@ -87,6 +87,9 @@ def budget(
         >>> from tagfill.protocols import budget
         >>> part = budget(data, percent=1, kind="SP", located_per_image=3.5)  # doctest: +SKIP
     """
+    if point == "centre":
+        warn_renamed("point='centre'", "point='center'")
+        point = "center"
     one_of("kind", kind, KINDS)
     one_of("accounting", accounting, ACCOUNTINGS)
     one_of("point", point, POINTS)
@@ -102,9 +105,9 @@ def budget(
         numbers = PairNumbers.of(data.names(data.split(split)), data.classes, seed)
         charge = _charge(data, split, labels, costs, kind, accounting, located_per_image)
         price = costs.image if accounting == "equal" else charge
-        drawn[split] = draw(labels, numbers, costs.budget(percent, labels.shape), price, least=costs.image)
+        drawn[split] = buy_pairs(labels, numbers, costs.budget(percent, labels.shape), price, least=costs.image)
     seconds = charge(drawn["train"]) if callable(charge) else np.full(len(drawn["train"]), charge)
-    rows, located = bought_rows(data, drawn["train"], numbers, seconds, kind, point)
+    rows, located = bought_pair_rows(data, drawn["train"], numbers, seconds, kind, point)
     kept = {split: pairs.matrix((len(data.split(split)), len(data.classes))) for split, pairs in drawn.items()}
     parameters = {
         "percent": percent,
@@ -117,7 +120,7 @@ def budget(
     return assemble(
         data,
         "budget",
-        spread(data, kept),
+        merge_splits(data, kept),
         seed=seed,
         parameters=parameters,
         rows=rows,
@@ -126,19 +129,19 @@ def budget(
     )
 
 
-def draw(labels: LabelMatrix, numbers: PairNumbers, limit: float, charge: Charge, *, least: float = 1.0) -> Pairs:
-    """The pairs that a budget buys, in the order in which they are drawn.
+def buy_pairs(labels: LabelMatrix, numbers: PairNumbers, limit: float, charge: Charge, *, least: float = 1.0) -> Pairs:
+    """Draw the pairs that a budget buys, in the order of the draw.
 
     Args:
         labels: complete.
         numbers: of its images and classes.
         limit: the budget in seconds.
-        charge: the average seconds of a pair, or the exact ones of each.
-        least: the least that a pair can be charged exactly.
+        charge: average seconds of a pair, or the exact seconds of each.
+        least: smallest exact cost of a pair.
     """
     if not callable(charge):
-        return smallest(labels, numbers, np.array([round(limit / charge)]))
-    affordable = smallest(labels, numbers, np.array([int(limit / least + _ROUNDING)]))
+        return sample_pairs(labels, numbers, np.array([round(limit / charge)]))
+    affordable = sample_pairs(labels, numbers, np.array([int(limit / least + _ROUNDING)]))
     spent = np.cumsum(charge(affordable))
     return affordable.take(slice(0, int(np.searchsorted(spent, limit + _ROUNDING, side="right"))))
 
@@ -146,7 +149,7 @@ def draw(labels: LabelMatrix, numbers: PairNumbers, limit: float, charge: Charge
 def _charge(
     data: Dataset, split: str, labels: LabelMatrix, costs: Costs, kind: str, accounting: str, located: float | None
 ) -> Charge:
-    """How pairs of a split are charged."""
+    """The cost of the pairs of a split."""
     exact = accounting != "average"
     if not all_instances(kind):
         if exact:
@@ -157,7 +160,7 @@ def _charge(
         return costs.average(kind, located, labels.width)
     positive = labels.values == POSITIVE
     present = labels.images()[positive] * labels.width + labels.classes[positive]
-    found = instances.find(data, data.split(split), boxes=kind == "AB", wanted=present)
+    found = find_instances(data, data.split(split), boxes=kind == "AB", wanted=present)
     if exact:
         return lambda pairs: costs.exact(
             kind, pairs.value, np.maximum(found.counts(pairs.image * labels.width + pairs.label), 1)
@@ -166,53 +169,48 @@ def _charge(
     return costs.average(kind, (found.rows.num_rows + bare) / max(len(labels), 1), labels.width)
 
 
-SOURCE = "budget"
-_BLOCK_ROWS = 1 << 18
-_INSTANCE_STEP, _POINT_STEP = 1, 2  # which of a pair's numbers choose its instance and, from there on, its points
-
-
-def bought_rows(
+def bought_pair_rows(
     data: Dataset,
     bought: Pairs,
     numbers: PairNumbers,
     seconds: NDArray[np.float64],
     kind: str,
     point: str,
-    source: str = SOURCE,
+    source: str = "budget",
 ) -> tuple[Iterator[pa.RecordBatch], int]:
-    """Rows of the training images, and how many of them are locations.
+    """Rows of the bought pairs, and the number of locations among them.
 
     Args:
         data: the source.
-        bought: pairs, whose images are positions in the training split.
+        bought: pairs; their images are positions in the training split.
         numbers: of the training images and the classes.
-        seconds: what each pair is charged; several locations of a pair share it evenly.
+        seconds: cost of each pair; the locations of a pair share it evenly.
         kind: I, SP, SB, AP or AB.
         point: how points are placed.
-        source: who says so.
+        source: of the rows.
     """
     training = data.split("train")
     keys = bought.image * len(data.classes) + bought.label
     order = np.argsort(keys)
     bought, keys, seconds = bought.take(order), keys[order], seconds[order]
-    located, plain = [], np.ones(len(bought), dtype=bool)
+    located, image_only = [], np.ones(len(bought), dtype=bool)
     count = 0
     if kind != "I":
-        pair, things = _chosen(data, bought, keys, numbers, kind, masks=point in ("auto", "mask"))
-        plain[pair] = False
+        pair, found = _choose_instances(data, bought, keys, numbers, kind, masks=point in ("auto", "mask"))
+        image_only[pair] = False
         count = len(pair)
-        located.append(_located(data, bought.take(pair), pair, seconds, things, numbers, kind, point, source))
-    image_level = Pairs(training[bought.image], bought.label, bought.value).take(plain)
-    return _batches(data, image_level, seconds[plain], located, source), count
+        located.append(_location_rows(data, bought.take(pair), pair, seconds, found, numbers, kind, point, source))
+    image_level = Pairs(training[bought.image], bought.label, bought.value).take(image_only)
+    return _row_batches(data, image_level, seconds[image_only], located, source), count
 
 
-def _chosen(
+def _choose_instances(
     data: Dataset, bought: Pairs, keys: NDArray[np.int64], numbers: PairNumbers, kind: str, *, masks: bool
 ) -> tuple[NDArray[np.int64], pa.Table]:
-    """The instances that are located, and the position in `bought` of the pair of each."""
+    """The position in `bought` of the pair of each instance that is located, and the instances."""
     boxes = kind[-1] == "B"
     positive = np.flatnonzero(bought.value == POSITIVE)
-    found = instances.find(data, data.split("train"), boxes=boxes, wanted=keys[positive], masks=masks and not boxes)
+    found = find_instances(data, data.split("train"), boxes=boxes, wanted=keys[positive], masks=masks and not boxes)
     if len(positive) and not len(found.pairs):
         raise DatasetError(
             f"Kind {kind} needs {'boxes or masks' if boxes else 'points, boxes or masks'}, but none of the "
@@ -226,40 +224,40 @@ def _chosen(
     return pair, found.rows.take(pa.array(found.starts[:-1] + (uniform * count).astype(np.int64)))
 
 
-def _located(
+def _location_rows(
     data: Dataset,
     pairs: Pairs,
     pair: NDArray[np.int64],
     seconds: NDArray[np.float64],
-    things: pa.Table,
+    found: pa.Table,
     numbers: PairNumbers,
     kind: str,
     point: str,
     source: str,
 ) -> pa.RecordBatch:
-    """A point or a box for each instance."""
+    """One row with a point or a box per instance."""
     size = len(pair)
     shared = seconds[pair] / np.bincount(pair, minlength=1)[pair] if size else np.empty(0)
     columns = {
-        **names_of(data, Pairs(data.split("train")[pairs.image], pairs.label, pairs.value)),
+        **name_columns(data, Pairs(data.split("train")[pairs.image], pairs.label, pairs.value)),
         "present": pa.array(np.ones(size, dtype=bool)),
-        "source": constant(source, size),
+        "source": repeated_text(source, size),
         "seconds": pa.array(shared.astype(np.float32)),
     }
     if kind[-1] == "B":
-        extent = {name: things[name].combine_chunks() for name in ("x", "y", "w", "h")}
-        return batch({**columns, **extent, "kind": constant("box", size)}, size)
+        extent = {name: found[name].combine_chunks() for name in ("x", "y", "w", "h")}
+        return row_batch({**columns, **extent, "kind": repeated_text("box", size)}, size)
     step = _POINT_STEP + 2 * (np.arange(size) - np.searchsorted(pair, pair))
     first, second = (numbers.uniform(pairs.image, pairs.label, step + more) for more in (0, 1))
-    placed = instances.place(things, first, second, point).astype(np.float32)
+    placed = place_points(found, first, second, point).astype(np.float32)
     place = {"x": pa.array(placed[:, 0]), "y": pa.array(placed[:, 1])}
-    return batch({**columns, **place, "kind": constant("point", size)}, size)
+    return row_batch({**columns, **place, "kind": repeated_text("point", size)}, size)
 
 
-def _batches(
+def _row_batches(
     data: Dataset, pairs: Pairs, seconds: NDArray[np.float64], located: list[pa.RecordBatch], source: str
 ) -> Iterator[pa.RecordBatch]:
     yield from located
     for start in range(0, len(pairs), _BLOCK_ROWS):
         part = slice(start, start + _BLOCK_ROWS)
-        yield rows_of(data, pairs.take(part), source, seconds[part])
+        yield rows_of_pairs(data, pairs.take(part), source, seconds[part])

@@ -1,9 +1,9 @@
-"""Missing positives: annotators name some of what is there and say nothing of the rest.
+"""Missing positives: annotators name some of the present labels and leave out the rest.
 
     each positive is kept with probability `keep`, or one random positive of each image (`keep="one"`)
 
-The published files then read everything else as absent, so that a dropped positive is a wrong negative. That is
-`rest="absent"`; by default the rest is unknown, and a method assumes what it wants.
+The published files then label everything else as absent, so that a dropped positive is a wrong negative. That is
+`rest="absent"`; by default the rest is unknown, and the method decides what to assume.
 
 Zhang et al., Simple and Robust Loss Design for Multi-Label Learning with Missing Labels, 2021.
 """
@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from tagfill.dataset import Dataset
 from tagfill.errors import DatasetError, TagfillError, one_of
 from tagfill.labels import NEGATIVE, POSITIVE, LabelMatrix
-from tagfill.protocols.pairs import PairNumbers, Pairs, thin
-from tagfill.protocols.simulate import proportion_between, simulate
+from tagfill.protocols.pairs import Pairs, keep_pairs
+from tagfill.protocols.simulate import check_proportion, simulate
+from tagfill.rng import PairNumbers
 
 ONE = "one"
 UNKNOWN_REST, ABSENT_REST = "unknown", "absent"
@@ -27,9 +28,9 @@ def dropped_positives(data: Dataset, *, keep: float | str = ONE, rest: str = UNK
     """Keep some of the positive labels of the training images, and no negative.
 
     Args:
-        data: fully labelled if the rest becomes absent.
-        keep: the probability to keep a positive (0.75 and 0.4 were published), or `one` of each image.
-        rest: what becomes of everything else, `unknown` or `absent`.
+        data: fully labeled if the rest becomes absent.
+        keep: the probability of keeping a positive (0.75 and 0.4 were published), or `one` per image.
+        rest: what all other labels become, `unknown` or `absent`.
         seed: another seed keeps other labels.
 
     Returns:
@@ -44,7 +45,7 @@ def dropped_positives(data: Dataset, *, keep: float | str = ONE, rest: str = UNK
         if keep != ONE:
             raise TagfillError(f"keep is '{keep}'; give a number from 0 to 1, or '{ONE}'.")
     else:
-        proportion_between("keep", keep)
+        check_proportion("keep", keep)
 
     if rest == ABSENT_REST and data.hierarchy:
         raise DatasetError(
@@ -53,14 +54,14 @@ def dropped_positives(data: Dataset, *, keep: float | str = ONE, rest: str = UNK
         )
 
     def rule(labels: LabelMatrix, numbers: PairNumbers) -> LabelMatrix:
-        return draw(labels, numbers, keep, absent=rest == ABSENT_REST)
+        return keep_positives(labels, numbers, keep, absent=rest == ABSENT_REST)
 
     parameters = {"keep": keep, "rest": rest}
     return simulate(data, "dropped-positives", rule, seed=seed, parameters=parameters, complete=rest == ABSENT_REST)
 
 
-def draw(labels: LabelMatrix, numbers: PairNumbers, keep: float | str, *, absent: bool) -> LabelMatrix:
-    """The positives that are kept; with `absent` everything else is a negative."""
+def keep_positives(labels: LabelMatrix, numbers: PairNumbers, keep: float | str, *, absent: bool) -> LabelMatrix:
+    """Keep some positives; with `absent`, all other labels become negative."""
 
     def kept(pairs: Pairs) -> NDArray[np.bool_]:
         positive = pairs.value == POSITIVE
@@ -69,7 +70,7 @@ def draw(labels: LabelMatrix, numbers: PairNumbers, keep: float | str, *, absent
         chosen: NDArray[np.bool_] = positive & (numbers.uniform(pairs.image, pairs.label) < keep)
         return chosen
 
-    positives = thin(labels, kept)
+    positives = keep_pairs(labels, kept)
     return _others_absent(positives) if absent else positives
 
 
@@ -77,7 +78,7 @@ def _first_of_each_image(pairs: Pairs, numbers: PairNumbers, positive: NDArray[n
     """The positive with the smallest number of each image."""
     at = np.flatnonzero(positive)
     image = pairs.image[at]
-    order = np.lexsort((numbers.at(image, pairs.label[at]), image))
+    order = np.lexsort((numbers.bits(image, pairs.label[at]), image))
     _, first = np.unique(image[order], return_index=True)
     chosen = np.zeros(len(pairs), dtype=bool)
     chosen[at[order[first]]] = True
@@ -85,7 +86,7 @@ def _first_of_each_image(pairs: Pairs, numbers: PairNumbers, positive: NDArray[n
 
 
 def _others_absent(positives: LabelMatrix) -> LabelMatrix:
-    """A complete matrix with no positives but these."""
+    """A complete matrix with only these positives."""
     size, width = positives.shape
     values = np.full(size * width, NEGATIVE, dtype=np.int8)
     values[positives.images() * width + positives.classes] = POSITIVE

@@ -1,4 +1,4 @@
-"""Labels verified down a hierarchy, and no further than an annotator happened to go.
+"""Labels verified down a hierarchy, as far as the annotator happened to go.
 
 For each image and each of its most specific positives, a path is followed from a root down to it, and stopped at a node
 that is uniform over the path. The node and everything above it are verified present; everything below it is unknown.
@@ -6,7 +6,7 @@ Verification descends only below nodes that are present, so the siblings of a ve
 verified absent (roots are siblings of each other); other labels are unknown. Where a class has several parents, the
 path takes a random one.
 
-Soft Exposure, §4 (knowledge graph); the choice of negatives is ours, since its supplement is not public.
+Soft Exposure, §4 (knowledge graph). Deviation: the choice of negatives is ours, since its supplement is not public.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from numpy.typing import NDArray
 from tagfill.dataset import Dataset, Hierarchy
 from tagfill.errors import DatasetError
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix
-from tagfill.protocols.pairs import PairNumbers, Pairs, joined
+from tagfill.protocols.pairs import Pairs, concat_pairs
 from tagfill.protocols.simulate import simulate
+from tagfill.rng import PairNumbers
 
 
 def hierarchy(data: Dataset, *, seed: int = 0) -> Dataset:
     """Keep, for each positive of the training images, a random node above it, and absent siblings.
 
     Args:
-        data: fully labelled, with a hierarchy in which the parents of a present class are present.
+        data: fully labeled, with a hierarchy in which the parents of a present class are present.
         seed: another seed stops at other nodes.
 
     Returns:
@@ -42,13 +43,13 @@ def hierarchy(data: Dataset, *, seed: int = 0) -> Dataset:
     tree = Hierarchy(data.classes, data.hierarchy)
 
     def rule(labels: LabelMatrix, numbers: PairNumbers) -> LabelMatrix:
-        return draw(labels, numbers, tree)
+        return keep_verified(labels, numbers, tree)
 
     return simulate(data, "hierarchy", rule, seed=seed, parameters={}, complete=True)
 
 
-def draw(labels: LabelMatrix, numbers: PairNumbers, tree: Hierarchy) -> LabelMatrix:
-    """What is verified, present or absent."""
+def keep_verified(labels: LabelMatrix, numbers: PairNumbers, tree: Hierarchy) -> LabelMatrix:
+    """Keep the labels that are verified, present or absent."""
     kept = []
     for part, dense in labels.blocks():
         positive = dense == POSITIVE
@@ -56,11 +57,11 @@ def draw(labels: LabelMatrix, numbers: PairNumbers, tree: Hierarchy) -> LabelMat
         state = np.where(verified, POSITIVE, np.where(_siblings(verified, tree) & ~positive, NEGATIVE, UNKNOWN))
         row, label = np.nonzero(state != UNKNOWN)
         kept.append(Pairs(row + part.start, label, state[row, label].astype(np.int8)))
-    return joined(kept).matrix(labels.shape)
+    return concat_pairs(kept).matrix(labels.shape)
 
 
 def _verified(positive: NDArray[np.bool_], start: int, numbers: PairNumbers, tree: Hierarchy) -> NDArray[np.bool_]:
-    """The nodes where annotators stopped, and everything above them."""
+    """The nodes where the annotator stopped, and everything above them."""
     specific = positive.copy()
     for child, parent in tree.upwards:
         if (positive[:, child] & ~positive[:, parent]).any():
@@ -80,7 +81,7 @@ def _verified(positive: NDArray[np.bool_], start: int, numbers: PairNumbers, tre
 def _stops(
     image: NDArray[np.int64], leaf: NDArray[np.int64], numbers: PairNumbers, tree: Hierarchy
 ) -> NDArray[np.int64]:
-    """A node of a random path from each leaf to a root, uniform over the path."""
+    """For each leaf, a uniformly random node of a random path to a root."""
     count = np.array([len(parents) for parents in tree.parents])
     first = np.concatenate([[0], np.cumsum(count)])
     flat = np.array([parent for parents in tree.parents for parent in parents], dtype=np.int64)
@@ -97,7 +98,7 @@ def _stops(
 
 
 def _siblings(verified: NDArray[np.bool_], tree: Hierarchy) -> NDArray[np.bool_]:
-    """Children of a node of which at least one child is verified, and roots where a root is."""
+    """All children of a node with a verified child, and all roots if a root is verified."""
     descended = np.zeros_like(verified)
     for child, parent in tree.upwards:
         descended[:, parent] |= verified[:, child]

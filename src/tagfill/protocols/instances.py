@@ -1,15 +1,14 @@
-"""The located instances of (image, label) pairs: points, boxes and masks of a dataset, found in one pass.
+"""Located instances of (image, label) pairs, and the points that an annotator would put on them.
 
-A crowd counts only where a pair has nothing else. The instances of a pair are ordered by place and size, so that the
-order of rows does not matter.
+Instances are the points, boxes and masks of a dataset, found in one pass. A crowd counts only if a pair has nothing
+else. The instances of a pair are sorted by position and size, so that the order of rows does not matter.
 
+Points are placed in one of these ways:
 
-Where an annotator would put a point on an instance.
-
-- `mask`: a pixel of its mask, uniformly; the point is the middle of the pixel.
-- `box`: anywhere in its box, uniformly.
-- `centre`: N(middle of its box, 0.02) on each axis, relative to the image and clipped to it.
-- `auto`: the mask where there is one, else the centre. An instance that is a point already stays as it is.
+- `mask`: on a uniformly random pixel of the mask, at the center of the pixel.
+- `box`: uniformly in the box.
+- `center`: N(center of the box, 0.02) on each axis, relative to the image and clipped to it.
+- `auto`: `mask` if there is a mask, otherwise `center`. An instance that is a point already is unchanged.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ _MASKS = ["rle", "rle_height", "rle_width"]
 
 @dataclass(frozen=True)
 class Instances:
-    """Instances of pairs.
+    """Located instances, grouped by pair.
 
     Attributes:
-        pairs: ascending keys, image·L + label, of the pairs that have any.
-        starts: one more than pairs; where the instances of each begin in `rows`.
-        rows: kind, x, y, w, h, and the masks if they were asked for.
+        pairs: keys, image·L + label, of the pairs with instances, ascending.
+        starts: where the instances of each pair start in `rows`, and the end.
+        rows: kind, x, y, w, h, and the masks if requested.
     """
 
     pairs: NDArray[np.int64]
@@ -48,24 +47,24 @@ class Instances:
     rows: pa.Table
 
     def counts(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many instances each pair has."""
+        """The number of instances of each pair."""
         if not len(self.pairs):
             return np.zeros(len(keys), dtype=np.int64)
         at = np.minimum(np.searchsorted(self.pairs, keys), len(self.pairs) - 1)
         return np.where(self.pairs[at] == keys, self.starts[at + 1] - self.starts[at], 0)
 
 
-def find(
+def find_instances(
     data: Dataset, images: NDArray[np.integer], *, boxes: bool, wanted: NDArray[np.int64], masks: bool = False
 ) -> Instances:
-    """The instances of some images.
+    """Find the instances of some images.
 
     Args:
-        data: where to look.
+        data: its rows are read once.
         images: rows of the image table; image i of a key is the i-th of them.
-        boxes: only instances that have an extent.
-        wanted: keys of the pairs that matter, ascending; an older row may locate what newer ones say is absent.
-        masks: also bring the run lengths of masks.
+        boxes: only instances with a size.
+        wanted: keys of present pairs, ascending; others may have outdated locations.
+        masks: also read the run lengths of masks.
     """
     width = len(data.classes)
     names, classes = Lookup(data.images["image"]), Lookup(pa.array(data.classes, pa.string()))
@@ -85,12 +84,13 @@ def find(
             rows = batch.take(pa.array(at))
             keys.append(key)
             crowds.append(has_flag(rows["flags"], CROWD))
-            found.append(_plain(rows))
+            schema = _schema(masks)
+            found.append(rows.select(schema.names).cast(schema))
     return _ordered(np.concatenate(keys), np.concatenate(crowds), pa.Table.from_batches(found, _schema(masks)))
 
 
 def _ordered(keys: NDArray[np.int64], crowd: NDArray[np.bool_], rows: pa.Table) -> Instances:
-    """Instances by pair, crowds left out where there is something else."""
+    """Sort instances by pair; drop crowds of pairs that have other instances."""
     single = np.unique(keys[~crowd])
     use = np.flatnonzero(~crowd | ~np.isin(keys, single))
     rows, keys = rows.take(pa.array(use)), keys[use]
@@ -106,28 +106,25 @@ def _schema(masks: bool) -> pa.Schema:
     return pa.schema(place + ([("rle", pa.binary()), ("rle_height", pa.int32()), ("rle_width", pa.int32())] * masks))
 
 
-def _plain(rows: pa.RecordBatch) -> pa.RecordBatch:
-    schema = _schema("rle" in rows.schema.names)
-    return rows.select(schema.names).cast(schema)
-
-
 def _true(column: pa.Array) -> NDArray[np.bool_]:
     values: NDArray[np.bool_] = pc.fill_null(column, False).to_numpy(zero_copy_only=False)
     return values
 
 
-POINTS = ("auto", "mask", "box", "centre")
-SPREAD = 0.02
+POINTS = ("auto", "mask", "box", "center")
+_SPREAD = 0.02
 
 
-def place(rows: pa.Table, first: NDArray[np.float64], second: NDArray[np.float64], point: str) -> NDArray[np.float64]:
-    """A point on each instance.
+def place_points(
+    rows: pa.Table, first: NDArray[np.float64], second: NDArray[np.float64], point: str
+) -> NDArray[np.float64]:
+    """Place a point on each instance.
 
     Args:
         rows: instances: kind, x, y, w, h, and the masks for `auto` and `mask`.
-        first: a uniform number for each.
-        second: another one.
-        point: how points are placed.
+        first: a uniform number for each instance.
+        second: another uniform number for each instance.
+        point: one of `POINTS`.
 
     Returns:
         x and y of each instance, relative to the image.
@@ -137,7 +134,7 @@ def place(rows: pa.Table, first: NDArray[np.float64], second: NDArray[np.float64
     if point == "box":
         across, down = x + (first - 0.5) * w, y + (second - 0.5) * h
     else:
-        radius = SPREAD * np.sqrt(-2 * np.log1p(-first))  # Box and Muller: two normal numbers from two uniform ones
+        radius = _SPREAD * np.sqrt(-2 * np.log1p(-first))  # Box–Muller: two normal numbers from two uniform ones
         across, down = x + radius * np.cos(2 * np.pi * second), y + radius * np.sin(2 * np.pi * second)
     points: NDArray[np.float64] = np.clip(np.stack([across, down], axis=1), 0.0, 1.0)
     exact = kind == "point"
@@ -145,21 +142,21 @@ def place(rows: pa.Table, first: NDArray[np.float64], second: NDArray[np.float64
     if point in ("auto", "mask"):
         for at in np.flatnonzero(kind == "mask").tolist():
             rle, height, width = (rows[name][at].as_py() for name in ("rle", "rle_height", "rle_width"))
-            chosen = pixel(rle, height, float(first[at]))
+            chosen = random_pixel(rle, height, float(first[at]))
             if chosen is not None:
                 points[at] = (chosen[1] + 0.5) / width, (chosen[0] + 0.5) / height
     if point == "mask" and not np.isin(kind, ["mask", "point"]).all():
         raise DatasetError(
-            "Points were to be drawn from masks, but some instances have a box alone; "
-            "choose point 'auto', 'box' or 'centre'."
+            "Points are to be placed on masks, but some instances have only a box; "
+            "choose point 'auto', 'box' or 'center'."
         )
     return points
 
 
-def pixel(rle: bytes, height: int, uniform: float) -> tuple[int, int] | None:
-    """Row and column of a pixel of a mask, each equally likely for a uniform number; None if the mask is empty.
+def random_pixel(rle: bytes, height: int, uniform: float) -> tuple[int, int] | None:
+    """Row and column of the pixel of a mask that a uniform number selects; None if the mask is empty.
 
-    >>> pixel(b"22", 2, 0.0), pixel(b"22", 2, 0.99)
+    >>> random_pixel(b"22", 2, 0.0), random_pixel(b"22", 2, 0.99)
     ((0, 1), (1, 1))
     """
     try:

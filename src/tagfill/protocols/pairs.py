@@ -1,82 +1,27 @@
-"""A random number for each (image, label) pair that depends on the seed and on the two names alone.
+"""Known (image, label) pairs of a label matrix, and exact numbers of them drawn at random without replacement.
 
-The order of images, the number of processes and the version of a library cannot change it, and a pair keeps its number
-when other images or classes come or go. Names are hashed once each; the sum of the two hashes is the state of a
-splitmix64 generator, whose `step`-th output is the pair's number for its `step`-th decision.
-
-
-Known (image, label) pairs of a label matrix, a bounded number at a time.
-
-Exact numbers of pairs drawn at random without replacement: those whose numbers are the smallest.
-
-The pairs are passed over in blocks. A pair becomes a candidate if its number lies below a threshold that lets through
-slightly more than are wanted, so that memory grows with what is drawn and not with images × classes.
+Pairs are processed in blocks. Those with the smallest random numbers are drawn; a pair becomes a candidate if its
+number is below a threshold that lets through slightly more than are wanted, so that memory grows with the number of
+drawn pairs and not with images × classes.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tagfill.labels import UNKNOWN, LabelMatrix
-from tagfill.rng import GAMMA, in_unit_interval, mix
-
-Step = int | NDArray[np.integer]
-
-
-@dataclass(frozen=True)
-class PairNumbers:
-    """The numbers of N images and L classes.
-
-    Attributes:
-        images: N hashes of names.
-        labels: L hashes of names.
-    """
-
-    images: NDArray[np.uint64]
-    labels: NDArray[np.uint64]
-
-    @classmethod
-    def of(cls, images: Sequence[str], labels: Sequence[str], seed: int) -> PairNumbers:
-        """The numbers of these names under a seed.
-
-        >>> first, again = PairNumbers.of(["a", "b"], ["cat"], 7), PairNumbers.of(["b", "a"], ["cat"], 7)
-        >>> first.at(np.array([0]), np.array([0])) == again.at(np.array([1]), np.array([0]))
-        array([ True])
-        """
-        return cls(_hashes(images, f"{seed}\0image\0"), _hashes(labels, f"{seed}\0label\0"))
-
-    def at(self, image: NDArray[np.integer], label: NDArray[np.integer], step: Step = 0) -> NDArray[np.uint64]:
-        """Uniform 64-bit numbers of pairs; distinct steps, which may differ from pair to pair, are independent."""
-        steps = np.atleast_1d(np.asarray(step, dtype=np.uint64))
-        return mix(self.images[image] + self.labels[label] + steps * GAMMA)
-
-    def uniform(self, image: NDArray[np.integer], label: NDArray[np.integer], step: Step = 0) -> NDArray[np.float64]:
-        """The same numbers in [0, 1)."""
-        return in_unit_interval(self.at(image, label, step))
-
-
-def _hashes(names: Iterable[str], prefix: str) -> NDArray[np.uint64]:
-    start = hashlib.blake2b(prefix.encode(), digest_size=8)
-
-    def digest(name: str) -> bytes:
-        state = start.copy()
-        state.update(name.encode())
-        return state.digest()
-
-    return np.frombuffer(b"".join(map(digest, names)), dtype="<u8").astype(np.uint64)
-
+from tagfill.rng import PairNumbers
 
 BLOCK_PAIRS = 1 << 20
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs and their labels.
+    """(image, label) pairs and their values.
 
     Attributes:
         image: row of the label matrix.
@@ -96,12 +41,12 @@ class Pairs:
         return Pairs(self.image[which], self.label[which], self.value[which])
 
     def matrix(self, shape: tuple[int, int]) -> LabelMatrix:
-        """The pairs as the label matrix in which nothing else is known."""
+        """The label matrix in which only these pairs are known."""
         return LabelMatrix.from_entries(self.image, self.label, self.value, shape)
 
 
-def joined(parts: Sequence[Pairs]) -> Pairs:
-    """Several lots of pairs as one."""
+def concat_pairs(parts: Sequence[Pairs]) -> Pairs:
+    """Concatenate pairs."""
     if not parts:
         return Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int8))
     return Pairs(
@@ -111,8 +56,8 @@ def joined(parts: Sequence[Pairs]) -> Pairs:
     )
 
 
-def known(labels: LabelMatrix, block: int = BLOCK_PAIRS) -> Iterator[Pairs]:
-    """All pairs that are present or absent, in order, about `block` at a time and never part of an image."""
+def known_pairs(labels: LabelMatrix, block: int = BLOCK_PAIRS) -> Iterator[Pairs]:
+    """Iterate over all pairs that are present or absent, about `block` at a time; an image is never divided."""
     first = 0
     while first < len(labels):
         last = int(np.searchsorted(labels.starts, labels.starts[first] + block, side="right")) - 1
@@ -124,11 +69,11 @@ def known(labels: LabelMatrix, block: int = BLOCK_PAIRS) -> Iterator[Pairs]:
         first = last
 
 
-def thin(labels: LabelMatrix, keep: Callable[[Pairs], NDArray[np.bool_]]) -> LabelMatrix:
-    """The label matrix of those known pairs that `keep` says to keep."""
+def keep_pairs(labels: LabelMatrix, keep: Callable[[Pairs], NDArray[np.bool_]]) -> LabelMatrix:
+    """The label matrix of the known pairs for which `keep` returns true."""
     counts = np.zeros(len(labels) + 1, dtype=np.int64)
     classes, values = [np.empty(0, np.int32)], [np.empty(0, np.int8)]
-    for pairs in known(labels):
+    for pairs in known_pairs(labels):
         kept = pairs.take(keep(pairs))
         if len(kept):
             first, last = kept.image[0], kept.image[-1]
@@ -139,28 +84,28 @@ def thin(labels: LabelMatrix, keep: Callable[[Pairs], NDArray[np.bool_]]) -> Lab
 
 
 Group = Callable[[Pairs], NDArray[np.int64]]
-"""The group of each pair, from 0 on; -1 for pairs that cannot be drawn."""
+"""The group of each pair, counted from 0; -1 for pairs that cannot be drawn."""
 
 
-def everything(pairs: Pairs) -> NDArray[np.int64]:
+def one_group(pairs: Pairs) -> NDArray[np.int64]:
     """All pairs in one group."""
     return np.zeros(len(pairs), dtype=np.int64)
 
 
-def smallest(
-    labels: LabelMatrix, numbers: PairNumbers, wanted: NDArray[np.int64], group: Group = everything, step: int = 0
+def sample_pairs(
+    labels: LabelMatrix, numbers: PairNumbers, wanted: NDArray[np.int64], group: Group = one_group, step: int = 0
 ) -> Pairs:
-    """Draw so many pairs of each group, or all of a group that has fewer.
+    """Draw a number of pairs of each group, or all pairs of a group that has fewer.
 
     Args:
-        labels: what is known.
+        labels: whose known pairs are drawn from.
         numbers: of the images and classes of `labels`.
-        wanted: how many pairs of each group.
-        group: which group a pair belongs to.
-        step: which of the pairs' numbers decide.
+        wanted: number of pairs of each group.
+        group: returns the group of each pair.
+        step: which of the numbers of a pair decides, see `PairNumbers`.
 
     Returns:
-        The drawn pairs, group after group, in the order in which they were drawn.
+        The drawn pairs, group after group, in the order of the draw.
     """
     available = _available(labels, group, len(wanted))
     wanted = np.minimum(wanted, available)
@@ -178,11 +123,11 @@ def smallest(
 
 
 def _available(labels: LabelMatrix, group: Group, size: int) -> NDArray[np.int64]:
-    """How many pairs of each group can be drawn."""
-    if group is everything:
+    """The number of pairs of each group that can be drawn."""
+    if group is one_group:
         return np.array([np.count_nonzero(labels.values != UNKNOWN)])
     available = np.zeros(size, dtype=np.int64)
-    for pairs in known(labels):
+    for pairs in known_pairs(labels):
         groups = group(pairs)
         available += np.bincount(groups[groups >= 0], minlength=size)
     return available
@@ -194,11 +139,11 @@ def _candidates(
     """Pairs whose number is among the lowest `share` of all numbers, with number and group."""
     highest = np.array([min(int(part * 2.0**64), 2**64 - 1) for part in share.tolist()], dtype=np.uint64)
     chosen, chosen_numbers, chosen_groups = [], [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
-    for pairs in known(labels):
+    for pairs in known_pairs(labels):
         groups = group(pairs)
-        number = numbers.at(pairs.image, pairs.label, step)
+        number = numbers.bits(pairs.image, pairs.label, step)
         near = np.flatnonzero((groups >= 0) & (number <= highest[groups]))
         chosen.append(pairs.take(near))
         chosen_numbers.append(number[near])
         chosen_groups.append(groups[near])
-    return joined(chosen), np.concatenate(chosen_numbers), np.concatenate(chosen_groups)
+    return concat_pairs(chosen), np.concatenate(chosen_numbers), np.concatenate(chosen_groups)

@@ -2,22 +2,17 @@
 
     round(fraction·P) of the P positive pairs of the split, uniformly
     round(ratio·kept positives) negatives, uniformly over the images that keep a positive
-    the rest is unknown; fraction = 1 keeps everything, all negatives too
+    the rest is unknown; fraction = 1 keeps everything, including all negatives
 
-The paper gives the ratio as 1 to 1.5; by default it is drawn once from U(1, 1.5) by the seed and the fraction. A larger
-fraction under the same seed keeps all positives that a smaller one keeps. Training images can be held out for
-validation with the same distribution of labels (`stratifying`), as 2,000 of COCO's 118,000 were.
+The paper states a ratio of 1 to 1.5; by default it is drawn once from U(1, 1.5) by the seed and the fraction. With the
+same seed, a larger fraction keeps all positives that a smaller one keeps. Soft Exposure, §4 (random fractions of COCO
+2017).
 
-Soft Exposure, §4 (random fractions of COCO 2017).
-
-
-Holding out images so that each class keeps its share: iterative stratification for two subsets.
-
-The rarest class comes first. Each of its images goes to the subset that still wants most images of that class, then to
-the one that wants most images at all; a subset that is full takes no more, so that sizes are exact. Images without a
-positive fill what is left. Order and ties are decided by the numbers of images and classes, not by their positions.
-
-Sechidis et al., On the Stratification of Multi-Label Data, ECML PKDD 2011.
+Training images can be held out for validation with the same distribution of labels, as 2,000 of COCO's 118,000 were, by
+iterative stratification into two subsets. The rarest class comes first. Each of its images goes to the subset that
+still needs most images of that class, then to the one that needs most images in total; a full subset takes no more, so
+that sizes are exact. Images without a positive fill the rest. Order and ties are decided by the random numbers of
+images and classes, not by their positions. Sechidis et al., On the Stratification of Multi-Label Data, ECML PKDD 2011.
 """
 
 from __future__ import annotations
@@ -28,8 +23,9 @@ from numpy.typing import NDArray
 from tagfill.dataset import Dataset
 from tagfill.errors import DatasetError, TagfillError
 from tagfill.labels import NEGATIVE, POSITIVE, LabelMatrix
-from tagfill.protocols.pairs import PairNumbers, Pairs, joined, smallest, thin
-from tagfill.protocols.simulate import proportion_between, simulate
+from tagfill.protocols.pairs import Pairs, concat_pairs, keep_pairs, sample_pairs
+from tagfill.protocols.simulate import check_proportion, simulate
+from tagfill.rng import PairNumbers
 
 LEAST_RATIO, LARGEST_RATIO = 1.0, 1.5
 
@@ -40,10 +36,10 @@ def positive_fraction(
     """Keep a fraction of the positive labels of the training images, and 1 to 1.5 times as many negatives.
 
     Args:
-        data: what it does not know stays unknown.
+        data: its unknown labels stay unknown.
         fraction: of the positive labels; 0.05, 0.1, 0.3, 0.5, 0.7 and 0.9 were published.
-        ratio: negatives for each positive.
-        held_out: training images that become the validation split; a validation split that exists becomes test.
+        ratio: negatives per kept positive; random in [1, 1.5) by default.
+        held_out: number of training images that become the validation split; an existing one becomes test.
         seed: another seed keeps other labels.
 
     Returns:
@@ -53,52 +49,52 @@ def positive_fraction(
         >>> from tagfill.protocols import positive_fraction
         >>> part = positive_fraction(data, fraction=0.3, held_out=2000)  # doctest: +SKIP
     """
-    proportion_between("fraction", fraction)
+    check_proportion("fraction", fraction)
     if ratio is not None and ratio < 0:
-        raise TagfillError(f"ratio is {ratio}; give the number of negatives for each positive, 0 or more.")
-    drawn_ratio = ratio_of(seed, fraction) if ratio is None else ratio
+        raise TagfillError(f"ratio is {ratio}; give the number of negatives per positive, 0 or more.")
+    drawn_ratio = random_ratio(seed, fraction) if ratio is None else ratio
     if held_out:
         data = hold_out(data, held_out, seed)
 
     def rule(labels: LabelMatrix, numbers: PairNumbers) -> LabelMatrix:
-        return draw(labels, numbers, fraction, drawn_ratio)
+        return keep_fraction(labels, numbers, fraction, drawn_ratio)
 
     parameters = {"fraction": fraction, "ratio": drawn_ratio, "held_out": held_out}
     return simulate(data, "positive-fraction", rule, seed=seed, parameters=parameters, complete=False)
 
 
-def draw(labels: LabelMatrix, numbers: PairNumbers, fraction: float, ratio: float) -> LabelMatrix:
-    """The labels that are kept."""
+def keep_fraction(labels: LabelMatrix, numbers: PairNumbers, fraction: float, ratio: float) -> LabelMatrix:
+    """Keep a fraction of the positives, and `ratio` times as many negatives from the same images."""
     if fraction == 1:
-        return thin(labels, lambda pairs: np.ones(len(pairs), dtype=bool))
+        return keep_pairs(labels, lambda pairs: np.ones(len(pairs), dtype=bool))
     count = round(fraction * int(labels.positives.sum()))
-    positives = smallest(labels, numbers, np.array([count]), lambda pairs: np.where(pairs.value == POSITIVE, 0, -1))
+    positives = sample_pairs(labels, numbers, np.array([count]), lambda pairs: np.where(pairs.value == POSITIVE, 0, -1))
     seen = np.zeros(len(labels), dtype=bool)
     seen[positives.image] = True
 
     def beside(pairs: Pairs) -> NDArray[np.int64]:
         return np.where((pairs.value == NEGATIVE) & seen[pairs.image], 0, -1)
 
-    negatives = smallest(labels, numbers, np.array([round(ratio * count)]), beside)
-    return joined([positives, negatives]).matrix(labels.shape)
+    negatives = sample_pairs(labels, numbers, np.array([round(ratio * count)]), beside)
+    return concat_pairs([positives, negatives]).matrix(labels.shape)
 
 
-def ratio_of(seed: int, fraction: float) -> float:
-    """Negatives for each positive, uniform in [1, 1.5)."""
-    nought = np.zeros(1, dtype=np.int64)
-    uniform = PairNumbers.of(["ratio of negatives"], [repr(float(fraction))], seed).uniform(nought, nought)
+def random_ratio(seed: int, fraction: float) -> float:
+    """Negatives per positive, uniform in [1, 1.5)."""
+    first = np.zeros(1, dtype=np.int64)
+    uniform = PairNumbers.of(["ratio of negatives"], [repr(float(fraction))], seed).uniform(first, first)
     return LEAST_RATIO + (LARGEST_RATIO - LEAST_RATIO) * float(uniform[0])
 
 
 def hold_out(data: Dataset, size: int, seed: int) -> Dataset:
-    """Make a stratified part of the training split the validation split; validation, if it exists, becomes test."""
+    """Turn a stratified part of the training split into the validation split; an existing one becomes test."""
     if "val" in data.splits and "test" in data.splits:
         raise DatasetError(
-            f"{data.name} has the splits val and test already; leave out held_out, or rename one of the splits."
+            f"{data.name} already has the splits val and test; omit held_out, or rename one of the splits."
         )
     training = data.split("train")
     if not 0 < size < len(training):
-        raise TagfillError(f"held_out is {size}; give a number below the {len(training):,} training images.")
+        raise TagfillError(f"held_out is {size}; give a number below {len(training):,}, the number of training images.")
     numbers = PairNumbers.of(data.names(training), data.classes, seed)
     chosen = stratified(data.labels("train"), numbers, size)
     splits = data.split_of_images()
@@ -144,7 +140,7 @@ def stratified(labels: LabelMatrix, numbers: PairNumbers, held_out: int) -> NDAr
 
 
 def _subset(wanted: list[list[float]], room: list[int], label: int) -> int:
-    """Where the next image of a class goes: 1 to be held out."""
+    """The subset that the next image of a class goes to: 1 if it is held out."""
     if not all(room):
         return int(room[1] > 0)
     return int((wanted[1][label], room[1]) > (wanted[0][label], room[0]))

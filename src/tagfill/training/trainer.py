@@ -28,7 +28,7 @@ from tagfill.io import write_json
 from tagfill.memory import sub_state
 from tagfill.metrics import GatheredPredictions, mean_average_precision
 from tagfill.progress import Bar
-from tagfill.rng import words
+from tagfill.rng import random_bits
 from tagfill.training import checkpoints
 from tagfill.training.checkpoints import Checkpoint, State
 from tagfill.training.evaluation import choose_thresholds, gather, observed_labels
@@ -138,7 +138,7 @@ class Trainer:
         coming = [micro_batch for batch in micro_batches for micro_batch in batch]
         active.memory.expect(coming)
         loaded = active.source.train(coming, epoch)
-        drawn = words(
+        drawn = random_bits(
             recipe.seed, f"step {active.number}", epoch, np.arange(len(batches)), self._context.devices.ranks.rank
         )
         seeds: list[int] = (drawn >> np.uint64(1)).tolist()

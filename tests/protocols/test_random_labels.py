@@ -8,8 +8,8 @@ from protocols.cases import kept, made
 from tagfill.errors import TagfillError
 from tagfill.labels import LabelMatrix
 from tagfill.protocols import random_entries
-from tagfill.protocols.pairs import PairNumbers
-from tagfill.protocols.random_labels import draw_entries
+from tagfill.protocols.random_labels import keep_entries
+from tagfill.rng import PairNumbers
 
 SIZE, WIDTH = 5000, 40
 
@@ -20,7 +20,7 @@ def test_kept_share_lies_in_its_binomial_interval(proportion, seed):
     labels = LabelMatrix.from_dense((np.random.default_rng(0).random((SIZE, WIDTH)) < 0.05).astype(np.int8))
     numbers = PairNumbers.of([f"{i}.jpg" for i in range(SIZE)], [f"class {i}" for i in range(WIDTH)], seed)
 
-    found = draw_entries(labels, numbers, proportion)
+    found = keep_entries(labels, numbers, proportion)
 
     for value in (0, 1):
         count, available = int((found.values == value).sum()), int((labels.values == value).sum())

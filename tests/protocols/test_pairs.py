@@ -5,7 +5,8 @@ import pytest
 
 from tagfill.labels import LabelMatrix
 from tagfill.protocols import pairs as pairs_module
-from tagfill.protocols.pairs import PairNumbers, known, smallest, thin
+from tagfill.protocols.pairs import keep_pairs, known_pairs, sample_pairs
+from tagfill.rng import PairNumbers
 
 
 def matrix(size: int, width: int) -> tuple[LabelMatrix, PairNumbers]:
@@ -18,34 +19,34 @@ def matrix(size: int, width: int) -> tuple[LabelMatrix, PairNumbers]:
 def test_draws_the_smallest_numbers_in_their_order(wanted):
     labels, numbers = matrix(300, 10)
     image, label = np.nonzero(labels.dense() >= 0)
-    expected = np.sort(numbers.at(image, label))[:wanted]
+    expected = np.sort(numbers.bits(image, label))[:wanted]
 
-    drawn = smallest(labels, numbers, np.array([wanted]))
+    drawn = sample_pairs(labels, numbers, np.array([wanted]))
 
-    assert (numbers.at(drawn.image, drawn.label) == expected).all()
+    assert (numbers.bits(drawn.image, drawn.label) == expected).all()
 
 
 def test_draws_all_when_there_are_fewer():
     labels, numbers = matrix(30, 10)
 
-    assert len(smallest(labels, numbers, np.array([10_000]))) == (labels.values >= 0).sum()
+    assert len(sample_pairs(labels, numbers, np.array([10_000]))) == (labels.values >= 0).sum()
 
 
 def test_draws_from_each_group_on_its_own():
     labels, numbers = matrix(300, 10)
 
-    drawn = smallest(labels, numbers, np.arange(10), lambda pairs: pairs.label)
+    drawn = sample_pairs(labels, numbers, np.arange(10), lambda pairs: pairs.label)
 
     assert np.bincount(drawn.label, minlength=10).tolist() == list(range(10))
 
 
 def test_blocks_do_not_matter(monkeypatch):
     labels, numbers = matrix(300, 10)
-    whole = smallest(labels, numbers, np.array([50]))
+    whole = sample_pairs(labels, numbers, np.array([50]))
 
-    monkeypatch.setattr(pairs_module.known, "__defaults__", (16,))
+    monkeypatch.setattr(pairs_module.known_pairs, "__defaults__", (16,))
 
-    parts = smallest(labels, numbers, np.array([50]))
+    parts = sample_pairs(labels, numbers, np.array([50]))
     assert (parts.image == whole.image).all()
     assert (parts.label == whole.label).all()
 
@@ -55,7 +56,7 @@ def test_known_pairs_are_passed_once_and_in_order(block):
     labels, _ = matrix(40, 6)
     image, label = np.nonzero(labels.dense() >= 0)
 
-    parts = list(known(labels, block))
+    parts = list(known_pairs(labels, block))
 
     assert np.concatenate([part.image for part in parts]).tolist() == image.tolist()
     assert np.concatenate([part.label for part in parts]).tolist() == label.tolist()
@@ -66,7 +67,7 @@ def test_known_pairs_are_passed_once_and_in_order(block):
 def test_thinning_keeps_what_it_is_told_to():
     labels, _ = matrix(40, 6)
 
-    thinned = thin(labels, lambda pairs: (pairs.image + pairs.label) % 3 == 0)
+    thinned = keep_pairs(labels, lambda pairs: (pairs.image + pairs.label) % 3 == 0)
 
     image, label = np.indices(labels.shape)
     expected = np.where((image + label) % 3 == 0, labels.dense(), -1)
