@@ -1,4 +1,4 @@
-"""The command line as a user meets it: real processes, exit codes, standard output and error."""
+"""The command line in real processes: exit codes, standard output and standard error."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import typer
 
 import tagfill
 from tagfill.cli import main
+from tagfill.cli.app import app
 from tagfill.models import Classifier
 
 
@@ -36,17 +38,17 @@ Call = Callable[..., Outcome]
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """The command line inside this process, which is quicker."""
+    """Run the command line in this process, which is faster."""
 
-    def calling(*arguments: str) -> Outcome:
+    def run_command(*arguments: str, columns: str = "120") -> Outcome:
         monkeypatch.setattr(sys, "argv", ["tagfill", *arguments])
-        monkeypatch.setenv("COLUMNS", "120")
+        monkeypatch.setenv("COLUMNS", columns)
         with pytest.raises(SystemExit) as ending:
             main()
         written = capsys.readouterr()
         return Outcome(int(ending.value.code or 0), written.out, written.err)
 
-    return calling
+    return run_command
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +64,7 @@ def test_version(call: Call) -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", tagfill.__version__)
 
 
-def test_path_from_scenes_to_a_score(scenes: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_scenes_to_a_score(scenes: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     simulated = run("simulate", "single-positive", str(scenes), "--out", "single", "--json", cwd=tmp_path)
     assert simulated.returncode == 0, simulated.stderr
@@ -121,7 +123,7 @@ def test_inputs_need_not_be_square(scenes: Path, tmp_path: Path, call: Call) -> 
     ("arguments", "sentence"),
     [
         (["train", "no-such-folder"], "no-such-folder"),
-        (["train"], "Which dataset?"),
+        (["train"], "There is no dataset to train on"),
         (["train", "{scenes}", "--method", "rolle"], "did you mean 'role'?"),
         (["train", "{scenes}", "--method", "scl"], "does not learn from labels"),
         (
@@ -146,7 +148,7 @@ def test_inputs_need_not_be_square(scenes: Path, tmp_path: Path, call: Call) -> 
         (["list", "metods"], "did you mean 'methods'?"),
     ],
 )
-def test_mistakes_get_one_sentence_and_code_2(
+def test_user_errors_print_one_sentence_and_exit_with_2(
     call: Call, scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], sentence: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -160,14 +162,14 @@ def test_mistakes_get_one_sentence_and_code_2(
 
 
 @pytest.mark.parametrize("arguments", [["trian"], ["train", "x", "--epochs", "many"], ["train", "--no-such-flag"]])
-def test_wrong_usage_gets_code_2(call: Call, arguments: list[str]) -> None:
+def test_wrong_usage_exits_with_2(call: Call, arguments: list[str]) -> None:
     outcome = call(*arguments)
 
     assert outcome.returncode == 2
     assert "Usage: tagfill" in outcome.stderr
 
 
-def test_interruption_gets_code_130(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_exits_with_130(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -176,7 +178,7 @@ def test_interruption_gets_code_130(call: Call, monkeypatch: pytest.MonkeyPatch)
     assert call("demo").returncode == 130
 
 
-def test_our_own_fault_is_not_hidden(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_errors_are_not_hidden(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
@@ -203,7 +205,7 @@ def test_the_list_of_methods_is_a_table(call: Call) -> None:
 
     assert "Cole et al., CVPR" in shown
     assert "truth" in shown
-    assert "Another name of ignore." in " ".join(shown.split())
+    assert "Alias of ignore." in " ".join(shown.split())
 
 
 def test_heads_are_listed_with_their_options(call: Call) -> None:
@@ -216,13 +218,28 @@ def test_heads_are_listed_with_their_options(call: Call) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["demo", "import", "inspect", "simulate", "features", "train", "evaluate", "compare", "report", "budget", "list"],
+    sorted(set(typer.main.get_command(app).commands) - {"analyse"}),  # type: ignore[attr-defined]
 )
 def test_help_has_an_example(call: Call, command: str) -> None:
     shown = call(command, "--help")
 
     assert shown.returncode == 0
     assert f"Example: tagfill {command}" in shown.stdout
+
+
+def test_commands_and_their_summaries_fit_into_80_columns(call: Call) -> None:
+    shown = call("--help", columns="80").stdout
+    commands = shown.partition(" Commands ")[2].splitlines()[1:-2]
+    assert [line.split()[1] for line in commands if line.startswith("│")] == [
+        name
+        for name in typer.main.get_command(app).commands
+        if name != "analyse"  # type: ignore[attr-defined]
+    ]
+
+
+def test_the_old_spelling_of_analyze_is_a_hidden_command(call: Call) -> None:
+    assert "analyse " not in call("--help").stdout
+    assert call("analyse", "--help").returncode == 0
 
 
 def test_features_are_verified(call: Call, scenes: Path, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""The command line: one file a command, thin, and the only place that prints.
+"""The command line: one file per command, and the only package that prints.
 
-Results go to standard output, progress to standard error. Exit codes: 0 well, 1 our fault, 2 the user's mistake, 130
-interrupted.
+Results go to standard output, progress and warnings to standard error. Exit codes: 0 success, 1 internal error, 2 user
+error, 130 interrupted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All commands."""
+"""The Typer application with all commands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 import tagfill
 from tagfill.cli import (
-    analyse,
+    analyze,
     budget,
     compare,
     convert,
@@ -37,19 +37,19 @@ app = typer.Typer(
 )
 
 
-def _say_version(wanted: bool) -> None:
+def _show_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"tagfill {tagfill.__version__}")
         raise typer.Exit
 
 
-@app.callback(help="Train multi-label image classifiers from partly labelled images, and fill in the rest.")
-def everywhere(
+@app.callback(help="Train multi-label image classifiers from partly labeled images, and fill in the missing labels.")
+def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version and exit.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Options that stand before any command."""
+    """Options before the command."""
 
 
 app.command("demo", help=demo.__doc__)(demo.demo)
@@ -69,5 +69,6 @@ app.command("suggest", help=suggest.__doc__)(suggest.suggest)
 app.command("review", help=review.__doc__)(review.review)
 app.command("plan", help=plan.__doc__)(plan.plan)
 app.command("serve", help=serve.__doc__)(serve.serve)
-app.command("analyse", help=analyse.__doc__)(analyse.analyse)
+app.command("analyze", help=analyze.__doc__)(analyze.analyze)
+app.command("analyse", help=analyze.__doc__, hidden=True)(analyze.analyze)  # the name in version 0.1
 app.command("list", help=list_.__doc__)(list_.list_)

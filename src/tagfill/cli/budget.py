@@ -1,4 +1,4 @@
-"""Find out what annotators' time buys: image labels, points or boxes, at several budgets.
+"""Compare image labels, points and boxes at equal annotation cost.
 
 Example: `tagfill budget scenes --budgets 5,10,20 --kinds I,SP,SB --seeds 3 --features scenes-features --out study`
 
@@ -17,31 +17,33 @@ from tagfill.options import parse_settings
 
 
 def budget(
-    dataset: Annotated[Path, typer.Argument(help="A fully labelled dataset folder, with boxes or masks.")],
-    out: Annotated[Path, typer.Option(help="Folder for datasets, runs and results; goes on where it stopped.")],
+    dataset: Annotated[Path, typer.Argument(help="A fully labeled dataset folder with boxes or masks.")],
+    out: Annotated[Path, typer.Option(help="Folder for datasets, runs and results; an interrupted study continues.")],
     budgets: Annotated[
-        str, typer.Option(help="Percent of what it costs to label every image for every class, joined by commas.")
+        str, typer.Option(help="Percent of the cost of labeling every image for every class, comma-separated.")
     ] = "0.25,0.5,1,2,4",
     kinds: Annotated[
-        str, typer.Option(help="I: image labels; SP, SB: a point or box on one instance; AP, AB: on all of them.")
+        str, typer.Option(help="I: image labels; SP, SB: a point or box on one object; AP, AB: on all objects.")
     ] = "I,SP,SB,AP,AB",
-    seeds: Annotated[int, typer.Option(min=1, help="Draws and runs of each.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Draws and runs of each kind and budget.")] = 3,
     seconds: Annotated[
-        str, typer.Option(metavar="NAME=SECONDS", help="What annotations cost; a point and a box on top of an image's.")
+        str, typer.Option(metavar="NAME=SECONDS", help="Cost of annotations; a point or box adds to the image label.")
     ] = "image=1,point=1.4,box=6",
     equal: Annotated[
-        bool, typer.Option("--equal-annotations", help="As many labels of each kind, whatever they cost.")
+        bool,
+        typer.Option("--equal-annotations", help="Equal numbers of labels instead of equal cost."),
     ] = False,
-    method: Annotated[str, typer.Option(help="What trains, see `tagfill list methods`.")] = "patchml",
-    epochs: Annotated[int, typer.Option(min=1)] = 20,
+    method: Annotated[str, typer.Option(help="Method to train; see `tagfill list methods`.")] = "patchml",
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs per run.")] = 20,
     features: Annotated[Path | None, typer.Option(help="Train on this feature cache instead of images.")] = None,
     maps: Annotated[
-        str, typer.Option(help="For mAP-loc: class maps scaled by `minmax`, by `sigmoid`, or `coupled`.")
-    ] = ("minmax"),
+        str, typer.Option(help="Scaling of class maps for mAP-loc: `minmax`, `sigmoid` or `coupled`.")
+    ] = "minmax",
     setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting of a recipe, for all runs.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of all runs; repeatable."),
     ] = None,
-    split: Annotated[str, typer.Option(help="The split that gives the scores.")] = "test",
+    split: Annotated[str, typer.Option(help="Split to score.")] = "test",
     jobs: flags.Jobs = None,
     engine: flags.Engine = "joblib",
     ray_address: flags.RayAddress = None,

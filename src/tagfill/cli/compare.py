@@ -1,4 +1,4 @@
-"""Train several methods on one dataset with several seeds, and rank them.
+"""Train several methods with several seeds, and rank them.
 
 Example: `tagfill compare scenes-sp --methods ll-r,en+scl,role,se --features scenes-features --seeds 3 --out comparison`
 
@@ -21,20 +21,21 @@ from tagfill.options import parse_settings
 def compare(
     dataset: Annotated[Path, typer.Argument(help="A dataset folder.")],
     methods: Annotated[
-        str, typer.Option(help="Names joined by commas; `an` and, on simulated data, `full` always take part.")
+        str, typer.Option(help="Comma-separated names; `an` and, on simulated data, `full` are always included.")
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the runs and the leaderboard; goes on where it stopped.")],
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each method.")] = 3,
-    epochs: Annotated[int, typer.Option(min=1)] = 10,
+    out: Annotated[Path, typer.Option(help="Folder for runs and leaderboard; an interrupted comparison continues.")],
+    seeds: Annotated[int, typer.Option(min=1, help="Runs per method.")] = 3,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs per run.")] = 10,
     features: Annotated[Path | None, typer.Option(help="Train on this feature cache instead of images.")] = None,
     grid: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=A,B", help="Try these values on the first seed and let validation choose."),
+        typer.Option(metavar="KEY=A,B", help="Values to try on the first seed; the best on validation is used."),
     ] = None,
     setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting of a recipe, for all runs.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of all runs; repeatable."),
     ] = None,
-    split: Annotated[str, typer.Option(help="The split that gives the scores.")] = "test",
+    split: Annotated[str, typer.Option(help="Split to score.")] = "test",
     jobs: flags.Jobs = None,
     engine: flags.Engine = "joblib",
     ray_address: flags.RayAddress = None,

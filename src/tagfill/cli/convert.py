@@ -1,4 +1,4 @@
-"""Convert a published PyTorch file into a model folder, or the weights of a backbone into a safetensors file.
+"""Convert a published PyTorch checkpoint or backbone.
 
 Example: `tagfill convert q2l q2l-resnet101.pth --classes coco --out q2l-coco`
 """
@@ -20,9 +20,9 @@ _BACKBONE = "backbone"
 def convert(
     source: Annotated[str, typer.Argument(help="`q2l`, `mlspl`, `tscam`, or `backbone` for weights alone.")],
     file: Annotated[Path, typer.Argument(help="The PyTorch file; nothing in it is executed.")],
-    out: Annotated[Path, typer.Option(help="The model folder to make; for `backbone`, the safetensors file.")],
+    out: Annotated[Path, typer.Option(help="Model folder to create; for `backbone`, a safetensors file.")],
     classes: Annotated[
-        Path | None, typer.Option(help="A text file with a class a line, or a dataset folder; not for `backbone`.")
+        Path | None, typer.Option(help="Text file with one class per line, or a dataset folder; not for `backbone`.")
     ] = None,
     given: flags.Options = None,
     force: flags.Force = False,
@@ -33,14 +33,14 @@ def convert(
     from tagfill.models.published_weights import read_checkpoint
 
     if source == _BACKBONE:
-        _weights_alone(file, out, given or [], force)
+        _convert_backbone(file, out, given or [], force)
         return
     if source not in CONVERTERS:
         raise unknown_name("source of models", source, [*CONVERTERS, _BACKBONE])
     function, what = CONVERTERS[source], f"source '{source}'"
     values = parse_options(function, given or [], what, readers={"image_size": input_size})
     if classes is None:
-        raise TagfillError("The file does not name its classes; give --classes, a text file or a dataset folder.")
+        raise TagfillError("The file has no class names; give a text file or a dataset folder to --classes.")
     names = _class_names(classes)
     flags.require_empty(out, force)
     model = function(read_checkpoint(file), names, **values)
@@ -51,7 +51,7 @@ def convert(
     terminal.show(f"{out}: {what}, {len(names)} classes, images of {height}×{width} pixels")
 
 
-def _weights_alone(file: Path, out: Path, given: list[str], force: bool) -> None:
+def _convert_backbone(file: Path, out: Path, given: list[str], force: bool) -> None:
     from safetensors.torch import save
 
     from tagfill.io import atomic_write
@@ -60,7 +60,7 @@ def _weights_alone(file: Path, out: Path, given: list[str], force: bool) -> None
     if given:
         raise TagfillError(f"The source '{_BACKBONE}' has no options; leave out --option {given[0]}.")
     if out.suffix != ".safetensors":
-        raise TagfillError(f"--out {out} is not the name of a safetensors file; let it end in .safetensors.")
+        raise TagfillError(f"--out {out} must end in .safetensors.")
     if out.exists() and not force:
         raise TagfillError(f"{out} exists; choose another --out, or give --force to replace it.")
     weights = read_checkpoint(file).weights
@@ -79,5 +79,5 @@ def _class_names(path: Path) -> list[str]:
     names = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise TagfillError(f"{path} names the class '{twice[0]}' twice.")
+        raise TagfillError(f"{path} has the class '{twice[0]}' twice; remove one of them.")
     return names

@@ -4,7 +4,7 @@ Example: `tagfill evaluate runs/en-scl scenes --split test`
 
 Example: `tagfill evaluate runs/en-scl scenes --ceiling runs/full --csv classes.csv`
 
-Example: `tagfill evaluate runs/points scenes --localise --json`
+Example: `tagfill evaluate runs/points scenes --localize --json`
 
 Example: `tagfill evaluate runs/an scenes --boost 5`
 """
@@ -24,43 +24,44 @@ if TYPE_CHECKING:
 
 
 AFFORDABLE = 10_000_000
-"""Entries of images and classes up to which the interval of mAP takes less than a minute, and is made unasked."""
+"""Largest images × classes for which the confidence interval of mAP is computed by default, in under a minute."""
 
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run or model folder.")],
     dataset: Annotated[Path, typer.Argument(help="A dataset folder with the same classes.")],
-    split: Annotated[str, typer.Option(help="The split to score.")] = "test",
+    split: Annotated[str, typer.Option(help="Split to score.")] = "test",
     features: Annotated[Path | None, typer.Option(help="Use this feature cache instead of images.")] = None,
     ceiling: Annotated[
         Path | None,
-        typer.Option(help="A run to hold this one against, as one of complete labels; sorts classes by their loss."),
+        typer.Option(help="Run to compare with, such as one trained on complete labels; sorts classes by loss."),
     ] = None,
     definition: Annotated[
-        str, typer.Option(help="Of average precision: `step` (scikit-learn's), `rank`, `voc12` or `voc07`.")
+        str, typer.Option(help="Average precision: `step` (as scikit-learn), `rank`, `voc12` or `voc07`.")
     ] = "step",
     empty: Annotated[
         str,
-        typer.Option(help="A class without known positives or negatives: `skip` it, or count it as 0 or 1 (`zero`)."),
+        typer.Option(help="Classes without known positives or negatives: `skip`, or count as 0 or 1 (`zero`)."),
     ] = "skip",
     bootstrap: Annotated[
         int | None,
-        typer.Option(min=0, help="Resamples for the interval of mAP, 0 for none; 1000 unless the split is huge."),
+        typer.Option(min=0, help="Resamples for the interval of mAP, 0 for none. Default: 1000, 0 on huge splits."),
     ] = None,
     groups: Annotated[
-        int | None, typer.Option(min=1, help="Also means of so many groups of classes, rarest in training first.")
+        int | None, typer.Option(min=1, help="Also show mAP of this many groups of classes, rarest first.")
     ] = None,
-    localise: Annotated[
-        bool, typer.Option("--localise", help="Also score class maps against masks and boxes (mAP-loc).")
+    localize: Annotated[
+        bool,
+        typer.Option("--localize", "--localise", help="Also score class maps against masks and boxes (mAP-loc)."),
     ] = False,
     maps: Annotated[
-        str, typer.Option(help="For --localise: class maps scaled by `minmax`, by `sigmoid`, or `coupled`.")
+        str, typer.Option(help="For --localize, scaling of class maps: `minmax`, `sigmoid` or `coupled`.")
     ] = "minmax",
     boost: flags.Boost = None,
-    no_boost: Annotated[bool, typer.Option("--no-boost", help="Evaluate without the boost of the model.")] = False,
+    no_boost: Annotated[bool, typer.Option("--no-boost", help="Evaluate without the model's boost.")] = False,
     seed: flags.Seed = 0,
     workers: flags.Workers = 0,
-    csv: Annotated[Path | None, typer.Option(help="Write the table of classes into this CSV file.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write the table of classes to this CSV file.")] = None,
     as_json: flags.Json = False,
 ) -> None:
     """Evaluate."""
@@ -69,8 +70,8 @@ def evaluate(
     from tagfill.io import atomic_write
 
     if boost and no_boost:
-        raise TagfillError("--boost and --no-boost exclude each other; give one of them.")
-    boosting = {"boost": 1.0} if no_boost else flags.boost(boost) if boost else {}
+        raise TagfillError("--boost and --no-boost cannot be combined; give one of them.")
+    boosting = {"boost": 1.0} if no_boost else flags.parse_boost(boost) if boost else {}
     data = Dataset.open(dataset)
     if bootstrap is None:
         affordable = len(data.split(split)) * len(data.classes) <= AFFORDABLE
@@ -81,7 +82,7 @@ def evaluate(
         split=split,
         features=features,
         workers=workers,
-        localise=maps if localise else None,
+        localise=maps if localize else None,
         definition=definition,  # type: ignore[arg-type]  # checked there
         empty=empty,  # type: ignore[arg-type]
         ceiling=ceiling,
@@ -101,7 +102,7 @@ def evaluate(
 
 
 def _show(result: Evaluation) -> None:
-    """Tables of classes and of confusions, and the means."""
+    """Print the tables of classes and of confusions, and the summary."""
     rows = [[_cell(name, value) for name, value in zip(result.columns(), row, strict=True)] for row in result.rows()]
     terminal.show_table(f"{result.split}: {result.images:,} images, worst class first", result.columns(), rows)
     if result.confusions:
@@ -109,19 +110,19 @@ def _show(result: Evaluation) -> None:
             [result.classes[one.predicted], result.classes[one.shown], f"{one.together:,}", f"{one.expected:.1f}"]
             for one in result.confusions
         ]
-        columns = ["called present", "shown instead", "images", "by chance"]
-        terminal.show_table("Called present where another class is shown", columns, confused)
-    for line in _lines(result):
+        columns = ["predicted", "actually present", "images", "by chance"]
+        terminal.show_table("Classes predicted where another class is present", columns, confused)
+    for line in _summary(result):
         terminal.show(line)
 
 
-def _lines(result: Evaluation) -> list[str]:
+def _summary(result: Evaluation) -> list[str]:
     interval, counts = result.interval, result.counts
-    within = "" if interval is None else f" ({interval.level:.0%}: {_percent(interval.low)}–{_percent(interval.high)})"
+    range_ = "" if interval is None else f" ({interval.level:.0%}: {_percent(interval.low)}–{_percent(interval.high)})"
     against = "" if result.ceiling is None else f", ceiling {_percent(result.ceiling_mean)}"
     best = ", ".join(f"P@{k} {_percent(at.precision)} R@{k} {_percent(at.recall)}" for k, at in result.at_k.items())
     lines = [
-        f"mAP {_percent(result.mean)}{within}{against}",
+        f"mAP {_percent(result.mean)}{range_}{against}",
         f"mF1 {_percent(counts.mean_f1)}, CF1 {_percent(counts.class_f1)}, OF1 {_percent(counts.overall_f1)}; "
         f"thresholds {result.thresholds_from}",
         f"top-1 {_percent(result.top_1)}, {best}",
@@ -136,9 +137,9 @@ def _lines(result: Evaluation) -> list[str]:
         lines.append(f"mAP-loc {_percent(result.localised.mean)}")
     for state, number in (("present", result.positives), ("absent", result.known - result.positives)):
         if lacking := int((number == 0).sum()):
-            lines.append(f"{lacking:,} classes are nowhere known to be {state}; their rule is {result.empty}")
+            lines.append(f"{lacking:,} classes are never known to be {state}; they count as --empty {result.empty}")
     if result.unknown:
-        lines.append(f"{result.unknown:,} of {result.images * len(result.classes):,} entries are unknown and left out")
+        lines.append(f"{result.unknown:,} of {result.images * len(result.classes):,} entries are unknown and ignored")
     return lines
 
 

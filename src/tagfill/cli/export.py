@@ -1,4 +1,4 @@
-"""Write a model as an ONNX file, checked against torch, with a JSON sidecar of all that goes with it.
+"""Export a model to an ONNX file with a JSON sidecar.
 
 Example: `tagfill export runs/en-scl --onnx photos.onnx --maps`
 """
@@ -15,11 +15,11 @@ from tagfill.cli import flags, terminal
 
 def export(
     run: Annotated[Path, typer.Argument(help="A run or model folder.")],
-    onnx: Annotated[Path, typer.Option(help="The file to write; ends in .onnx.")],
-    maps: Annotated[bool, typer.Option("--maps", help="Give class maps too, as a second output.")] = False,
+    onnx: Annotated[Path, typer.Option(help="File to write, ending in .onnx.")],
+    maps: Annotated[bool, typer.Option("--maps", help="Add class maps as a second output.")] = False,
     images: Annotated[
         str | None,
-        typer.Option(help="Real images to compare with torch on; by default those of the dataset of the run."),
+        typer.Option(help="Images for the comparison with torch; by default those of the run's dataset."),
     ] = None,
     as_json: flags.Json = False,
 ) -> None:
@@ -39,13 +39,13 @@ def export(
             }
         )
         return
-    terminal.show(f"{exported.onnx}: {' and '.join(exported.outputs)}; beside it {exported.sidecar.name}")
-    seen = [f"{value:.1e} on {kind} images" for kind, value in differences.items()]
-    terminal.show(f"largest difference to torch: {', '.join(seen)}")
+    terminal.show(f"{exported.onnx}: {' and '.join(exported.outputs)}; sidecar {exported.sidecar.name}")
+    compared = [f"{value:.1e} on {kind} images" for kind, value in differences.items()]
+    terminal.show(f"largest difference from torch: {', '.join(compared)}")
 
 
 def _dataset_of(run: Path) -> str | None:
-    """The dataset that a run was trained on, where both are still there."""
+    """The dataset that a run was trained on; None if it is not a run, or the dataset is gone."""
     from tagfill.training import Run
 
     if not (run / "run.json").is_file():

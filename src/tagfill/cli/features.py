@@ -1,4 +1,4 @@
-"""Run a frozen backbone once over several views of every image and keep the features.
+"""Extract and cache features of a frozen backbone.
 
 Example: `tagfill features scenes --views eval,flip,crops:2 --out scenes-features`
 
@@ -20,27 +20,28 @@ def features(
     backbone: flags.Backbone = "tf_efficientnet_lite0",
     pretrained: flags.Pretrained = "bundled",
     views: Annotated[
-        str, typer.Option(help="`eval`, `flip`, `crops:N`, `pairs:N`; all but eval for training images only.")
+        str, typer.Option(help="`eval`, `flip`, `crops:N`, `pairs:N`; all except eval only for training images.")
     ] = "eval,flip,crops:2",
     image_size: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Side of the square input, or height and width as in 224x320.")
+        str | None,
+        typer.Option(metavar="SIZE", help="Side of the square input, or HEIGHTxWIDTH as in 224x320."),
     ] = None,
     dtype: Annotated[str, typer.Option(help="`auto`, `uint8`, `float16` or `float32`.")] = "auto",
-    out: Annotated[Path | None, typer.Option(help="The cache folder; by default below Tagfill's cache.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Cache folder; by default in Tagfill's own cache.")] = None,
     seed: flags.Seed = 0,
     workers: flags.Workers = 0,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Of the network; by default one a core. Fewer where others work.")
-    ] = None,
-    max_bad_images: Annotated[float, typer.Option(min=0, max=1, help="Share of images that may not decode.")] = 0.01,
-    engine: flags.Spread = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of the network; one per core by default.")] = None,
+    max_bad_images: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of images that may fail to decode.")
+    ] = 0.01,
+    engine: flags.WorkEngine = None,
     jobs: flags.Jobs = None,
     ray_address: flags.RayAddress = None,
-    verify: Annotated[bool, typer.Option("--verify", help="Read every file again and compare its hash.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Read every file again and check its hash.")] = False,
     as_json: flags.Json = False,
     quiet: flags.Quiet = False,
 ) -> None:
-    """Extract; an interrupted extraction goes on where it stopped, and views that are there are kept."""
+    """Extract; an interrupted extraction continues, and existing views are kept."""
     import torch
 
     from tagfill import experiments
@@ -52,7 +53,7 @@ def features(
     cache = experiments.features(
         dataset,
         backbone=backbone,
-        pretrained=flags.weights(pretrained),
+        pretrained=flags.parse_pretrained(pretrained),
         image_size=image_size,
         views=views,
         out=out,

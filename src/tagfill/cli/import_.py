@@ -1,8 +1,10 @@
-"""Make a dataset folder from another format; `scenes` renders the embedded dataset.
+"""Import a dataset from another format.
 
 Example: `tagfill import scenes --out scenes`
 
 Example: `tagfill import voc VOCdevkit --out voc`
+
+The format `scenes` renders the embedded dataset and reads nothing.
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ from tagfill.options import parse_options, require_options
 
 def import_(
     format_: Annotated[str, typer.Argument(metavar="FORMAT", help="See `tagfill list formats`.")],
-    sources: Annotated[list[Path] | None, typer.Argument(metavar="[SRC]…", help="What to read.")] = None,
-    out: Annotated[Path, typer.Option(help="The dataset folder to make.")] = ...,  # type: ignore[assignment]
+    sources: Annotated[list[Path] | None, typer.Argument(metavar="[SRC]…", help="Files or folders to read.")] = None,
+    out: Annotated[Path, typer.Option(help="Dataset folder to create.")] = ...,  # type: ignore[assignment]
     absent_means: Annotated[
-        str | None, typer.Option(help="What a label means that is not marked present: `unknown` or `absent`.")
+        str | None, typer.Option(help="Meaning of labels that are not marked present: `unknown` or `absent`.")
     ] = None,
     given: flags.Options = None,
     seed: flags.Seed = 0,
@@ -39,14 +41,14 @@ def import_(
     flags.require_empty(out, force)
     if format_ == "scenes":
         if sources:
-            raise TagfillError("`tagfill import scenes` renders its own images and takes no source.")
+            raise TagfillError("`tagfill import scenes` renders its own images; leave out the source.")
         scenes.make(out, seed=seed, progress=progress, **parse_options(scenes.make, texts, "format 'scenes'"))
     else:
         what = f"format '{format_}'"
         read = formats.get(format_).read
         values = parse_options(read, texts, what)
         if not sources:
-            raise TagfillError(f"What is to be read? Give the file or folder: tagfill import {format_} SRC --out DIR.")
+            raise TagfillError(f"There is nothing to read; give a source: tagfill import {format_} SRC --out DIR.")
         require_options(read, values, what)
         read(*sources, progress=progress, **values).save(out)
     inspect.show(Dataset.open(out), [], as_json=as_json)

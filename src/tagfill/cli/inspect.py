@@ -1,4 +1,4 @@
-"""Show what a dataset holds and what is wrong with it.
+"""Show the contents and the problems of a dataset.
 
 Example: `tagfill inspect my-data`
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 def inspect(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A dataset folder.")],
-    decode: Annotated[bool, typer.Option("--decode", help="Decode every image and list the bad ones.")] = False,
+    decode: Annotated[bool, typer.Option("--decode", help="Decode every image and list those that fail.")] = False,
     workers: flags.Workers = 0,
     quiet: flags.Quiet = False,
     as_json: flags.Json = False,
 ) -> None:
-    """Inspect; exit code 2 if something stands in the way of training."""
+    """Inspect; exit with code 2 if the dataset cannot be used for training."""
     from tagfill.dataset import Dataset
     from tagfill.dataset.validation import validate
 
@@ -53,7 +53,7 @@ def inspect(
 
 
 def show(dataset: Dataset, problems: list[dict[str, str]], *, as_json: bool) -> None:
-    """The counts of a dataset, and its problems."""
+    """Print the counts of a dataset and its problems."""
     from tagfill.dataset.dataset import overview
 
     counts = overview(dataset)
@@ -80,7 +80,7 @@ def show(dataset: Dataset, problems: list[dict[str, str]], *, as_json: bool) -> 
     )
     if len(dataset.classes) <= _TABLE_CLASSES:
         terminal.show_table(
-            "positives of each class",
+            "positives per class",
             ["class", *counts.splits],
             [[label, *(f"{part.classes[label][0]:,}" for part in counts.splits.values())] for label in dataset.classes],
         )

@@ -1,4 +1,4 @@
-"""List what can be named: methods, recipes, heads, protocols, formats, analyses.
+"""List methods, recipes, heads, protocols, formats or analyses.
 
 Example: `tagfill list methods`
 
@@ -19,7 +19,7 @@ from tagfill.options import option_parameters
 
 def list_(
     what: Annotated[str, typer.Argument(help="`methods`, `recipes`, `heads`, `protocols`, `formats` or `analyses`.")],
-    name: Annotated[str | None, typer.Argument(help="Of a recipe, to list its rows and its commands.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A recipe, to show its rows and commands.")] = None,
     as_json: flags.Json = False,
 ) -> None:
     """List."""
@@ -35,7 +35,7 @@ def list_(
         raise unknown_name("list", what, tables)
     if name is not None:
         if what != "recipes":
-            raise TagfillError(f"Only recipes are listed one by one; 'tagfill list {what}' lists all {what}.")
+            raise TagfillError(f"A name can be given for recipes only; 'tagfill list {what}' lists all {what}.")
         _show_recipe(name, as_json)
         return
     rows = tables[what]()
@@ -52,7 +52,7 @@ def _methods() -> list[dict[str, Any]]:
 
     rows = [_describe_method(name, make) for name, make in METHODS.items()]
     return rows + [
-        {**row, "name": alias, "about": f"Another name of {name}.", "alias_of": name}
+        {**row, "name": alias, "about": f"Alias of {name}.", "alias_of": name}
         for alias, name in ALIASES.items()
         for row in rows
         if row["name"] == name
@@ -60,7 +60,7 @@ def _methods() -> list[dict[str, Any]]:
 
 
 def _describe_method(name: str, make: Any) -> dict[str, Any]:
-    """Besides the rest, where a method was published and what it asks of model and data."""
+    """Description with the paper of a method and its needs."""
     method, row = make(), _describe(name, make)
     options = row.pop("options")
     return {**row, "paper": method.paper, "needs": sorted(method.needs), "options": options}
@@ -73,12 +73,12 @@ def _recipes() -> list[dict[str, Any]]:
 
 
 def _describe_recipe(name: str) -> dict[str, Any]:
-    """What a recipe says about a paper's table, and the best of its numbers."""
+    """A recipe's published table and its best number."""
     from tagfill.experiments import recipes
 
     file = recipes.open_recipe(name)
     if file.published is None:
-        raise TagfillError(f"The recipe {name} says nothing of a published table; its settings are all there is.")
+        raise TagfillError(f"The recipe {name} does not reproduce a published table, so there are no rows to show.")
     best = file.published.best()
     return {
         "name": name,
@@ -91,14 +91,14 @@ def _describe_recipe(name: str) -> dict[str, Any]:
 
 
 def _show_recipe(name: str, as_json: bool) -> None:
-    """The rows of one recipe, and the commands from the released data to a score."""
+    """Print the rows of a recipe, and the commands from the published data to a score."""
     found = _describe_recipe(name)
     if as_json:
         terminal.show_json(found)
         return
     rows = [[row, _numbers(content["reported"]), _cell(content["set"])] for row, content in found["rows"].items()]
     paper = " – ".join(text for text in (found["paper"], found["table"]) if text != "–")
-    terminal.show(f"{found['about']}\n{paper}\n{found['hardware']}; settings and departures: {found['file']}")
+    terminal.show(f"{found['about']}\n{paper}\n{found['hardware']}; settings and deviations: {found['file']}")
     terminal.show_table(name, ["row", "reported", "settings"], rows)
     train = f"tagfill train --recipe {name} --row {rows[-1][0]} --out RUN"
     terminal.show("\n".join([*found["data"], train, *found["evaluate"]]))
@@ -132,7 +132,7 @@ def _formats() -> list[dict[str, Any]]:
     from tagfill import formats, scenes
 
     rows = [{**_describe(name, formats.get(name).read), "about": formats.get(name).TITLE} for name in formats.FORMATS]
-    return [*rows, {**_describe("scenes", scenes.make), "about": "the embedded dataset, rendered"}]
+    return [*rows, {**_describe("scenes", scenes.make), "about": "the embedded dataset"}]
 
 
 def _describe(name: str, make: Any) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def _describe(name: str, make: Any) -> dict[str, Any]:
 
 
 def _cell(value: Any) -> str:
-    """What a table shows: text as it is, lists and options one after the other."""
+    """Text of a table cell; lists and options are joined by commas."""
     if isinstance(value, dict):
         return ", ".join(_option(*item) for item in value.items())
     return ", ".join(value) if isinstance(value, list) else str(value)

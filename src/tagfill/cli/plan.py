@@ -1,4 +1,4 @@
-"""Plan how to spend annotators' time: which kind of annotation, which images and which labels first.
+"""Plan annotation: which kind, which images and which labels first.
 
 Example: `tagfill plan photos --hours 40 --run runs/photos-en --out plan`
 
@@ -17,30 +17,30 @@ from tagfill.cli import flags, terminal
 
 def plan(
     dataset: Annotated[Path, typer.Argument(help="A dataset folder.")],
-    hours: Annotated[float, typer.Option(help="Of annotators' time.")],
-    run: Annotated[Path, typer.Option(help="A run on this dataset, whose recipe is trained on folds.")],
+    hours: Annotated[float, typer.Option(help="Hours of annotation.")],
+    run: Annotated[Path, typer.Option(help="A run on this dataset; its recipe is trained on folds.")],
     out: Annotated[Path, typer.Option(help="Folder for the plan and the tasks.")],
-    study: Annotated[Path | None, typer.Option(help="What `tagfill budget` wrote, to choose the kind by.")] = None,
-    goal: Annotated[str, typer.Option(help="What the model is for: `tags`, `places` or `both`.")] = "tags",
-    kind: Annotated[str | None, typer.Option(help="I, SP, SB, AP or AB, in place of what the study says.")] = None,
+    study: Annotated[Path | None, typer.Option(help="Result of `tagfill budget`, to choose the kind.")] = None,
+    goal: Annotated[str, typer.Option(help="Purpose of the model: `tags`, `places` or `both`.")] = "tags",
+    kind: Annotated[str | None, typer.Option(help="I, SP, SB, AP or AB, instead of the best one of the study.")] = None,
     seconds: Annotated[
-        str, typer.Option(help="What annotations cost; a point and a box are on top of the image's label.")
+        str, typer.Option(help="Cost of annotations; a point or box adds to the image label.")
     ] = "image=1,point=1.4,box=6",
-    split: Annotated[str, typer.Option(help="Whose images may be annotated.")] = "train",
-    folds: Annotated[int, typer.Option(min=0, help="Models to train; 0 asks the run itself.")] = 5,
+    split: Annotated[str, typer.Option(help="Split of the images to annotate.")] = "train",
+    folds: Annotated[int, typer.Option(min=0, help="Models to train; 0 uses the run itself.")] = 5,
     features: Annotated[Path | None, typer.Option(help="Use this feature cache instead of images.")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes that train at once; one a core.")] = None,
+    jobs: flags.Jobs = None,
     workers: flags.Workers = 0,
     force: flags.Force = False,
     quiet: flags.Quiet = False,
     as_json: flags.Json = False,
 ) -> None:
     """Plan."""
-    from tagfill.curation.plan import plan as make
+    from tagfill.curation.plan import plan as make_plan
     from tagfill.experiments.budget_results import parse_costs
 
     flags.require_empty(out, force)
-    made = make(
+    made = make_plan(
         dataset,
         hours,
         run=run,
@@ -57,18 +57,18 @@ def plan(
         progress=terminal.progress(quiet),
     )
     files = made.save(out)
-    told = made.to_json()
+    summary = made.to_json()
     if as_json:
-        terminal.show_json({**told, "files": [str(file) for file in files]})
+        terminal.show_json({**summary, "files": [str(file) for file in files]})
         return
     if made.forecasts:
         rows = [[f.kind, f"{f.before:.2f}", f"{f.after:.2f}", f"{f.gain:+.2f}"] for f in made.forecasts]
-        terminal.show_table(f"After {hours:g} hours, by the study", ["kind", "now", "then", "gain"], rows)
+        terminal.show_table(f"Expected mAP after {hours:g} hours", ["kind", "now", "then", "gain"], rows)
         if not made.forecasts[0].within:
-            terminal.show("The study's budgets do not reach that far; its largest one is shown.")
+            terminal.show("The study does not cover this budget; scores are those of its largest budget.")
     terminal.show(
-        f"{made.kind}: {told['pairs']:,} questions about {told['images']:,} images in {told['expected_hours']:.1f} "
-        f"hours, expected to find {told['expected_labels']:,.0f} labels"
+        f"{made.kind}: {summary['pairs']:,} pairs of {summary['images']:,} images in {summary['expected_hours']:.1f} "
+        f"hours, expected to find {summary['expected_labels']:,.0f} labels"
     )
     for file in files:
         terminal.show(str(file))

@@ -1,4 +1,4 @@
-"""Tell which labels images have, with a trained model or an exported one.
+"""Predict labels for images, with a trained or an exported model.
 
 Example: `tagfill predict runs/en-scl photos --out predictions.parquet --workers 2`
 
@@ -6,8 +6,8 @@ Example: `tagfill predict runs/en-scl scenes --split test --top-k 3`
 
 Example: `tagfill predict photos.onnx 'photos/**/*.jpg' --threshold 0.4 --heatmaps maps --out predictions.jsonl`
 
-Without `--out`, results go to standard output: lines to read on a terminal, JSON lines into a pipe, one document with
-`--json`. With it they go to a file, in parts: the same command again makes only what is missing.
+Without `--out`, results go to standard output: text on a terminal, JSON lines to a pipe, one document with `--json`.
+With `--out` they go to a file; the same command continues an interrupted one.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ if TYPE_CHECKING:
 def predict(
     run: Annotated[Path, typer.Argument(help="A run or model folder, or an ONNX file.")],
     images: Annotated[
-        list[str], typer.Argument(help="Files, folders, patterns in quotes, tar shards, URLs, dataset folders.")
+        list[str], typer.Argument(help="Files, folders, quoted patterns, tar shards, URLs or dataset folders.")
     ],
-    split: Annotated[str | None, typer.Option(help="Of a dataset; by default all of its images.")] = None,
+    split: Annotated[str | None, typer.Option(help="Split of a dataset; all images by default.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="A file that ends in .parquet, .csv or .jsonl; else standard output.")
+        Path | None, typer.Option(help="A .parquet, .csv or .jsonl file; standard output by default.")
     ] = None,
     threshold: Annotated[
         list[str] | None,
-        typer.Option(metavar="[CLASS=]P", help="Probability from which a label counts as present; else the model's."),
+        typer.Option(metavar="[CLASS=]P", help="Probability from which a label is present; by default the model's."),
     ] = None,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Keep only the most probable labels of an image.")] = None,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Keep only the K most probable labels per image.")] = None,
     heatmaps: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Draw class maps of the labels that are present; needs --out.")
+        Path | None, typer.Option(metavar="DIR", help="Folder for heatmaps of present labels; needs --out.")
     ] = None,
     classes: Annotated[
-        str | None, typer.Option(metavar="A,B", help="For --heatmaps: draw these classes, present or not.")
+        str | None, typer.Option(metavar="A,B", help="For --heatmaps: draw these classes, whether present or not.")
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images that the model looks at together.")] = 32,
-    workers: Annotated[int, typer.Option(min=0, help="Threads that decode images; the result is the same.")] = 2,
-    threads: Annotated[int | None, typer.Option(min=1, help="Of the network; by default one a core.")] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images per batch.")] = 32,
+    workers: Annotated[int, typer.Option(min=0, help="Threads that decode images; does not change the result.")] = 2,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of the network; one per core by default.")] = None,
     device: Annotated[str, typer.Option(help="`cpu`, `cuda`, `mps` or `auto`.")] = "cpu",
-    engine: flags.Spread = None,
+    engine: flags.WorkEngine = None,
     jobs: flags.Jobs = None,
     ray_address: flags.RayAddress = None,
-    force: Annotated[bool, typer.Option("--force", help="Make a file that is there anew.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     quiet: flags.Quiet = False,
     as_json: flags.Json = False,
 ) -> None:
-    """Predict; of a file that was begun, only what is missing."""
+    """Predict."""
     from tagfill import inference
 
     progress = terminal.progress(quiet)
@@ -84,10 +84,10 @@ def predict(
             force=force,
             **shared,
         )
-        _tell(filled, as_json)
+        _show(filled, as_json)
         return
     if heatmaps is not None or engine is not None:
-        raise TagfillError("--heatmaps and --engine work on a file of results; give --out too.")
+        raise TagfillError("--heatmaps and --engine need a file for the results; give --out too.")
     bad: list[ImageError] = []
     found = inference.predict(run, images, on_bad=bad.append, **shared)
     if as_json:
@@ -95,15 +95,15 @@ def predict(
         terminal.show_json({"predictions": predictions, "bad": [[error.image, error.problem] for error in bad]})
     else:
         for each in found:
-            terminal.show(_words(each) if sys.stdout.isatty() else json.dumps(_line(each), ensure_ascii=False))
+            terminal.show(_text(each) if sys.stdout.isatty() else json.dumps(_line(each), ensure_ascii=False))
     for error in bad:
-        terminal.warn(f"left out: {error.image}: {error.problem}")
+        terminal.warn(f"skipped {error.image}: {error.problem}")
     if bad:
         terminal.warn(f"{len(bad):,} images could not be decoded")
 
 
 def _thresholds(texts: list[str]) -> float | dict[str, float] | None:
-    """What `--threshold 0.4` or `--threshold bell=0.3` mean; of two for the same classes the last one wins.
+    """Parse `--threshold 0.4` or `--threshold bell=0.3`; the last one for a class wins.
 
     >>> _thresholds(["0.4"]), _thresholds(["bell=0.3", "cat=0.2"])
     (0.4, {'bell': 0.3, 'cat': 0.2})
@@ -118,7 +118,7 @@ def _thresholds(texts: list[str]) -> float | dict[str, float] | None:
                 f"--threshold {text} is not a number; write it as in --threshold 0.4 or --threshold bell=0.3."
             ) from None
     if "" in named and len(named) > 1:
-        raise TagfillError("--threshold is one for all classes or those of some; give one kind of them.")
+        raise TagfillError("--threshold was given both for all classes and for single ones; give one or the other.")
     return named.get("", named) if named else None
 
 
@@ -126,18 +126,18 @@ def _line(found: ImagePrediction) -> dict[str, object]:
     return {"image": found.image, "present": list(found.present), "scores": found.scores}
 
 
-def _words(found: ImagePrediction) -> str:
-    said = ", ".join(f"{label} {found.scores[label]:.2f}" for label in found.present)
-    return f"{found.image}  {said or '–'}"
+def _text(found: ImagePrediction) -> str:
+    labels = ", ".join(f"{label} {found.scores[label]:.2f}" for label in found.present)
+    return f"{found.image}  {labels or '–'}"
 
 
-def _tell(filled: PredictionFile, as_json: bool) -> None:
+def _show(filled: PredictionFile, as_json: bool) -> None:
     if as_json:
         terminal.show_json(filled.to_json())
     elif filled.finished:
         terminal.show(f"{filled.out}: {filled.predicted:,} images")
     else:
-        terminal.show(f"{filled.out}: {filled.predicted:,} of {filled.images:,} images; other processes make the rest")
+        terminal.show(f"{filled.out}: {filled.predicted:,} of {filled.images:,} images; other processes still run")
     if filled.bad:
         listed = f"; {filled.bad_list} lists them" if filled.finished else ""
         terminal.warn(f"{filled.bad:,} images could not be decoded{listed}")

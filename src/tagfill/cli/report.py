@@ -1,4 +1,4 @@
-"""Write a page about finished runs: leaderboard, curves, classes, scores, class maps, missing labels, settings.
+"""Write an HTML report about finished runs.
 
 Example: `tagfill report runs/an runs/en-scl --out report.html`
 
@@ -18,16 +18,14 @@ from tagfill.errors import TagfillError
 
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders of one dataset.")],
-    out: Annotated[Path, typer.Option(help="The page; a .md twin and its figures go beside it.")] = Path("report.html"),
-    dataset: Annotated[
-        Path | None, typer.Option(help="The dataset folder, if it is not where the runs found it.")
-    ] = None,
-    split: Annotated[str, typer.Option(help="The split that gives the scores.")] = "test",
-    title: Annotated[str | None, typer.Option(help="The heading.")] = None,
+    out: Annotated[Path, typer.Option(help="HTML file; .md and figures go beside it.")] = Path("report.html"),
+    dataset: Annotated[Path | None, typer.Option(help="Dataset folder, if it has moved since the runs.")] = None,
+    split: Annotated[str, typer.Option(help="Split to score.")] = "test",
+    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     analysis: Annotated[
-        list[Path] | None, typer.Option(help="A folder that `tagfill analyse` wrote, as another section; repeatable.")
+        list[Path] | None, typer.Option(help="Folder from `tagfill analyze`, added as a section. Repeatable.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a page that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing page.")] = False,
     as_json: flags.Json = False,
     quiet: flags.Quiet = False,
 ) -> None:
@@ -35,9 +33,9 @@ def report(
     from tagfill import experiments
 
     if out.suffix != ".html":
-        raise TagfillError(f"--out {out} is not the name of a page; end it with .html.")
+        raise TagfillError(f"--out {out} must end in .html.")
     if out.exists() and not force:
-        raise TagfillError(f"{out} is there already; choose another --out, or give --force to write over it.")
+        raise TagfillError(f"{out} already exists; choose another --out, or give --force to replace it.")
     page = experiments.report_runs(
         runs,
         out=out,

@@ -1,8 +1,10 @@
-"""Review suggestions on a local page; each decision becomes a new row of the dataset.
+"""Review suggestions on a local web page.
 
 Example: `tagfill review photos --suggestions suggestions.parquet --run runs/photos-en`
 
 Example: `tagfill review photos --apply`
+
+Each decision becomes a new row of the dataset.
 """
 
 from __future__ import annotations
@@ -27,9 +29,7 @@ def review(
     ] = None,
     run: Annotated[Path | None, typer.Option(help="Run or model folder, for heatmaps on the page.")] = None,
     reviewer: Annotated[str | None, typer.Option(help="Your name in the log; your login name by default.")] = None,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; others than this machine need a --token.")
-    ] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Listening address; remote access needs a --token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = 8317,
     token: Annotated[str | None, typer.Option(help="Secret that is required to open the page.")] = None,
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,

@@ -20,20 +20,21 @@ from tagfill.errors import TagfillError
 
 def serve(
     run: Annotated[Path, typer.Argument(help="A run or model folder, or an ONNX file.")],
-    host: Annotated[str, typer.Option(help="Listen here; beyond this machine a --token is required.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")] = 8316,
+    host: Annotated[str, typer.Option(help="Listening address; remote access needs a --token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = 8316,
     token: Annotated[
-        str | None, typer.Option(envvar="TAGFILL_TOKEN", help="Requests must show it: `Authorization: Bearer …`.")
+        str | None,
+        typer.Option(envvar="TAGFILL_TOKEN", help="Required secret: `Authorization: Bearer …`."),
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images looked at together; 1 switches batching off.")] = 16,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images per batch; 1 disables batching.")] = 16,
     wait_ms: Annotated[float, typer.Option(min=0, help="Milliseconds to wait for a batch to fill.")] = 4.0,
-    queue: Annotated[int, typer.Option(min=1, help="Images that may wait; more get 503.")] = 256,
-    max_images: Annotated[int, typer.Option(min=1, help="Images of a request.")] = 32,
-    max_megabytes: Annotated[float, typer.Option(min=0.001, help="Size of a request.")] = 32.0,
-    max_megapixels: Annotated[float, typer.Option(min=0.001, help="Size of an image.")] = 40.0,
-    body_seconds: Annotated[float, typer.Option(min=0.1, help="Until a request must have come.")] = 20.0,
+    queue: Annotated[int, typer.Option(min=1, help="Images that may wait; requests beyond get status 503.")] = 256,
+    max_images: Annotated[int, typer.Option(min=1, help="Images per request.")] = 32,
+    max_megabytes: Annotated[float, typer.Option(min=0.001, help="Largest request.")] = 32.0,
+    max_megapixels: Annotated[float, typer.Option(min=0.001, help="Largest image.")] = 40.0,
+    body_seconds: Annotated[float, typer.Option(min=0.1, help="Time in which a request must arrive.")] = 20.0,
     device: Annotated[str, typer.Option(help="`cpu`, `cuda`, `mps` or `auto`.")] = "cpu",
-    threads: Annotated[int | None, typer.Option(min=1, help="Of the network; one a core by default.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of the network; one per core by default.")] = None,
     quiet: flags.Quiet = False,
 ) -> None:
     """Serve."""
@@ -57,6 +58,6 @@ def serve(
     signal.signal(signal.SIGTERM, flags.interrupt)
     with http.listen(host, port) as listening:
         address = f"http://{host}:{listening.getsockname()[1]}/"
-        terminal.progress(quiet).say(f"{len(predictor.classes)} classes at {address} (Ctrl-C ends)")
-        with suppress(KeyboardInterrupt):  # the way to end it
+        terminal.progress(quiet).say(f"{len(predictor.classes)} classes at {address} (press Ctrl-C to stop)")
+        with suppress(KeyboardInterrupt):  # stops the server
             http.run_server(app, listening, token)

@@ -1,4 +1,4 @@
-"""Simulate a partly labelled dataset from a fully labelled one.
+"""Simulate a partly labeled dataset from a fully labeled one.
 
 Example: `tagfill simulate single-positive scenes --seed 1200 --out scenes-sp`
 """
@@ -17,10 +17,10 @@ from tagfill.options import parse_options, require_options
 
 def simulate(
     protocol: Annotated[str, typer.Argument(help="See `tagfill list protocols`.")],
-    dataset: Annotated[Path, typer.Argument(help="A fully labelled dataset folder.")],
-    out: Annotated[Path, typer.Option(help="The dataset folder to make.")],
+    dataset: Annotated[Path, typer.Argument(help="A fully labeled dataset folder.")],
+    out: Annotated[Path, typer.Option(help="Dataset folder to create.")],
     given: flags.Options = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of the draw; by default the protocol's own.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the draw; by default that of the protocol.")] = None,
     force: flags.Force = False,
     as_json: flags.Json = False,
 ) -> None:

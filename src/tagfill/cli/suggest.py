@@ -1,4 +1,4 @@
-"""Rank the unknown labels that are most likely present, and the annotations that are most likely wrong.
+"""Suggest missing labels, and annotations that may be wrong.
 
 Example: `tagfill suggest runs/photos-en photos --out suggestions.parquet`
 
@@ -16,33 +16,33 @@ from tagfill.cli import flags, terminal
 
 
 def suggest(
-    run: Annotated[Path, typer.Argument(help="A run folder, or for images that it has not seen a model folder.")],
+    run: Annotated[Path, typer.Argument(help="A run folder; with --folds 0 also a model folder.")],
     dataset: Annotated[Path, typer.Argument(help="A dataset folder.")],
-    out: Annotated[Path, typer.Option(help="A .parquet or .csv file.")],
-    split: Annotated[str, typer.Option(help="Whose images to look at.")] = "train",
+    out: Annotated[Path, typer.Option(help="The .parquet or .csv file to write.")],
+    split: Annotated[str, typer.Option(help="Split of the images.")] = "train",
     folds: Annotated[
         int | None,
-        typer.Option(min=0, help="Models to train so that none is asked about what it learned from; 5 for `train`."),
+        typer.Option(min=0, help="Models to train, so that none scores its own training images; 5 for `train`."),
     ] = None,
-    missing: Annotated[int, typer.Option(min=0, help="Unknown labels to suggest at most.")] = 10_000,
-    wrong: Annotated[int, typer.Option(min=0, help="Annotations to doubt at most.")] = 1_000,
-    per_class: Annotated[int | None, typer.Option(min=1, help="Of one class at most.")] = None,
-    minimum: Annotated[float, typer.Option(min=0, max=1, help="Leave out what is less probable.")] = 0.1,
+    missing: Annotated[int, typer.Option(min=0, help="Maximum number of missing labels.")] = 10_000,
+    wrong: Annotated[int, typer.Option(min=0, help="Maximum number of wrong annotations.")] = 1_000,
+    per_class: Annotated[int | None, typer.Option(min=1, help="Maximum number per class.")] = None,
+    minimum: Annotated[float, typer.Option(min=0, max=1, help="Lowest probability.")] = 0.1,
     order: Annotated[str, typer.Option(help="`probability`, or `value` (uncertain and rare first).")] = "probability",
     features: Annotated[Path | None, typer.Option(help="Use this feature cache instead of images.")] = None,
-    models: Annotated[Path | None, typer.Option(help="Keep the models of the folds here, to use them again.")] = None,
+    models: Annotated[Path | None, typer.Option(help="Folder to keep the fold models in for reuse.")] = None,
     seconds: Annotated[
-        float, typer.Option(min=0.01, help="A reviewer's time for one, to report labels an hour.")
+        float, typer.Option(min=0.01, help="A reviewer's time per suggestion, to report labels per hour.")
     ] = 2.0,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes that train at once; one a core.")] = None,
+    jobs: flags.Jobs = None,
     workers: flags.Workers = 0,
     quiet: flags.Quiet = False,
     as_json: flags.Json = False,
 ) -> None:
     """Suggest."""
-    from tagfill.curation.suggest import suggest as make
+    from tagfill.curation.suggest import suggest as make_suggestions
 
-    found = make(
+    found = make_suggestions(
         run,
         dataset,
         split=split,
@@ -60,21 +60,21 @@ def suggest(
         progress=terminal.progress(quiet),
     )
     found.suggestions.save(out)
-    told = found.to_json()
+    summary = found.to_json()
     if as_json:
-        terminal.show_json({"file": str(out), **told})
+        terminal.show_json({"file": str(out), **summary})
         return
     terminal.show(
-        f"{told['missing']:,} labels that are probably missing, {told['wrong']:,} that are probably wrong: {out}"
+        f"{summary['missing']:,} probably missing labels, {summary['wrong']:,} probably wrong annotations: {out}"
     )
     if found.calibration is not None:
         before, after = found.calibration
         terminal.show(f"Calibration error on validation: {100 * before:.1f} % before, {100 * after:.1f} % after")
-    if found.measured is not None and told["measured"]["recovered"] is None:
-        terminal.show("By the complete labels, nothing is missing")
+    if found.measured is not None and summary["measured"]["recovered"] is None:
+        terminal.show("According to the complete labels, nothing is missing")
     elif found.measured is not None:
         firsts = ", ".join(f"{share:.0%} of the first {k:,}" for k, share in found.measured.precision.items())
-        terminal.show(f"By the complete labels, {firsts or 'nothing'} are there")
+        terminal.show(f"According to the complete labels, {firsts or 'none'} are correct")
         terminal.show(
             f"An hour of review finds {found.measured.per_hour:,.0f} labels "
             f"({found.measured.per_hour_random:,.0f} in random order)"

@@ -1,4 +1,4 @@
-"""What a person sees: bars on a terminal, plain lines elsewhere, tables of results."""
+"""Output of the command line: progress bars on a terminal, plain lines elsewhere, tables of results."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ if TYPE_CHECKING:
     from tagfill.experiments.leaderboard import Leaderboard
 
 
-_PLAIN_SECONDS = 10.0
-_WIDE = 110  # columns of a terminal that has room for a column of words
+_SECONDS_BETWEEN_LINES = 10.0
+_WIDE = 110  # columns of a terminal that has room for a column of text
 
 
-def main_process() -> bool:
-    """Whether this is the one of several processes that speaks."""
+def is_main_process() -> bool:
+    """Whether this process prints; with several processes, only the first does."""
     names = ("RANK", "SLURM_PROCID", "LOCAL_RANK")
     return next((os.environ[name] for name in names if name in os.environ), "0") == "0"
 
 
 def progress(quiet: bool) -> Progress:
-    """Bars if standard error is a terminal, lines if not, nothing if asked to be quiet or not the main process."""
-    if quiet or not main_process():
+    """Bars if standard error is a terminal, lines if not; nothing with `quiet` or in another than the main process."""
+    if quiet or not is_main_process():
         return SILENT
     console = Console(stderr=True)
-    return _Drawn(console) if console.is_terminal else _Plain()
+    return _BarProgress(console) if console.is_terminal else _LineProgress()
 
 
 def show_json(content: Any) -> None:
-    """One document on standard output."""
-    if not main_process():
+    """Print one JSON document to standard output."""
+    if not is_main_process():
         return
     sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on standard output, with numbers to the right."""
-    if not main_process():
+    """Print a table to standard output, with numbers aligned to the right."""
+    if not is_main_process():
         return
     table = Table(title=title, title_justify="left", title_style="bold")
     for position, column in enumerate(columns):
@@ -59,48 +59,48 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
 
 
 def show_board(board: Leaderboard, title: str) -> None:
-    """A leaderboard on standard output; what is the same for all of its lines is left out."""
+    """Print a leaderboard to standard output, without columns that say nothing."""
     columns, rows = board.columns(), board.rows()
-    told = {column: any(row[at] != "–" for row in rows) for at, column in enumerate(columns)}
-    told["±"] = any(len(score.values) > 1 for score in board.scores)
+    informative = {column: any(row[at] != "–" for row in rows) for at, column in enumerate(columns)}
+    informative["±"] = any(len(score.values) > 1 for score in board.scores)
     narrow = Console().width < _WIDE
-    told["settings"] = told["seconds"] = not narrow
-    shown = [column for column in columns if told[column]]
+    informative["settings"] = informative["seconds"] = not narrow
+    shown = [column for column in columns if informative[column]]
     show_table(title, shown, [[row[columns.index(name)] for name in shown] for row in rows])
-    for row in rows if narrow else []:  # words in a narrow column would be hard to read
-        if (remark := row[columns.index("settings")]) != "defaults":
-            show(f"{row[0]}: {remark}")
+    for row in rows if narrow else []:  # text in a narrow column would be hard to read
+        if (settings := row[columns.index("settings")]) != "defaults":
+            show(f"{row[0]}: {settings}")
 
 
 def show(text: str) -> None:
-    """A line on standard output."""
-    if not main_process():
+    """Print a line to standard output."""
+    if not is_main_process():
         return
     sys.stdout.write(text + "\n")
 
 
 def warn(text: str) -> None:
-    """A line on standard error that is worth knowing however quiet all else is."""
-    if not main_process():
+    """Print a line to standard error, even with --quiet."""
+    if not is_main_process():
         return
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
 
-class _Drawn:
-    """Bars that vanish when their job is done."""
+class _BarProgress:
+    """Bars on a terminal, removed when their task ends."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
 
     def bar(self, title: str, total: int | None, unit: str = "") -> Bar:
-        return _DrawnBar(self._console, title, total, unit)
+        return _TerminalBar(self._console, title, total, unit)
 
     def say(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False)
 
 
-class _DrawnBar:
+class _TerminalBar:
     def __init__(self, console: Console, title: str, total: int | None, unit: str) -> None:
         self._progress = RichProgress(
             SpinnerColumn(),
@@ -133,11 +133,11 @@ class _DrawnBar:
         self._progress.stop()
 
 
-class _Plain:
+class _LineProgress:
     """Lines for logs."""
 
     def bar(self, title: str, total: int | None, unit: str = "") -> Bar:
-        return _PlainBar(title, total, unit)
+        return _LineBar(title, total, unit)
 
     def say(self, text: str) -> None:
         sys.stderr.write(text + "\n")
@@ -155,8 +155,8 @@ def _duration(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-class _PlainBar:
-    """A line every few seconds, so that short jobs say nothing."""
+class _LineBar:
+    """A line every few seconds; short tasks print nothing."""
 
     def __init__(self, title: str, total: int | None, unit: str) -> None:
         self._title, self._total, self._unit = title, total, unit
@@ -166,7 +166,7 @@ class _PlainBar:
     def advance(self, steps: int = 1) -> None:
         self._done += steps
         now = time.monotonic()
-        if now - self._last >= _PLAIN_SECONDS:
+        if now - self._last >= _SECONDS_BETWEEN_LINES:
             self._last = now
             of = "" if self._total is None else f"/{self._total}"
             rate = self._done / (now - self._begin)

@@ -23,12 +23,12 @@ def train(
     dataset: Annotated[Path | None, typer.Argument(help="A dataset folder.")] = None,
     recipe: Annotated[
         str | None,
-        typer.Option(help="A recipe file, or a name of `tagfill list recipes`; flags that are given override it."),
+        typer.Option(help="A recipe file, or a name from `tagfill list recipes`; flags override its settings."),
     ] = None,
-    row: Annotated[str | None, typer.Option(help="The row of a recipe that holds several.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Continue this run.")] = None,
-    method: Annotated[str | None, typer.Option(help="See `tagfill list methods`; `+` adds methods up.")] = None,
-    backbone: Annotated[str | None, typer.Option(help="timm's name of the backbone.")] = None,
+    row: Annotated[str | None, typer.Option(help="Row of a recipe with several rows.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Run folder to continue.")] = None,
+    method: Annotated[str | None, typer.Option(help="See `tagfill list methods`; add terms with `+`.")] = None,
+    backbone: Annotated[str | None, typer.Option(help="Name of a timm model.")] = None,
     pretrained: Annotated[
         str | None, typer.Option(help="Weights: `bundled`, `timm` (from its hub), `none`, or a safetensors file.")
     ] = None,
@@ -37,29 +37,30 @@ def train(
     boost_train: Annotated[bool | None, typer.Option(help="Boost in training.")] = None,
     boost_eval: Annotated[bool | None, typer.Option(help="Boost in validation and evaluation.")] = None,
     features: Annotated[Path | None, typer.Option(help="Train on this feature cache instead of images.")] = None,
-    epochs: Annotated[int | None, typer.Option(min=1)] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs per stage.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Images a step, over all processes.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0)] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Images per step, over all processes.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of all random draws.")] = None,
     val_labels: Annotated[
-        str | None, typer.Option(help="Choose the best epoch by `clean` or by `observed` validation labels.")
+        str | None, typer.Option(help="Validation labels that choose the best epoch: `clean` or `observed`.")
     ] = None,
     memory_budget: Annotated[
-        float | None, typer.Option(metavar="GB", help="What per-image state may take in a process.")
+        float | None, typer.Option(metavar="GB", help="Memory limit of per-image state, per process.")
     ] = None,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, as in memory.storage=disk."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, such as memory.storage=disk. Repeatable."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The run folder; by default a telling name below runs/.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder; by default a descriptive name in runs/.")] = None,
     device: Annotated[str, typer.Option(help="`cpu`, `cuda`, `mps` or `auto`.")] = "cpu",
-    processes: Annotated[int, typer.Option(min=1, help="Processes that train together on this machine.")] = 1,
+    processes: Annotated[int, typer.Option(min=1, help="Processes that train in parallel on this machine.")] = 1,
     workers: flags.Workers = 0,
     reshard: Annotated[
-        bool, typer.Option("--reshard", help="Resume with another number of processes, from the end of an epoch.")
+        bool,
+        typer.Option("--reshard", help="Resume with another number of processes, from the end of an epoch."),
     ] = False,
     save_minutes: Annotated[float, typer.Option(min=0.01, help="Minutes between checkpoints.")] = 5.0,
-    save_steps: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints, besides the clock.")] = None,
+    save_steps: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints, besides minutes.")] = None,
     force: flags.Force = False,
     quiet: flags.Quiet = False,
     as_json: flags.Json = False,
@@ -72,7 +73,7 @@ def train(
     progress = terminal.progress(quiet)
     if resume is not None:
         if dataset is not None or recipe is not None:
-            raise TagfillError("--resume continues a run as it was begun; give no dataset and no recipe with it.")
+            raise TagfillError("--resume continues a run with its own settings; leave out the dataset and the recipe.")
         run = training.resume(
             resume,
             processes=processes,
@@ -84,13 +85,13 @@ def train(
         )
     else:
         if row is not None and recipe is None:
-            raise TagfillError("--row is a row of a --recipe; give that too.")
+            raise TagfillError("--row needs a --recipe.")
         content = experiments.recipes.settings(recipe, row) if recipe else {}
         given = {
             "dataset": None if dataset is None else str(dataset.absolute()),
             "method": method,
             "backbone": backbone,
-            "pretrained": None if pretrained is None else flags.weights(pretrained),
+            "pretrained": None if pretrained is None else flags.parse_pretrained(pretrained),
             "head": head,
             "features": None if features is None else str(features.absolute()),
             "batch_size": batch_size,
@@ -98,11 +99,13 @@ def train(
             "val_labels": val_labels,
         }
         content |= {name: value for name, value in given.items() if value is not None}
-        boosting = {"boost_train": boost_train, "boost_eval": boost_eval, **(flags.boost(boost) if boost else {})}
+        boosting = {"boost_train": boost_train, "boost_eval": boost_eval, **(flags.parse_boost(boost) if boost else {})}
         of_head = {name: value for name, value in boosting.items() if value is not None}
         content["head_options"] = content.get("head_options", {}) | of_head
         if "dataset" not in content:
-            raise TagfillError("Which dataset? Give its folder, a --recipe that names one, or a run to --resume.")
+            raise TagfillError(
+                "There is no dataset to train on; give its folder, a --recipe with one, or a run to --resume."
+            )
         content.setdefault("method", "an")
         stages = content.setdefault("stages", [{"input": "cache" if content.get("features") else "images"}])
         for stage in stages:

@@ -271,7 +271,7 @@ def test_command_line_writes_files_and_prints_one_document(runs: dict[str, str],
     [
         (["convergance", "RUN"], "did you mean 'convergence'"),
         (["groups", "RUN", "--option", "splt=val"], "did you mean 'split'"),
-        (["groups", "RUN", "--set", "K=1"], "trains nothing"),
+        (["groups", "RUN", "--set", "K=1"], "does not train"),
         (["groups", "nowhere"], "nowhere is not a run folder"),
     ],
 )

@@ -1,8 +1,8 @@
-"""Look at runs in the ways that the papers do: pictures, the numbers behind them, and a section for the report.
+"""Analyze runs: figures and tables as in the papers.
 
-Example: `tagfill analyse convergence runs/an runs/role full=runs/bce --out curves`
+Example: `tagfill analyze convergence runs/an runs/role full=runs/bce --out curves`
 
-Example: `tagfill analyse groups runs/an runs/en-scl --option split=val`
+Example: `tagfill analyze groups runs/an runs/en-scl --option split=val`
 """
 
 from __future__ import annotations
@@ -17,32 +17,34 @@ from tagfill.errors import TagfillError, unknown_name
 from tagfill.options import parse_options
 
 
-def analyse(
+def analyze(
     name: Annotated[str, typer.Argument(help="See `tagfill list analyses`.")],
     runs: Annotated[
-        list[str], typer.Argument(metavar="RUN...", help="Run folders; NAME=RUN names one, equal names are seeds.")
+        list[str],
+        typer.Argument(metavar="RUN...", help="Run folders; NAME=RUN sets a name, equal names are seeds."),
     ],
     out: Annotated[Path | None, typer.Option(help="Folder for the results; analyses/NAME by default.")] = None,
     option: flags.Options = None,
     setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=A,B", help="Of `sweep`: values of a setting to try.")
+        list[str] | None, typer.Option("--set", metavar="KEY=A,B", help="For `sweep`: values of a setting to try.")
     ] = None,
     force: flags.Force = False,
     quiet: flags.Quiet = False,
     as_json: flags.Json = False,
 ) -> None:
-    """Analyse."""
-    from tagfill.experiments.analyses import ANALYSES, analyze
+    """Analyze."""
+    from tagfill.experiments.analyses import ANALYSES
+    from tagfill.experiments.analyses import analyze as run_analysis
     from tagfill.experiments.report.section import SECTION_FILE
 
     if name not in ANALYSES:
         raise unknown_name("analysis", name, ANALYSES)
     if setting and name != "sweep":
-        raise TagfillError(f"--set gives values to the analysis sweep, and {name} trains nothing; leave it out.")
-    given = parse_options(ANALYSES[name], option or [], f"analysis '{name}'")
+        raise TagfillError(f"--set is an option of the analysis sweep; {name} does not train, so leave it out.")
+    options = parse_options(ANALYSES[name], option or [], f"analysis '{name}'")
     folder = Path("analyses") / name if out is None else out
     flags.require_empty(folder, force or (folder / SECTION_FILE).exists() or name == "sweep")
-    section = analyze(name, runs, out=folder, settings=setting or [], progress=terminal.progress(quiet), **given)
+    section = run_analysis(name, runs, out=folder, settings=setting or [], progress=terminal.progress(quiet), **options)
     if as_json:
         terminal.show_json({"analysis": name, "folder": str(folder.absolute()), **section.facts})
         return
@@ -50,7 +52,7 @@ def analyse(
         terminal.show(paragraph)
     for table in section.tables:
         terminal.show_table(table.caption, table.columns, [[_cell(value) for value in row] for row in table.rows])
-    terminal.show(f"Pictures and numbers: {folder.absolute()}")
+    terminal.show(f"Figures and numbers: {folder.absolute()}")
 
 
 def _cell(value: object) -> str:
