@@ -11,14 +11,13 @@ from tagfill.images.views import _required_size
 from tagfill.rng import generator
 
 SIZES = [(1024, 768), (1000, 1000), (1023, 767), (1024, 767), (1020, 764), (96, 1600)]  # width, height
-VIEWS = {"eval": EVAL, "crop": CROP, "centre": View(crop="centre", share=0.875), "small crop": View(scale=(0.02, 0.05))}
+VIEWS = {"eval": EVAL, "crop": CROP, "small crop": View(scale=(0.02, 0.05))}
 
 
 def full_view(folder, view: View, size: tuple[int, int], index: int):
-    """What `look` shows, from the image decoded at its full size."""
+    """What `load_view` shows, from the image decoded at its full size."""
     image = decode(folder, "a.jpg")
-    rng = generator(7, "view", 0, index)
-    geometry = view.draw(rng, image.width, image.height, aspect=size[1] / size[0])
+    geometry = view.draw(generator(7, "view", 0, index), image.width, image.height)
     return render(image, geometry, size), geometry
 
 
@@ -50,7 +49,7 @@ def test_reduction_leaves_enough_pixels_and_no_rest(tmp_path, size, shrink_to, d
 
 @pytest.mark.parametrize("step", [2, 4, 8])
 def test_reduced_pixels_are_means_of_the_full_ones(tmp_path, step):
-    """An edge between two blocks of one colour stays where it is, to the pixel."""
+    """An edge between two blocks of one color stays where it is, to the pixel."""
     image = photo(256, 512)
     image.paste("black", (0, 0, 256, 256))
     image.paste("white", (256, 0, 512, 256))
@@ -74,7 +73,7 @@ def test_only_jpegs_are_reduced(tmp_path, kind):
 
 
 @pytest.mark.parametrize("mode", ["L", "CMYK"])
-def test_other_colours_are_reduced_too(tmp_path, mode):
+def test_other_colors_are_reduced_too(tmp_path, mode):
     write(tmp_path, "a.jpg", encode(photo(256, 256).convert(mode), "JPEG"))
     image = decode(tmp_path, "a.jpg", shrink_to=(16, 16))
     assert (image.mode, image.size) == ("RGB", (32, 32))

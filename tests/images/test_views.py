@@ -16,45 +16,40 @@ from tagfill.images.views import center_crop
 SIDES = st.integers(2, 40)
 
 
-def draw(view: View, width: int, height: int, seed: int = 0, aspect: float = 1.0):
-    return view.draw(np.random.default_rng(seed), width, height, aspect=aspect)
+def draw(view: View, width: int, height: int, seed: int = 0):
+    return view.draw(np.random.default_rng(seed), width, height)
 
 
 @given(st.integers(1, 20), st.integers(0, 5), st.integers(0, 5), st.booleans(), st.integers(0, 9))
-def test_centre_crop_shows_the_pixels_that_its_geometry_names(side, margin, more, tall, seed):
-    """Each pixel of the view is the pixel of the image at the place where the geometry puts its centre.
+def test_a_crop_shows_the_pixels_that_its_geometry_names(side, margin, more, tall, seed):
+    """Each pixel of the view is the pixel of the image at the place where the geometry puts its center.
 
     The crop lies on whole pixels and the view is as large as the crop, so that no pixel is a mixture.
     """
     short, long = side + 2 * margin, side + 2 * (margin + more)
     width, height = (short, long) if tall else (long, short)
-    view = View(crop="centre", share=side / short, flip="random", flip_y="random")
-    geometry, image = draw(view, width, height, seed), noise(height, width, seed)
+    geometry, image = draw(View(flip="random", flip_y="random"), width, height, seed), noise(height, width, seed)
+    left, top = (width - side) / 2 / width, (height - side) / 2 / height
+    geometry.box[:] = [[left, top, 1 - left, 1 - top]]
     pixels = render(Image.fromarray(image), geometry, (side, side))
     for row in range(side):
         for column in range(side):
-            centre = np.array([[(column + 0.5) / side, (row + 0.5) / side]])
-            x, y = geometry.to_image(centre)[0] * (width, height)
+            center = np.array([[(column + 0.5) / side, (row + 0.5) / side]])
+            x, y = geometry.to_image(center)[0] * (width, height)
             assert (x % 1, y % 1) == pytest.approx((0.5, 0.5), abs=1e-4)
             assert np.abs(pixels[row, column].astype(int) - image[int(y), int(x)]).max() <= 1
 
 
-@given(SIDES, SIDES, SIDES, SIDES, st.floats(0.1, 1))
-def test_centre_crop_has_the_aspect_of_the_view_and_the_middle_of_the_image(width, height, w, h, share):
-    left, top, right, bottom = center_crop(width, height, w / h, share)
+@given(SIDES, SIDES, SIDES, SIDES)
+def test_center_crop_has_the_aspect_and_the_middle_of_the_image(width, height, w, h):
+    left, top, right, bottom = center_crop(width, height, w / h)
     assert (right - left) * width / ((bottom - top) * height) == pytest.approx(w / h)
     assert left + right == pytest.approx(1)
     assert top + bottom == pytest.approx(1)
-    assert max(right - left, bottom - top) == pytest.approx(share)
+    assert max(right - left, bottom - top) == pytest.approx(1)
 
 
-def test_centre_crop_is_resize_and_crop_of_the_usual_evaluation():
-    """Short side to 256, centre 224×224: 0.875 of 480 pixels are 420."""
-    box = draw(View(crop="centre", share=224 / 256), 640, 480).box[0] * (640, 480, 640, 480)
-    assert box.tolist() == pytest.approx([110, 30, 530, 450], abs=1e-3)
-
-
-def test_squash_shows_everything():
+def test_the_evaluation_view_shows_everything():
     pixels = noise(6, 9)
     assert np.array_equal(render(Image.fromarray(pixels), draw(EVAL, 9, 6), (6, 9)), pixels)
 
@@ -106,16 +101,13 @@ def test_strong_view_has_the_geometry_of_the_crop():
     [
         {"flip": "sometimes"},
         {"flip_y": "yes"},
-        {"crop": "center"},
         {"scale": (0.0, 1.0)},
         {"scale": (0.9, 0.5)},
         {"scale": (0.5, 1.5)},
         {"ratio": (0.0, 1.0)},
-        {"share": 0.0},
-        {"scale": (0.5, 1.0), "crop": "centre"},
     ],
     ids=str,
 )
-def test_views_that_mean_nothing_are_refused(options):
+def test_invalid_views_are_refused(options):
     with pytest.raises(TagfillError):
         View(**options)

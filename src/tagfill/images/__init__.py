@@ -1,6 +1,7 @@
-"""Decoding images and looking at them through recorded views."""
+"""Reading and decoding images, and views of them with recorded geometry."""
 
 from tagfill.images.batches import PixelBatch, load_batches, load_eval_view
+from tagfill.images.check import check_images
 from tagfill.images.decode import decode
 from tagfill.images.display import encode_jpeg, overlay_class_map, thumbnail
 from tagfill.images.geometry import Geometry
@@ -11,7 +12,6 @@ from tagfill.images.views import (
     FLIP,
     STRONG,
     View,
-    check_images,
     input_size,
     load_view,
     load_weak_and_strong,

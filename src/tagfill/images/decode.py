@@ -1,18 +1,11 @@
-"""What a file says about itself before its pixels are decoded.
+"""Safe decoding of image files into upright RGB pixels.
 
-Pillow's `Image.open` is not used: its check against decompression bombs is a warning, governed by a global setting and
-by filters that threads share. The three formats are told apart here, and a size above the limit is refused from the
-header, before any memory is taken for pixels.
+Pillow's `Image.open` is not used: its check against decompression bombs is a warning, controlled by a global setting
+and by filters that threads share. The format is recognized here instead, and a size above the limit is refused from the
+header, before memory for pixels is allocated.
 
-
-How a camera was held: the EXIF orientation, as exchanged axes and mirrorings.
-
-RGB pixels from whatever colours a file stores.
-
-Transparency is laid on white, where photos with their background cut away are meant to be seen. Sixteen bits keep
-their upper eight, so that white stays white. CMYK is converted without a colour profile, and profiles are not applied.
-
-Safe decoding of image files into upright RGB pixels.
+Transparency is composited on white, the usual background of cut-out product photos. 16-bit values keep their upper
+eight bits, so that white stays white. CMYK is converted without a color profile, and profiles are not applied.
 """
 
 from __future__ import annotations
@@ -36,10 +29,96 @@ from tagfill.errors import ImageError
 from tagfill.images.roots import FolderRoot, Root
 
 MAX_PIXELS = 64_000_000
+_OVERSAMPLING = 2  # a reduced image keeps this many times the required pixels along each side
+
+Side = TypeVar("Side", int, float)
+
+
+def decode(root: Root | Path, name: str, *, shrink_to: tuple[float, float] | None = None) -> Image.Image:
+    """Decode the first frame of an image as RGB, upright according to its EXIF orientation.
+
+    Args:
+        root: the image root, or its folder.
+        name: path below the root, the image's identity.
+        shrink_to: width and height that the whole image needs; large JPEGs are then decoded at a fraction of their
+            size. For a view of a part of the image this is more than the size of the view.
+
+    Raises:
+        ImageError: if the file is missing, damaged, larger than 64 megapixels, or not a JPEG, PNG or WebP.
+
+    Example:
+        `decode(open_root("photos"), "0001.jpg", shrink_to=(448, 448))` of a JPEG of 4032×3024 has 2016×1512 pixels.
+    """
+    return open_image(root, name).decode(shrink_to)
+
+
+def open_image(root: Root | Path, name: str) -> EncodedImage:
+    """Read an image file and parse its header.
+
+    Args:
+        root: the image root, or its folder.
+        name: path below the root, the image's identity.
+
+    Raises:
+        ImageError: if the file is missing, too large, or not a JPEG, PNG or WebP.
+    """
+    return EncodedImage(name, (FolderRoot(root) if isinstance(root, Path) else root).read(name))
+
+
+class EncodedImage:
+    """An image whose header is read; its pixels are decoded once their required number is known.
+
+    Attributes:
+        name: the image's identity.
+        width: of the upright image.
+        height: of the upright image.
+    """
+
+    def __init__(self, name: str, content: bytes) -> None:
+        self.name = name
+        self._image = open_header(name, content)
+        with _decoder_errors(name):
+            if isinstance(self._image, PngImageFile):
+                self._image.load()  # the orientation may follow the pixels, and damage must not hide it
+            self._orientation = read_orientation(self._image)
+            self.width, self.height = self._orientation.size(*self._image.size)
+
+    def decode(self, shrink_to: tuple[float, float] | None = None) -> Image.Image:
+        """Decode the first frame as upright RGB; call this once.
+
+        Args:
+            shrink_to: width and height that the whole image needs. A JPEG is then decoded at a half, a quarter or an
+                eighth of its size, if that leaves twice the required pixels along each side and divides both sides
+                without a remainder, so that relative coordinates stay exact.
+
+        Raises:
+            ImageError: if the file is damaged.
+        """
+        with _decoder_errors(self.name):
+            image = self._image
+            if shrink_to is not None and isinstance(image, JpegImageFile):
+                width, height = image.size
+                step = _reduction(image.size, self._orientation.size(*shrink_to))
+                image.draft(None, (width // step, height // step))
+            image.load()
+            return self._orientation.turn_upright(to_rgb(image))
+
+
+def _reduction(size: tuple[int, int], required: tuple[float, float]) -> int:
+    """The largest of 8, 4, 2 and 1 that a JPEG of `size` can be reduced by.
+
+    >>> _reduction((4032, 3024), (224, 224)), _reduction((4032, 3024), (448, 448)), _reduction((4032, 3023), (9, 9))
+    (4, 2, 1)
+    """
+    for step in (8, 4, 2):
+        pairs = zip(size, required, strict=True)
+        if all(side % step == 0 and side >= step * _OVERSAMPLING * least for side, least in pairs):
+            return step
+    return 1
 
 
 def open_header(name: str, content: bytes) -> ImageFile:
-    """The image in `content`, its size known and checked, its pixels not yet decoded.
+    """Parse the header of an image file and check its size; pixels are not decoded.
 
     Raises:
         ImageError: if it is empty, not a JPEG, PNG or WebP, damaged, or larger than 64 megapixels.
@@ -63,12 +142,12 @@ def open_header(name: str, content: bytes) -> ImageFile:
 
 @contextmanager
 def _decoder_errors(name: str) -> Iterator[None]:
-    """Turn whatever a decoder raises on damaged bytes into an error about this image."""
+    """Turn any error of a decoder into an `ImageError` about this image."""
     try:
         yield
     except (ImageError, MemoryError):
         raise
-    except Exception as error:  # decoders meet damaged bytes with errors of many kinds
+    except Exception as error:  # decoders raise many kinds of errors on damaged bytes
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ImageError(name, f"the file is damaged and cannot be decoded ({reason})") from None
 
@@ -79,7 +158,7 @@ def _check_pixels(name: str, width: int, height: int) -> None:
 
 
 def _webp_size(content: bytes) -> tuple[int, int]:
-    """Width and height of a WebP file; its decoder takes memory for the whole canvas as soon as it is made."""
+    """Width and height of a WebP file; its decoder allocates the whole canvas as soon as it is created."""
     kind = content[12:16]
     if kind == b"VP8X":
         width, height = content[24:27], content[27:30]
@@ -91,21 +170,18 @@ def _webp_size(content: bytes) -> tuple[int, int]:
     return int.from_bytes(width, "little") & 0x3FFF, int.from_bytes(height, "little") & 0x3FFF
 
 
-Side = TypeVar("Side", int, float)
-
-
 class Orientation(NamedTuple):
-    """What turns stored pixels upright: exchange rows and columns first, then mirror."""
+    """What turns stored pixels upright: transpose first, then mirror."""
 
-    exchange: bool = False
+    transpose: bool = False
     flip_x: bool = False
     flip_y: bool = False
 
     def size(self, width: Side, height: Side) -> tuple[Side, Side]:
-        """Width and height of the upright image from those of the stored one, and the other way round."""
-        return (height, width) if self.exchange else (width, height)
+        """Width and height of the upright image from those of the stored one, and vice versa."""
+        return (height, width) if self.transpose else (width, height)
 
-    def turn(self, image: Image.Image) -> Image.Image:
+    def turn_upright(self, image: Image.Image) -> Image.Image:
         """The upright image."""
         return image.transpose(_PILLOW[self]) if self in _PILLOW else image
 
@@ -114,25 +190,25 @@ _PILLOW = {
     Orientation(flip_x=True): Transpose.FLIP_LEFT_RIGHT,
     Orientation(flip_x=True, flip_y=True): Transpose.ROTATE_180,
     Orientation(flip_y=True): Transpose.FLIP_TOP_BOTTOM,
-    Orientation(exchange=True): Transpose.TRANSPOSE,
-    Orientation(exchange=True, flip_x=True): Transpose.ROTATE_270,
-    Orientation(exchange=True, flip_x=True, flip_y=True): Transpose.TRANSVERSE,
-    Orientation(exchange=True, flip_y=True): Transpose.ROTATE_90,
+    Orientation(transpose=True): Transpose.TRANSPOSE,
+    Orientation(transpose=True, flip_x=True): Transpose.ROTATE_270,
+    Orientation(transpose=True, flip_x=True, flip_y=True): Transpose.TRANSVERSE,
+    Orientation(transpose=True, flip_y=True): Transpose.ROTATE_90,
 }
-_EXIF = dict(enumerate(_PILLOW, start=2))  # in this order; 1 is upright
+_EXIF = dict(enumerate(_PILLOW, start=2))  # EXIF values in this order; 1 is upright
 
 
 def read_orientation(image: Image.Image) -> Orientation:
-    """The orientation that a file names; upright where it names none, or its EXIF data are damaged."""
+    """The EXIF orientation of a file; upright if it has none or its EXIF data are damaged."""
     try:
         value = image.getexif().get(Base.Orientation)
-    except Exception:  # whatever Pillow raises on damaged EXIF data, the pixels are still good
+    except Exception:  # damaged EXIF data do not make the pixels unusable
         value = None
     return _EXIF.get(value, Orientation()) if isinstance(value, int) else Orientation()
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """The image in mode RGB.
+    """Convert an image of any mode to RGB.
 
     >>> to_rgb(Image.new("LA", (1, 1), (0, 0))).getpixel((0, 0))
     (255, 255, 255)
@@ -148,97 +224,10 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _upper_bits(image: Image.Image) -> Image.Image:
-    """A 16-bit grey image in 8 bits, the one grey that stands for transparency as an alpha channel."""
+    """A 16-bit gray image in 8 bits, with the gray value that means transparency as an alpha channel."""
     values = np.asarray(image)
-    grey = Image.fromarray((values >> 8).astype(np.uint8))
+    gray = Image.fromarray((values >> 8).astype(np.uint8))
     transparent = image.info.get("transparency")
     if transparent is not None:
-        grey.putalpha(Image.fromarray(np.where(values == transparent, 0, 255).astype(np.uint8)))
-    return grey
-
-
-_SPARE = 2  # a reduced image keeps so many times the pixels that are needed along a side
-
-
-class EncodedImage:
-    """An image whose header is read, and whose pixels can be decoded once it is known how many are needed.
-
-    Attributes:
-        name: the image's identity.
-        width: of the upright image.
-        height: of the upright image.
-    """
-
-    def __init__(self, name: str, content: bytes) -> None:
-        self.name = name
-        self._image = open_header(name, content)
-        with _decoder_errors(name):
-            if isinstance(self._image, PngImageFile):
-                self._image.load()  # the orientation may come after the pixels, and damage must not pass for none
-            self._orientation = read_orientation(self._image)
-            self.width, self.height = self._orientation.size(*self._image.size)
-
-    def decode(self, shrink_to: tuple[float, float] | None = None) -> Image.Image:
-        """The first frame as upright RGB; to be called once.
-
-        Args:
-            shrink_to: width and height that the whole image needs to have. A JPEG is then decoded at a half, a quarter
-                or an eighth of its size, if that leaves twice as many pixels each way and divides both sides
-                without a rest: relative coordinates stay exact.
-
-        Raises:
-            ImageError: if the file is damaged.
-        """
-        with _decoder_errors(self.name):
-            image = self._image
-            if shrink_to is not None and isinstance(image, JpegImageFile):
-                width, height = image.size
-                step = _reduction(image.size, self._orientation.size(*shrink_to))
-                image.draft(None, (width // step, height // step))
-            image.load()
-            return self._orientation.turn(to_rgb(image))
-
-
-def open_image(root: Root | Path, name: str) -> EncodedImage:
-    """Read an image file and look at its header.
-
-    Args:
-        root: the image root, or the folder that it is.
-        name: path below the root, the image's identity.
-
-    Raises:
-        ImageError: if the file is missing, too large, or not a JPEG, PNG or WebP.
-    """
-    return EncodedImage(name, (FolderRoot(root) if isinstance(root, Path) else root).read(name))
-
-
-def decode(root: Root | Path, name: str, *, shrink_to: tuple[float, float] | None = None) -> Image.Image:
-    """The first frame of an image as RGB, upright as its EXIF orientation says.
-
-    Transparency is laid on white; 16 bits are scaled to 8.
-
-    Args:
-        root: the image root, or the folder that it is.
-        name: path below the root, the image's identity.
-        shrink_to: width and height that the whole image needs to have; large JPEGs are then decoded at a fraction of
-            their size. For a view of a part of the image that is more than the size of the view.
-
-    Raises:
-        ImageError: if the file is missing, damaged, larger than 64 megapixels, or not a JPEG, PNG or WebP.
-
-    Example:
-        `decode(open_root("photos"), "0001.jpg", shrink_to=(448, 448))` of a JPEG of 4032×3024 has 2016×1512 pixels.
-    """
-    return open_image(root, name).decode(shrink_to)
-
-
-def _reduction(size: tuple[int, int], needed: tuple[float, float]) -> int:
-    """The largest of 8, 4, 2 and 1 that a JPEG of `size` can be reduced by.
-
-    >>> _reduction((4032, 3024), (224, 224)), _reduction((4032, 3024), (448, 448)), _reduction((4032, 3023), (9, 9))
-    (4, 2, 1)
-    """
-    for step in (8, 4, 2):
-        if all(side % step == 0 and side >= step * _SPARE * need for side, need in zip(size, needed, strict=True)):
-            return step
-    return 1
+        gray.putalpha(Image.fromarray(np.where(values == transparent, 0, 255).astype(np.uint8)))
+    return gray

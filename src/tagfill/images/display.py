@@ -1,10 +1,4 @@
-"""An image for people to look at: upright, whole, no larger than asked for, and as a small file.
-
-A class map laid over the image that it is of.
-
-A map is upsampled bilinearly to its image and coloured by a perceptually even colour map (viridis); the more it says,
-the less of the image shines through.
-"""
+"""Images for people to look at: thumbnails, and class maps drawn over their image."""
 
 from __future__ import annotations
 
@@ -20,14 +14,17 @@ from tagfill.images.decode import decode
 from tagfill.images.roots import Root
 from tagfill.probabilities import sigmoid
 
+SCALINGS = ("minmax", "sigmoid", "unit")
+_OPACITY = (0.25, 0.8)  # of the color where the map is lowest and where it is highest
+
 
 def thumbnail(root: Root | Path, name: str, side: int) -> Image.Image:
-    """An image that fits into a square.
+    """The whole image, upright, shrunk to fit into a square.
 
     Args:
-        root: the image root, or the folder that it is.
+        root: the image root, or its folder.
         name: path below the root, the image's identity.
-        side: of the square in pixels; a smaller image stays as it is.
+        side: of the square in pixels; a smaller image is not enlarged.
 
     Raises:
         ImageError: if the image cannot be read or decoded.
@@ -35,30 +32,29 @@ def thumbnail(root: Root | Path, name: str, side: int) -> Image.Image:
     Example:
         `thumbnail(open_root("photos"), "0001.jpg", 320)` of a photo of 4032×3024 pixels has 320×240.
     """
-    picture = decode(root, name, shrink_to=(side, side))
-    picture.thumbnail((side, side))
-    return picture
+    image = decode(root, name, shrink_to=(side, side))
+    image.thumbnail((side, side))
+    return image
 
 
-def encode_jpeg(picture: Image.Image) -> bytes:
-    """A picture as a small JPEG file."""
+def encode_jpeg(image: Image.Image) -> bytes:
+    """The image as a small JPEG file."""
     file = io.BytesIO()
-    picture.convert("RGB").save(file, "JPEG", quality=85)
+    image.convert("RGB").save(file, "JPEG", quality=85)
     return file.getvalue()
 
 
-SCALINGS = ("minmax", "sigmoid", "unit")
-_OPACITY = (0.25, 0.8)  # of the colour where the map says nothing, and where it says most
-
-
 def overlay_class_map(image: Image.Image, values: NDArray[np.floating], *, scaling: str = "minmax") -> Image.Image:
-    """A class map over its image.
+    """Draw a class map over its image.
+
+    The map is upsampled bilinearly to the image, as the localization metric does, then scaled and colored with
+    viridis, which is perceptually uniform. Higher values are more opaque.
 
     Args:
-        image: the view that the map is of.
+        image: the view that the map belongs to.
         values: H×W, one class.
         scaling: `minmax` stretches the map from its lowest to its highest value; `sigmoid` shows the probabilities of
-            logits, `unit` values that are in 0…1 already.
+            logits; `unit` shows values that are between 0 and 1 already.
 
     Returns:
         RGB, as large as the image.
@@ -73,16 +69,15 @@ def overlay_class_map(image: Image.Image, values: NDArray[np.floating], *, scali
     values = np.asarray(values, dtype=np.float64)
     if values.ndim != 2:
         raise TagfillError(f"A class map has height and width, but this one has the shape {values.shape}.")
-    # As the metric has it: upsampled first, scaled afterwards.
     large = np.asarray(Image.fromarray(values.astype(np.float32)).resize(image.size, Image.Resampling.BILINEAR))
-    shown = _scaled(large.astype(np.float64), scaling)
-    colours = matplotlib.colormaps["viridis"](shown)[..., :3] * 255
-    opacity = (_OPACITY[0] + (_OPACITY[1] - _OPACITY[0]) * shown)[..., None]
-    mixed = opacity * colours + (1 - opacity) * np.asarray(image.convert("RGB"), dtype=np.float64)
+    scaled = _scale(large.astype(np.float64), scaling)
+    colors = matplotlib.colormaps["viridis"](scaled)[..., :3] * 255
+    opacity = (_OPACITY[0] + (_OPACITY[1] - _OPACITY[0]) * scaled)[..., None]
+    mixed = opacity * colors + (1 - opacity) * np.asarray(image.convert("RGB"), dtype=np.float64)
     return Image.fromarray(np.round(mixed).astype(np.uint8))
 
 
-def _scaled(values: NDArray[np.float64], scaling: str) -> NDArray[np.float64]:
+def _scale(values: NDArray[np.float64], scaling: str) -> NDArray[np.float64]:
     if scaling == "sigmoid":
         return sigmoid(values)
     if scaling == "unit":

@@ -1,8 +1,8 @@
-"""Where a view lies in its image.
+"""The position of a view in its image.
 
-A view is a crop of the image, perhaps mirrored, resized to the network's input. `Geometry` records the crop
-box in relative image coordinates and the flips of a batch of views. Whoever moves between image and view
-(points, boxes, heatmaps) asks it; nobody derives it again.
+A view is a crop of the image, possibly mirrored, resized to the network's input. `Geometry` records the crop boxes in
+relative image coordinates and the flips of a batch of views. All conversions between image and view (points, boxes,
+heatmaps) go through it.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Geometry:
 
     @classmethod
     def whole(cls, size: int) -> Geometry:
-        """Views that show the whole image as it is."""
+        """Views that show the whole image without flips."""
         box = np.tile(np.array([0, 0, 1, 1], dtype=np.float32), (size, 1))
         return cls(box, np.zeros(size, bool), np.zeros(size, bool), np.ones(size, bool))
 
     @classmethod
     def join(cls, parts: Sequence[Geometry]) -> Geometry:
-        """One geometry from several, in their order."""
+        """Concatenate geometries."""
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__))
 
     def __len__(self) -> int:
@@ -49,19 +49,19 @@ class Geometry:
         return Geometry(self.box[index], self.flip_x[index], self.flip_y[index], self.exact[index])
 
     def to_view(self, points: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Image points (B×…×2, relative) in coordinates of their views; outside [0,1] is outside the view."""
+        """Convert image points (B×…×2, relative) to coordinates of their views; outside [0,1] is outside the view."""
         start, extent = self._frame(points.ndim)
         return self._mirror((points - start) / extent)
 
     def to_image(self, points: NDArray[np.floating]) -> NDArray[np.float64]:
-        """View points (B×…×2, relative) in coordinates of their images."""
+        """Convert view points (B×…×2, relative) to coordinates of their images."""
         start, extent = self._frame(points.ndim)
         return self._mirror(points.astype(np.float64)) * extent + start
 
     def windows(self, size: int) -> NDArray[np.int64]:
         """The cells of a size×size map of the whole image that each view shows: B×4, left, top, right, bottom.
 
-        Edges are rounded to the nearest cell, and a window has at least one cell each way.
+        Edges are rounded to the nearest cell, and a window has at least one cell in each direction.
         """
         edges = np.floor(self.box.astype(np.float64) * size + 0.5).astype(np.int64)
         start = np.clip(edges[:, :2], 0, size - 1)
