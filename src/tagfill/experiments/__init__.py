@@ -22,4 +22,4 @@ __all__ = [
     "report_runs",
 ]
 
-__getattr__ = renamed(__name__, {"Plan": "BudgetPlan"})
+__getattr__ = renamed(__name__, {"Plan": "BudgetPlan", "Study": "BudgetStudy"})
