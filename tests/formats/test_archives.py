@@ -6,7 +6,7 @@ import tarfile
 import pytest
 
 from tagfill.errors import DatasetError
-from tagfill.formats import image_files
+from tagfill.formats import tar_archive
 
 
 def pack(path, *members):
@@ -31,9 +31,9 @@ def link(name, target):
 def test_files_are_unpacked_once(tmp_path):
     archive = pack(tmp_path / "a.tar.gz", ("one/two.txt", b"2"), ("three.txt", b"3"))
 
-    folder = image_files.unpack(archive, tmp_path / "out")
+    folder = tar_archive.unpack(archive, tmp_path / "out")
     (folder / "three.txt").write_bytes(b"mine")
-    image_files.unpack(archive, folder)
+    tar_archive.unpack(archive, folder)
 
     assert (folder / "one" / "two.txt").read_bytes() == b"2"
     assert (folder / "three.txt").read_bytes() == b"mine"
@@ -52,7 +52,7 @@ def test_nothing_leaves_the_folder(tmp_path, member, problem):
     archive = pack(tmp_path / "a.tar.gz", ("fine.txt", b""), member)
 
     with pytest.raises(DatasetError, match=problem):
-        image_files.unpack(archive, tmp_path / "place" / "out")
+        tar_archive.unpack(archive, tmp_path / "place" / "out")
     assert list(tmp_path.rglob("*.txt")) == []
 
 
@@ -62,15 +62,15 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path):
     (tmp_path / "out" / "mine.txt").write_text("mine")
 
     with pytest.raises(DatasetError, match="is not an empty folder"):
-        image_files.unpack(archive, tmp_path / "out")
+        tar_archive.unpack(archive, tmp_path / "out")
     assert (tmp_path / "out" / "mine.txt").read_text() == "mine"
 
 
 def test_another_archive_needs_another_folder(tmp_path):
-    image_files.unpack(pack(tmp_path / "a.tar.gz", ("a.txt", b"")), tmp_path / "out")
+    tar_archive.unpack(pack(tmp_path / "a.tar.gz", ("a.txt", b"")), tmp_path / "out")
 
     with pytest.raises(DatasetError, match="holds the files of another archive"):
-        image_files.unpack(pack(tmp_path / "b.tar.gz", ("b.txt", b"")), tmp_path / "out")
+        tar_archive.unpack(pack(tmp_path / "b.tar.gz", ("b.txt", b"")), tmp_path / "out")
 
 
 def test_a_cut_archive_leaves_nothing(tmp_path):
@@ -78,5 +78,5 @@ def test_a_cut_archive_leaves_nothing(tmp_path):
     archive.write_bytes(archive.read_bytes()[:2000])
 
     with pytest.raises(DatasetError, match="cannot be unpacked"):
-        image_files.unpack(archive, tmp_path / "out")
+        tar_archive.unpack(archive, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -350,12 +350,12 @@ NO_DOG = {"label": "dog", "present": False}
     [
         (
             [CAT],
-            "COCO cannot say unknown, but 1 of 2 labels of split train are; unknown='absent' writes them as absent.",
+            "COCO cannot express unknown labels, but 1 of 2 labels of split train are unknown; unknown='absent'",
         ),
-        ([CAT, {"label": "dog", "present": None}], "COCO cannot say unknown, but 1 of 2 labels"),
+        ([CAT, {"label": "dog", "present": None}], "COCO cannot express unknown labels, but 1 of 2 labels"),
         ([{"label": "cat", "present": True}, NO_DOG], "have none, the first being 'cat' of a.jpg"),
         ([CAT, NO_DOG, {**CAT, "kind": "point"}], "COCO cannot carry a point, but 'cat' of a.jpg has one"),
-        ([CAT, NO_DOG, {**CAT, "present": False}], "COCO cannot say that a region is empty, but a box says so"),
+        ([CAT, NO_DOG, {**CAT, "present": False}], "COCO cannot express that a region is empty, but a box says so"),
     ],
     ids=["unknown", "cannot tell", "unlocated", "point", "region"],
 )

@@ -8,12 +8,12 @@ import pytest
 
 from tagfill.dataset.tables import RowSpool
 from tagfill.errors import DatasetError
-from tagfill.formats import reader
-from tagfill.formats.reader import Collector
+from tagfill.formats import dataset_builder
+from tagfill.formats.dataset_builder import DatasetBuilder
 
 
-def collector(classes=("bird", "cat", "dog")):
-    return Collector("pets", Path("photos"), classes, "vet")
+def builder(classes=("bird", "cat", "dog")):
+    return DatasetBuilder("pets", Path("photos"), classes, "vet")
 
 
 def states(dataset):
@@ -21,13 +21,13 @@ def states(dataset):
 
 
 def test_images_keep_their_order_and_rows_get_their_source():
-    rows = collector()
+    rows = builder()
     rows.add_image("b.jpg", "train", 640, 480)
     rows.add_image("a.jpg", "val")
-    rows.add("a.jpg", "cat", True, source="owner")
-    rows.add("b.jpg", "dog", None, kind="box", x=0.5, y=0.5, w=0.1, h=0.2, flags=["difficult"])
+    rows.add_row("a.jpg", "cat", True, source="owner")
+    rows.add_row("b.jpg", "dog", None, kind="box", x=0.5, y=0.5, w=0.1, h=0.2, flags=["difficult"])
 
-    dataset = rows.dataset()
+    dataset = rows.build()
 
     assert dataset.images.to_pylist() == [
         {"image": "b.jpg", "split": "train", "width": 640, "height": 480},
@@ -40,36 +40,36 @@ def test_images_keep_their_order_and_rows_get_their_source():
 
 
 def test_absences_are_all_other_classes():
-    rows = collector()
+    rows = builder()
     rows.add_image("a.jpg", "train")
-    rows.add_absent("a.jpg", ["cat"])
+    rows.mark_rest_absent("a.jpg", ["cat"])
 
-    assert states(rows.dataset()) == {("a.jpg", "bird"): False, ("a.jpg", "dog"): False}
+    assert states(rows.build()) == {("a.jpg", "bird"): False, ("a.jpg", "dog"): False}
 
 
 def test_columns_and_single_rows_mix():
-    rows = collector()
+    rows = builder()
     rows.add_images({"image": ["a.jpg", "b.jpg"], "split": ["train", "val"]})
     rows.add_image("c.jpg", "val")
     rows.add_rows({"image": ["a.jpg", "b.jpg"], "label": ["cat", "dog"], "present": [True, False]})
-    rows.add("c.jpg", "bird", True)
+    rows.add_row("c.jpg", "bird", True)
 
-    dataset = rows.dataset()
+    dataset = rows.build()
 
     assert dataset.names() == ["a.jpg", "b.jpg", "c.jpg"]
     assert states(dataset) == {("a.jpg", "cat"): True, ("b.jpg", "dog"): False, ("c.jpg", "bird"): True}
 
 
 def test_many_rows_go_to_a_file_that_lives_as_long_as_the_dataset(monkeypatch):
-    monkeypatch.setattr(reader, "RowSpool", partial(RowSpool, in_memory=0))
-    monkeypatch.setattr(reader, "_ABSENCES", 4)
-    rows = collector()
+    monkeypatch.setattr(dataset_builder, "RowSpool", partial(RowSpool, in_memory=0))
+    monkeypatch.setattr(dataset_builder, "_BUFFERED_ABSENCES", 4)
+    rows = builder()
     for number in range(5):
         rows.add_image(f"{number}.jpg", "train")
-        rows.add(f"{number}.jpg", "cat", True)
-        rows.add_absent(f"{number}.jpg", ["cat"])
+        rows.add_row(f"{number}.jpg", "cat", True)
+        rows.mark_rest_absent(f"{number}.jpg", ["cat"])
 
-    dataset = rows.dataset()
+    dataset = rows.build()
     spool = Path(dataset.annotations)
 
     assert spool.is_file()
@@ -80,14 +80,14 @@ def test_many_rows_go_to_a_file_that_lives_as_long_as_the_dataset(monkeypatch):
 
 
 def test_an_image_is_added_once():
-    rows = collector()
+    rows = builder()
     rows.add_image("a.jpg", "train")
     rows.add_image("a.jpg", "val")
 
     with pytest.raises(DatasetError, match=r"pets: image 'a\.jpg' is listed twice"):
-        rows.dataset()
+        rows.build()
 
 
 def test_class_names_are_distinct():
     with pytest.raises(DatasetError, match="class 'cat' is listed twice"):
-        collector(("cat", "dog", "cat"))
+        builder(("cat", "dog", "cat"))

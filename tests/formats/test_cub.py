@@ -58,7 +58,7 @@ def test_missing_files_are_named(tmp_path):
         cub.read(tmp_path)
     folder = write_cub(tmp_path / "CUB_200_2011")
     (folder / "train_test_split.txt").write_text("1 0\n")
-    with pytest.raises(DatasetError, match="does not say 1 or 0 of image 2"):
+    with pytest.raises(DatasetError, match="does not say 1 or 0 for image 2"):
         cub.read(tmp_path)
     (tmp_path / "attributes.txt").unlink()
     with pytest.raises(DatasetError, match=r"There is no attributes\.txt"):

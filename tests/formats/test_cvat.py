@@ -126,7 +126,7 @@ def test_bad_files_are_named(tmp_path, text, message):
 def test_empty_regions_are_refused(tmp_path):
     images = from_records([{"image": "a.jpg", "split": "val", "width": 4, "height": 4}], IMAGES_SCHEMA)
     row = {"image": "a.jpg", "label": "x", "present": False, "kind": "point", "x": 0.5, "y": 0.5}
-    with pytest.raises(DatasetError, match="cannot say that a region does not show a label"):
+    with pytest.raises(DatasetError, match="cannot express that a region does not show a label"):
         cvat.write(Dataset("test", tmp_path, ("x",), images, from_records([row])), tmp_path / "a.xml")
 
 

@@ -57,7 +57,7 @@ def test_same_name_may_be_the_same_image(tmp_path):
     ("labels", "options", "message"),
     [
         ({"a.jpg": {"x": True, "y": True}}, {}, r"a.jpg shows x, y; several='repeat'"),
-        ({"a.jpg": {"x": False, "y": False}}, {}, r"a.jpg is not known to show a class; none='skip'"),
+        ({"a.jpg": {"x": False, "y": False}}, {}, r"a.jpg has no present label; none='skip'"),
         ({"a.jpg": {"x": True, "y": False}, "b.jpg": {"x": True}}, {}, r"1 are verified absent and 1 unknown"),
         ({"../a.jpg": {"x": True}}, {}, "not a path below the image root"),
         ({"x/a.jpg": {"x": True}, "a.jpg": {"x": True}}, {}, "would both become train/x/a.jpg"),
@@ -76,7 +76,7 @@ def test_class_that_is_no_folder_name(tmp_path):
 
 
 def test_folder_without_classes(tmp_path):
-    with pytest.raises(DatasetError, match="one folder for each class"):
+    with pytest.raises(DatasetError, match="one folder per class"):
         folder.read(tmp_path, absent_means="unknown")
 
 

@@ -42,17 +42,6 @@ def test_items_are_those_of_json(shared, content, chunk, indent, ascii_only):
         assert list(file.items(key)) == items
 
 
-def test_what_is_written_is_read(tmp_path):
-    items = [{"id": number, "name": f'"{number}"'} for number in range(3)]
-    json_stream.write(tmp_path / "a.json", {"info": {"by": "me"}, "images": iter(items), "none": []})
-
-    file = JsonFile.open(tmp_path / "a.json")
-
-    assert list(file.items("images")) == items
-    assert list(file.items("none")) == []
-    assert json.loads((tmp_path / "a.json").read_text())["info"] == {"by": "me"}
-
-
 @pytest.mark.parametrize(
     ("content", "problem"),
     [

@@ -147,7 +147,7 @@ def test_image_is_known_by_its_path(tmp_path, address, expected):
         ('[{"data": {"image": "a.jpg"}}', "ends in the middle of its JSON"),
         ('[{"data": {"image": "a.jpg"}} 1]', "is not valid JSON after task 1"),
         ("{}", "holds no list of tasks"),
-        ('[{"data": {"image": "a"}, "annotations": [{"created_at": "soon"}]}]', 'created_at "soon" is no time'),
+        ('[{"data": {"image": "a"}, "annotations": [{"created_at": "soon"}]}]', 'created_at "soon" is not a time'),
         (
             '[{"data": {"image": "a"}, "annotations": [{"result": [{"type": "choices", "value": {}}]}]}]',
             "has a result that cannot be read",
@@ -169,7 +169,7 @@ def located(**columns):
 
 def test_what_cannot_be_said_is_refused(tmp_path):
     place = {"x": 0.5, "y": 0.5, "w": 0.5, "h": 0.5}
-    with pytest.raises(DatasetError, match="cannot say that a region does not show a label"):
+    with pytest.raises(DatasetError, match="cannot express that a region does not show a label"):
         label_studio.write(located(kind="box", present=False, **place), tmp_path / "a.json")
     mask = located(kind="mask", rle=b"22", rle_height=2, rle_width=2, **place)
     with pytest.raises(DatasetError, match="masks='box' writes boxes"):

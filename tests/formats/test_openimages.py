@@ -115,7 +115,7 @@ def test_a_path_is_not_an_id(tmp_path):
         tmp_path / "train-annotations-human-imagelabels-boxable.csv", layout.LABELS, f"../secret,human,{layout.CAT},1"
     )
 
-    assert message(tmp_path) == "'../secret' is not the id of an image of Open Images; mend the file."
+    assert message(tmp_path) == "'../secret' is not the id of an image of Open Images; correct the file."
 
 
 def test_a_box_that_ends_before_it_begins_is_named(tmp_path):

@@ -250,7 +250,7 @@ def test_difficult_absences_are_written_as_such(folder, tmp_path):
 def test_unknown_labels_are_refused_or_written_as_absent(folder, tmp_path):
     dataset = voc.read(folder, difficult="unknown", locations="none")
 
-    with pytest.raises(DatasetError, match="VOC cannot say unknown, but 1 of 6 labels of split train are"):
+    with pytest.raises(DatasetError, match="VOC cannot express unknown labels, but 1 of 6 labels of split train"):
         voc.write(dataset, tmp_path / "out")
     voc.write(dataset, tmp_path / "out", unknown="absent")
 
@@ -263,7 +263,7 @@ def test_names_that_differ_in_their_suffix_only_are_refused(folder, tmp_path):
     wrong = f"{images[0]['image'].removesuffix('.jpg')}.png"
     table = dataset.images.from_pylist([*images, {**images[0], "image": wrong}], schema=dataset.images.schema)
 
-    with pytest.raises(DatasetError, match="VOC knows images by name without suffix"):
+    with pytest.raises(DatasetError, match="VOC identifies images by their name without suffix"):
         voc.write(dataset.replace(images=table), tmp_path / "out", unknown="absent")
 
 
@@ -272,7 +272,7 @@ def test_a_corner_that_is_not_finite_is_refused(folder, corner):
     path = folder / "Annotations" / "2011_003271.xml"
     path.write_text(path.read_text(encoding="utf-8").replace("<xmax>200<", f"<xmax>{corner}<"), encoding="utf-8")
 
-    assert "the bndbox of a person lacks one of xmin, ymin, xmax and ymax, or it is no number" in message(folder)
+    assert "the bndbox of a person lacks one of xmin, ymin, xmax and ymax, or it is not a number" in message(folder)
 
 
 def test_an_xml_file_of_an_unknown_encoding_is_refused(folder):

@@ -82,20 +82,20 @@ def test_ignored_columns_are_no_classes(tmp_path):
 
 def test_unknown_is_not_written_as_true_labels(tmp_path):
     data = dataset({"a.jpg": {"x": True}}, ("x", "y"))
-    with pytest.raises(DatasetError, match=r"cannot say unknown, but 1 of 2 labels are"):
+    with pytest.raises(DatasetError, match=r"cannot express unknown labels, but 1 of 2 labels are unknown"):
         wide_csv.write(data, tmp_path / "a.csv", coding="true")
 
 
 def test_cannot_tell_is_written_as_unknown_only_if_asked(tmp_path):
     data = dataset({"a.jpg": {"x": True, "y": None}}, ("x", "y"))
-    with pytest.raises(DatasetError, match=r"cannot say 'cannot tell', but 1 labels say it; undecided='drop'"):
+    with pytest.raises(DatasetError, match=r"cannot tell', but 1 labels are undecided; undecided='drop'"):
         wide_csv.write(data, tmp_path / "a.csv")
     wide_csv.write(data, tmp_path / "a.csv", undecided="drop")
     assert (tmp_path / "a.csv").read_text() == "image,split,x,y\na.jpg,train,1,\n"
 
 
 def test_class_named_like_a_column_is_refused(tmp_path):
-    with pytest.raises(DatasetError, match="a class is called so"):
+    with pytest.raises(DatasetError, match="a class has that name"):
         wide_csv.write(dataset({"a.jpg": {}}, ("split",)), tmp_path / "a.csv")
 
 

@@ -57,7 +57,7 @@ def test_polygons_become_masks_or_boxes(tmp_path):
         ("0 .5 .5 .5\n", r"1\.txt, line 1: found 3 numbers after the class; a box has four"),
         ("0 .5 .5 .5 .5\n2 .5 .5 .5 .5\n", r"line 2: found class 2, but data.yaml names 2"),
         ("0.5 .5 .5 .5 .5\n", r"line 1: found class 0.5"),
-        ("0 320 240 64 64\n", r"not within 0 and 1; divide pixels by the image's width"),
+        ("0 320 240 64 64\n", r"not within 0 and 1; divide pixels by the width and height"),
         ("0 nan .5 .5 .5\n", r"not within 0 and 1"),
         ("cat .5 .5 .5 .5\n", r"numbers are expected"),
         ("0 .1 .1 .2 .1 .2 .2\n", r"6 numbers .*polygons='mask'"),
@@ -71,7 +71,7 @@ def test_bad_lines_are_named(tmp_path, text, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("names: [cat, no]\n", "class name False is no text; quote names"),
+        ("names: [cat, no]\n", "class name False is not text; quote names"),
         ("train: x\n", "has no 'names'"),
         ("names: {0: a, 2: b}\n", "without gaps"),
         ("names: [a]\nnc: 2\n", "'nc' is 2, but 1 classes are named"),
@@ -94,8 +94,8 @@ def test_missing_description(tmp_path):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ({"a.jpg": {"x": True, "y": False}}, r"needs a box for what is present, but 'x' of a.jpg has none"),
-        ({"a.jpg": {"x": False}}, r"1 images have absent labels beside others and 1 have unknown ones"),
+        ({"a.jpg": {"x": True, "y": False}}, r"needs a box for every present label, but 'x' of a.jpg has none"),
+        ({"a.jpg": {"x": False}}, r"1 images have absent labels and 1 have unknown ones"),
         ({"a.jpg": {}, "a.png": {}}, r"a.jpg and a.png would share labels/train/a.txt"),
     ],
 )

@@ -25,8 +25,8 @@ from PIL import Image
 
 from tagfill.dataset import Dataset
 from tagfill.errors import DatasetError
-from tagfill.formats import read_only, reader, text_files
-from tagfill.formats.reader import Collector
+from tagfill.formats import dataset_builder, read_only, text_files
+from tagfill.formats.dataset_builder import DatasetBuilder
 from tagfill.io import atomic_write
 from tagfill.progress import SILENT, Progress
 
@@ -60,7 +60,7 @@ def read(
         DatasetError: a file is missing or damaged, or the folder holds the Python version.
     """
     folder, root = Path(source), Path(images_to)
-    meaning = reader.checked(absent_means)
+    meaning = dataset_builder.check_absent_means(absent_means)
     if not (folder / "train.bin").is_file():
         if (folder / "train").is_file():
             raise DatasetError(
@@ -73,22 +73,22 @@ def read(
     parents: dict[int, int] = {}
     for part in parts:
         part.check(len(fine), len(coarse), parents)
-    collector = Collector("cifar100", root, [*fine, *coarse], source="cifar100")
+    builder = DatasetBuilder("cifar100", root, [*fine, *coarse], source="cifar100")
     for part, split in zip(parts, ("train", held_out), strict=True):
         with progress.bar(f"Writing images of {split}", len(part.fine), "images") as bar:
             for number, pixels in enumerate(part.images()):
                 image = f"images/{split}/{number:05d}.png"
                 with atomic_write(root / image, sync=False) as file:
                     Image.fromarray(pixels).save(file, format="PNG", compress_level=1)
-                collector.add_image(image, split, _SIDE, _SIDE)
+                builder.add_image(image, split, _SIDE, _SIDE)
                 present = (fine[part.fine[number]], coarse[part.coarse[number]])
                 for label in present:
-                    collector.add(image, label, True)
+                    builder.add_row(image, label, True)
                 if meaning == "absent":
-                    collector.add_absent(image, present)
+                    builder.mark_rest_absent(image, present)
                 bar.advance()
     edges = tuple((fine[child], coarse[parent]) for child, parent in sorted(parents.items()))
-    return collector.dataset(hierarchy=edges)
+    return builder.build(hierarchy=edges)
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class _Records:
 
 
 def _read_records(path: Path) -> _Records:
-    size = text_files.needed(path, "the records of CIFAR-100").stat().st_size
+    size = text_files.require_file(path, "the records of CIFAR-100").stat().st_size
     if size % _RECORD:
         raise DatasetError(
             f"{path} has {size:,} bytes, which is not a multiple of the {_RECORD:,} bytes of a record; download it "
@@ -135,4 +135,4 @@ def _read_records(path: Path) -> _Records:
 
 
 def _read_names(path: Path) -> list[str]:
-    return [line for _, line in text_files.lines(path)]
+    return [line for _, line in text_files.read_lines(path)]

@@ -2,17 +2,16 @@
 
 | layout | files |
 |---|---|
-| `official` | `ImageList/{Train,Test}Imagelist.txt`, `Groundtruth/TrainTestLabels/Labels_<concept>_{Train,Test}.txt` |
-| `arrays` | `formatted_{train,val}_{images,labels}.npy`, released for single positive labels (Cole et al., CVPR 2021) |
-| `list` | one text file with a line `file index index…` for each image |
+| official | `ImageList/{Train,Test}Imagelist.txt`, `Groundtruth/TrainTestLabels/Labels_<concept>_{Train,Test}.txt` |
+| arrays | `formatted_{train,val}_{images,labels}.npy`, released for single positive labels (Cole et al., CVPR 2021) |
+| list | one text file with a line `file index index…` per image |
 
 The first two label every image with every concept, so 0 is read as absent unless `absent_means` says otherwise. A list
-may be of images whose labels were dropped, so `absent_means` has to be given. Concepts are named by `Concepts81.txt`,
-in the folder or in `ConceptsList/`; the official layout can do without it. The layouts hold different images, and
+may be of images whose labels were dropped, so it requires `absent_means`. `Concepts81.txt`, in the folder or in
+`ConceptsList/`, names the concepts; the official layout can do without it. The layouts hold different images, and
 results on them are not comparable.
 
-
-Writing the layouts of NUS-WIDE.
+Chua et al., NUS-WIDE: A Real-World Web Image Database from National University of Singapore, CIVR 2009.
 """
 
 from __future__ import annotations
@@ -25,16 +24,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from tagfill.dataset import Dataset
 from tagfill.dataset.dataset import image_root
 from tagfill.errors import DatasetError
-from tagfill.formats import image_files, read_only, reader, text_files
-from tagfill.formats.reader import Collector
-from tagfill.progress import SILENT, Progress
+from tagfill.formats import image_files, read_only, text_files
+from tagfill.formats.dataset_builder import DatasetBuilder, check_absent_means, resolve_absent_means
+from tagfill.progress import SILENT, Bar, Progress
 
 TITLE = "NUS-WIDE: official lists, released arrays, or list files"
+
+_IMAGES_AT_ONCE = 4096
 
 __getattr__ = read_only("nus-wide")
 
@@ -53,12 +55,16 @@ def read(
 
     Args:
         source: the folder of the official files or of the arrays, or a list file.
-        root: where the images are, a folder or a URL; the folder `Flickr` there if it exists, else the folder itself.
-        absent_means: what is not marked present, `unknown` or `absent`.
+        root: where the images are, a folder or a URL; by default the folder `Flickr` there if it exists, else the
+            folder itself.
+        absent_means: what is not marked present, `unknown` or `absent`; required for a list file.
         classes: names of the concepts in order, if no file has them.
-        held_out: the split of the official test images; `val` is what the published single-positive protocol divides.
+        held_out: the split of the official test images; the published single-positive protocol divides `val`.
         split: of the images of a list file.
         progress: told about files and images.
+
+    Raises:
+        DatasetError: `absent_means` is missing, or a file is missing, damaged, or contradicts another.
     """
     source = Path(source)
     folder = source if source.is_dir() else source.parent
@@ -69,35 +75,36 @@ def read(
     if (folder / "formatted_train_images.npy").is_file():
         parts = {"train": "train", "val": held_out}
         names = _concepts(folder, classes, folder / "formatted_train_labels.npy")
-        blocks = ((part, *_arrays(folder, word, len(names))) for word, part in parts.items())
+        matrices = ((part, *_read_arrays(folder, word, len(names))) for word, part in parts.items())
     elif (folder / "ImageList").is_dir():
         parts = {"Train": "train", "Test": held_out}
         names = tuple(classes or _official_concepts(folder))
-        blocks = ((part, *_official(folder, word, names, progress)) for word, part in parts.items())
+        matrices = ((part, *_read_official(folder, word, names, progress)) for word, part in parts.items())
     else:
         raise DatasetError(
-            f"{folder} has neither ImageList/ nor formatted_train_images.npy; name the folder of NUS-WIDE, or a list."
+            f"{folder} has neither ImageList/ nor formatted_train_images.npy; give the folder of NUS-WIDE, or a list."
         )
-    meaning = reader.checked(absent_means or "absent")
-    collector = Collector("nus-wide", image_root(root), names, source="nus-wide")
-    for part, images, matrix, where in blocks:
-        collector.add_images({"image": images, "split": [part] * len(images)})
+    absent_means = check_absent_means(absent_means or "absent")
+    builder = DatasetBuilder("nus-wide", image_root(root), names, source="nus-wide")
+    for part, images, matrix, where in matrices:
+        builder.add_images({"image": images, "split": [part] * len(images)})
         with progress.bar(f"Reading {part}", len(images), "images") as bar:
-            reader.add_matrix(collector, images, matrix, meaning, where, bar)
-    return collector.dataset()
+            _add_matrix(builder, images, matrix, absent_means, where, bar)
+    return builder.build()
 
 
-def _official(
+def _read_official(
     folder: Path, word: str, classes: Sequence[str], progress: Progress
 ) -> tuple[list[str], NDArray[Any], Path]:
+    """Return the images of a part, their N×L matrix of 0 and 1, and the folder of the labels."""
     path = folder / "ImageList" / f"{word}Imagelist.txt"
-    images = [_name(line, path, number) for number, line in text_files.lines(path)]
+    images = [_image_name(line, path, number) for number, line in text_files.read_lines(path)]
     matrix = np.zeros((len(images), len(classes)), dtype=np.int8)
     labels = folder / "Groundtruth" / "TrainTestLabels"
     with progress.bar(f"Reading labels of {word}", len(classes), "concepts") as bar:
         for column, concept in enumerate(classes):
             file = labels / f"Labels_{concept}_{word}.txt"
-            values = [_bit(text, file, number) for number, text in text_files.lines(file)]
+            values = [_parse_bit(text, file, number) for number, text in text_files.read_lines(file)]
             if len(values) != len(images):
                 raise DatasetError(f"{file} has {len(values):,} lines, but {path.name} lists {len(images):,} images.")
             matrix[:, column] = values
@@ -105,9 +112,16 @@ def _official(
     return images, matrix, labels
 
 
-def _arrays(folder: Path, word: str, classes: int) -> tuple[list[str], NDArray[Any], Path]:
+def _parse_bit(text: str, path: Path, number: int) -> int:
+    if text not in ("0", "1"):
+        raise text_files.line_error(path, number, f"'{text[:40]}'", "0 or 1 is expected")
+    return int(text)
+
+
+def _read_arrays(folder: Path, word: str, classes: int) -> tuple[list[str], NDArray[Any], Path]:
+    """Return the images of a part, their N×L matrix of 0 and 1, and the file of the labels."""
     path, labels = folder / f"formatted_{word}_images.npy", folder / f"formatted_{word}_labels.npy"
-    names, matrix = _load(path), _load(labels)
+    names, matrix = _load_array(path), _load_array(labels)
     if names.ndim != 1 or names.dtype.kind not in "US":
         raise DatasetError(f"{path} is not a list of file names; it holds {names.dtype} of shape {names.shape}.")
     if matrix.shape != (len(names), classes) or matrix.dtype.kind not in "biuf":
@@ -116,26 +130,15 @@ def _arrays(folder: Path, word: str, classes: int) -> tuple[list[str], NDArray[A
             "concepts are expected."
         )
     try:
-        texts = _texts(names)
+        texts = _decode_names(names)
     except ValueError:
-        raise DatasetError(f"{path} holds a name that is not text; get it anew.") from None
-    return [_name(text, path, number) for number, text in enumerate(texts)], matrix, labels
+        raise DatasetError(f"{path} holds a name that is not text; download it again.") from None
+    return [_image_name(text, path, number) for number, text in enumerate(texts)], matrix, labels
 
 
-def _texts(names: NDArray[Any]) -> list[str]:
-    """Bytes that are no UTF-8, and numbers that are no characters, are a ValueError."""
-    if names.dtype.kind == "S":
-        return [name.decode() for name in names.tolist()]
-    if names.nbytes and np.array(names, names.dtype.newbyteorder("=")).view(np.uint32).max() > sys.maxunicode:
-        raise ValueError
-    texts: list[str] = names.tolist()
-    "".join(texts).encode()
-    return texts
-
-
-def _load(path: Path) -> NDArray[Any]:
+def _load_array(path: Path) -> NDArray[Any]:
     try:
-        array = np.load(text_files.needed(path, "an array"), allow_pickle=False, mmap_mode="r")
+        array = np.load(text_files.require_file(path, "an array"), allow_pickle=False, mmap_mode="r")
     except DatasetError:
         raise
     except Exception as error:  # a damaged header can fail in any way
@@ -149,81 +152,120 @@ def _load(path: Path) -> NDArray[Any]:
     return array
 
 
+def _decode_names(names: NDArray[Any]) -> list[str]:
+    """Return names as text; a ValueError for bytes that are not UTF-8 and numbers that are not characters."""
+    if names.dtype.kind == "S":
+        return [name.decode() for name in names.tolist()]
+    if names.nbytes and np.array(names, names.dtype.newbyteorder("=")).view(np.uint32).max() > sys.maxunicode:
+        raise ValueError
+    texts: list[str] = names.tolist()
+    "".join(texts).encode()
+    return texts
+
+
+def _add_matrix(
+    builder: DatasetBuilder,
+    images: Sequence[str],
+    matrix: NDArray[np.generic],
+    absent_means: str,
+    where: object,
+    bar: Bar,
+) -> None:
+    """Add the rows of an N×L matrix of 0 and 1, which may be a memory map; `where` it is stored, for the message."""
+    classes = pa.array(builder.classes, pa.string())
+    for start in range(0, len(images), _IMAGES_AT_ONCE):
+        block = np.asarray(matrix[start : start + _IMAGES_AT_ONCE])
+        other = np.argwhere((block != 0) & (block != 1))
+        if len(other):
+            row, column = other[0].tolist()
+            raise DatasetError(
+                f"{where}, row {start + row}, column {column}: found {block[row, column]}; 1 is present, "
+                "0 is not, and other values are not allowed."
+            )
+        image, label = np.nonzero(block == 1) if absent_means == "unknown" else np.indices(block.shape).reshape(2, -1)
+        names = pa.array(images[start : start + len(block)], pa.string())
+        present = np.asarray(block[image, label] == 1, dtype=bool)
+        builder.add_rows(
+            {
+                "image": names.take(pa.array(image)),
+                "label": classes.take(pa.array(label)),
+                "present": pa.array(present),
+            }
+        )
+        bar.advance(len(block))
+
+
 def _read_list(
     path: Path, root: Path | str, classes: Sequence[str], absent_means: str | None, split: str, progress: Progress
 ) -> Dataset:
     images = present = 0
-    for _, _, indices in _list_lines(path, len(classes), progress):
+    for _, indices in _list_lines(path, len(classes), progress):
         images, present = images + 1, present + len(indices)
-    meaning = reader.reading(absent_means, path, images=images, classes=len(classes), present=present)
-    collector = Collector("nus-wide", root, classes, source="nus-wide")
-    for _, image, indices in _list_lines(path, len(classes), progress):
-        collector.add_image(image, split)
+    absent_means = resolve_absent_means(absent_means, path, images=images, classes=len(classes), present=present)
+    builder = DatasetBuilder("nus-wide", root, classes, source="nus-wide")
+    for image, indices in _list_lines(path, len(classes), progress):
+        builder.add_image(image, split)
         labels = [classes[index] for index in indices]
         for label in labels:
-            collector.add(image, label, True)
-        if meaning == "absent":
-            collector.add_absent(image, labels)
-    return collector.dataset()
+            builder.add_row(image, label, True)
+        if absent_means == "absent":
+            builder.mark_rest_absent(image, labels)
+    return builder.build()
 
 
-def _list_lines(path: Path, classes: int, progress: Progress) -> Iterator[tuple[int, str, list[int]]]:
-    for number, line in text_files.lines(path, progress):
+def _list_lines(path: Path, classes: int, progress: Progress) -> Iterator[tuple[str, list[int]]]:
+    """Iterate over the image and the indices of each line of a list file."""
+    for number, line in text_files.read_lines(path, progress):
         image, *words = re.split(r"[,\s]+", line.rstrip(", "))
-        indices = [text_files.whole_number(word, path, number, "the index of a concept") for word in words]
+        indices = [text_files.parse_whole_number(word, path, number, "the index of a concept") for word in words]
         if len(set(indices)) < len(indices):
             remedy = "indices of present concepts are expected, not a column of 0 and 1 for each"
-            raise text_files.bad_line(path, number, "the same index twice", remedy)
+            raise text_files.line_error(path, number, "the same index twice", remedy)
         if indices and max(indices) >= classes:
-            raise text_files.bad_line(
+            raise text_files.line_error(
                 path, number, f"index {max(indices)}", f"the {classes} concepts are 0…{classes - 1}"
             )
-        yield number, _name(image, path, number), indices
+        yield _image_name(image, path, number), indices
 
 
-def _concepts(folder: Path, classes: Sequence[str] | None, of: Path) -> tuple[str, ...]:
+def _image_name(text: str, path: Path, number: int) -> str:
+    """Return the path of an image; the official lists have backslashes."""
+    name = text.replace("\\", "/")
+    image_files.check_image_path(name, f"{path}, line {number}")
+    return name
+
+
+def _concepts(folder: Path, classes: Sequence[str] | None, numbered: Path) -> tuple[str, ...]:
+    """Return the names of concepts that a file only numbers."""
     names = tuple(classes or _listed_concepts(folder))
     if not names:
         raise DatasetError(
-            f"{of} numbers the concepts without naming them; put Concepts81.txt beside it or give classes=."
+            f"{numbered} numbers the concepts without naming them; put Concepts81.txt beside it or give classes=."
         )
     return names
+
+
+def _official_concepts(folder: Path) -> tuple[str, ...]:
+    """Return the concepts in the order of their list, if there is one; it must name every concept with labels."""
+    listed, labeled = _listed_concepts(folder), _labeled_concepts(folder)
+    if listed and (missing := sorted(set(labeled) - set(listed))):
+        raise DatasetError(
+            f"{folder} has labels of {missing[0]}, which Concepts81.txt does not list; it may be an incomplete "
+            "download, or give classes= to choose some."
+        )
+    return listed or labeled
 
 
 def _listed_concepts(folder: Path) -> tuple[str, ...]:
     for path in (folder / "Concepts81.txt", folder / "ConceptsList" / "Concepts81.txt"):
         if path.is_file():
-            return tuple(line for _, line in text_files.lines(path))
+            return tuple(line for _, line in text_files.read_lines(path))
     return ()
 
 
-def _official_concepts(folder: Path) -> tuple[str, ...]:
-    """The concepts in the order of their list, if there is one; it must have all that there are labels of."""
-    listed, labelled = _listed_concepts(folder), _labelled_concepts(folder)
-    if listed and (missing := sorted(set(labelled) - set(listed))):
-        raise DatasetError(
-            f"{folder} has labels of {missing[0]}, which Concepts81.txt does not list; it may be an incomplete "
-            "download, or give classes= to choose some."
-        )
-    return listed or labelled
-
-
-def _labelled_concepts(folder: Path) -> tuple[str, ...]:
+def _labeled_concepts(folder: Path) -> tuple[str, ...]:
     labels = folder / "Groundtruth" / "TrainTestLabels"
     names = [path.name.removeprefix("Labels_").removesuffix("_Train.txt") for path in labels.glob("Labels_*_Train.txt")]
     if not names:
         raise DatasetError(f"{labels} has no Labels_<concept>_Train.txt; unpack the ground truth there.")
     return tuple(sorted(names))
-
-
-def _name(text: str, path: Path, number: int) -> str:
-    """A path as it stands in a list, where the official ones have backslashes."""
-    name = text.replace("\\", "/")
-    image_files.check_name(name, f"{path}, line {number}")
-    return name
-
-
-def _bit(text: str, path: Path, number: int) -> int:
-    if text not in ("0", "1"):
-        raise text_files.bad_line(path, number, f"'{text[:40]}'", "0 or 1 is expected")
-    return int(text)

@@ -20,16 +20,17 @@ from typing import Any
 from tagfill.dataset import Dataset
 from tagfill.errors import DatasetError, one_of
 from tagfill.formats import coco_json, read_only
+from tagfill.formats.coco_json import CocoFileReader
+from tagfill.formats.dataset_builder import DatasetBuilder
 from tagfill.formats.json_stream import JsonFile
-from tagfill.formats.reader import Collector
 from tagfill.progress import SILENT, Progress
 
 TITLE = "Objects365 version 2"
 
+_FLAGS = {"iscrowd": "crowd", "isfake": "fake", "isreflected": "reflected"}
+_STORED_NAME = re.compile(r"images/v\d/(patch\d+/.+)")
+
 __getattr__ = read_only("objects365")
-FLAGS = {"iscrowd": "crowd", "isfake": "fake", "isreflected": "reflected"}
-_SPLITS = ("train", "val")
-_STORED = re.compile(r"images/v\d/(patch\d+/.+)")
 
 
 def read(
@@ -43,8 +44,8 @@ def read(
     """Read Objects365.
 
     Args:
-        source: the folder that holds the JSON files, or their folder `annotations`.
-        images: `annotated`, or `all` for those without any annotation too.
+        source: the folder that holds the JSON files, or the parent of their folder `annotations`.
+        images: `annotated`, or `all` to include images without any annotation.
         locations: `box`, or `none` for labels of whole images.
         exhaustive: whether a class without an annotation is absent; otherwise it is unknown.
         progress: told about the bytes read.
@@ -55,33 +56,34 @@ def read(
     one_of("images", images, coco_json.IMAGES)
     one_of("locations", locations, ("box", "none"))
     folder = Path(source)
-    found = {split: path for split in _SPLITS if (path := _file(folder, split)) is not None}
-    if not found:
+    paths = {split: path for split in ("train", "val") if (path := _find_file(folder, split)) is not None}
+    if not paths:
         raise DatasetError(f"{folder} has no zhiyuan_objv2_train.json and no zhiyuan_objv2_val.json.")
-    files = {split: JsonFile.open(path) for split, path in found.items()}
-    categories = coco_json.agreed_categories(list(files.values()))
-    collector = Collector("objects365", folder, categories.names, source="objects365")
+    files = {split: JsonFile.open(path) for split, path in paths.items()}
+    categories = coco_json.read_shared_categories(list(files.values()))
+    builder = DatasetBuilder("objects365", folder, categories.names, source="objects365")
     for split, file in files.items():
-        pictures = coco_json.read_pictures(file, _below(folder, split), progress)
-        shown = coco_json.collect(
-            file, collector, pictures, categories, locations=locations, flags=FLAGS, progress=progress
+        path_of = _path_of(folder, split)
+        reader = CocoFileReader(
+            file, builder, categories, path_of, locations=locations, flags=_FLAGS, progress=progress
         )
-        coco_json.add_images(collector, pictures, shown, split, images=images, exhaustive=exhaustive)
-    return collector.dataset()
+        reader.add_annotations()
+        reader.add_images(split, images=images, exhaustive=exhaustive)
+    return builder.build()
 
 
-def _file(folder: Path, split: str) -> Path | None:
+def _find_file(folder: Path, split: str) -> Path | None:
     name = f"zhiyuan_objv2_{split}.json"
     return next((path for path in (folder / name, folder / "annotations" / name) if path.is_file()), None)
 
 
-def _below(folder: Path, split: str) -> Callable[[dict[str, Any], str], str]:
-    """An image's path below the root; the files say images/v1/patch0/…, the archives unpack to patch0/…."""
+def _path_of(folder: Path, split: str) -> Callable[[dict[str, Any], str], str]:
+    """Return a `path_of`: the files say images/v1/patch0/…, the archives unpack to patch0/…."""
     prefix = f"images/{split}" if (folder / "images" / split).is_dir() else split
 
-    def name_of(item: dict[str, Any], where: str) -> str:
-        name = coco_json.text_of(item, "file_name", where)
-        stored = _STORED.fullmatch(name)
+    def path_of(item: dict[str, Any], where: str) -> str:
+        name = coco_json.require_text(item, "file_name", where)
+        stored = _STORED_NAME.fullmatch(name)
         return f"{prefix}/{stored[1]}" if stored else name
 
-    return name_of
+    return path_of

@@ -1,6 +1,6 @@
-"""Masks as COCO's compressed run lengths, made from polygons, runs or pixels.
+"""Turn polygons, runs or pixels into masks: COCO's compressed run lengths.
 
-pycocotools rasterises the polygons; it trusts what it is given, so everything is checked first.
+pycocotools rasterizes the polygons. It trusts its input, so everything is checked first.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from numpy.typing import NDArray
 
 from tagfill.dataset import masks
 
-_FAR = 10.0  # image sizes; pycocotools walks along a polygon's edges, however long they are
+_FAR = 10.0  # in image sizes; pycocotools takes time in proportion to the length of a polygon's edges
 _LONGEST_SIDE, _MOST_PIXELS = 1 << 20, 1 << 28  # of a raster
 
 
 @dataclass(frozen=True)
 class RunLengths:
-    """A mask: compressed run lengths, and the raster that they belong to."""
+    """A mask: compressed run lengths, and the size of the raster that they fill."""
 
     counts: bytes
     height: int
     width: int
 
     def columns(self) -> dict[str, Any]:
-        """The mask as columns of an annotation row."""
+        """Return the columns of an annotation row for this mask."""
         return {"kind": "mask", "rle": self.counts, "rle_height": self.height, "rle_width": self.width}
 
     def box(self) -> tuple[int, int, int, int]:
-        """Left, top, width and height of the pixels, in pixels."""
+        """Return left, top, width and height of the bounding box, in pixels."""
         return masks.bounds(self.counts, self.height)
 
     def area(self) -> int:
-        """The number of pixels."""
+        """Return the number of pixels."""
         return masks.area(self.counts)
 
 
 def from_segmentation(segmentation: Any, height: int, width: int) -> RunLengths | None:
-    """What COCO writes into `segmentation`: polygons, runs, or compressed runs.
+    """Return the mask of a `segmentation` in COCO's form: polygons, runs, or compressed runs.
 
     Args:
         segmentation: the value of that key.
@@ -50,9 +50,9 @@ def from_segmentation(segmentation: Any, height: int, width: int) -> RunLengths 
         The mask, or None if it has no area: an empty list, or polygons of fewer than three corners.
 
     Raises:
-        ValueError: with what is wrong, in the form of half a sentence.
+        ValueError: the segmentation is damaged; the message continues a sentence.
     """
-    require_raster(height, width)
+    check_raster_size(height, width)
     if isinstance(segmentation, dict):
         return _from_runs(segmentation)
     if not isinstance(segmentation, list):
@@ -67,14 +67,14 @@ def from_segmentation(segmentation: Any, height: int, width: int) -> RunLengths 
     return RunLengths(mask.merge(parts)["counts"], height, width)
 
 
-def require_raster(height: int, width: int) -> None:
-    """Refuse a raster that would not fit into memory; a ValueError in the form of half a sentence."""
+def check_raster_size(height: int, width: int) -> None:
+    """Raise a ValueError if a raster would not fit into memory; the message continues a sentence."""
     if max(height, width) > _LONGEST_SIDE or height * width > _MOST_PIXELS:
         raise ValueError(f"a mask of {width} × {height} pixels is too large")
 
 
 def from_pixels(pixels: NDArray[np.bool_]) -> RunLengths:
-    """The mask of an H×W array."""
+    """Return the mask of an H×W array."""
     height, width = pixels.shape
     return RunLengths(masks.encode(pixels), height, width)
 
@@ -87,7 +87,7 @@ def _corners(polygon: Any, height: int, width: int) -> list[float]:
     if corners.ndim != 1 or len(corners) % 2 or not np.isfinite(corners).all():
         raise ValueError("a polygon of its segmentation is not a list of x, y, x, y…")
     if len(corners) and np.abs(corners).max() > _FAR * max(height, width):
-        raise ValueError("a polygon of its segmentation lies far outside of the image")
+        raise ValueError("a polygon of its segmentation lies far outside the image")
     flat: list[float] = corners.tolist()
     return flat
 
@@ -97,7 +97,7 @@ def _from_runs(segmentation: dict[str, Any]) -> RunLengths:
     if not (isinstance(size, list) and len(size) == 2 and all(isinstance(side, int) and side > 0 for side in size)):
         raise ValueError("the run lengths of its segmentation have no size of [height, width]")
     height, width = size
-    require_raster(height, width)
+    check_raster_size(height, width)
     if isinstance(counts, str):
         try:
             lengths = masks.runs(counts.encode())
