@@ -116,13 +116,15 @@ def test_the_gradient_of_a_boosted_logit_is_larger_where_scores_are_positive():
     torch.testing.assert_close(features.grad, expected)
 
 
-@pytest.mark.parametrize(("options", "maps", "wanted"), [({}, False, "boost=5"), ({"boost": 1.0}, True, "class maps")])
+@pytest.mark.parametrize(
+    ("options", "maps", "wanted"), [({}, False, "boost=5 needs"), ({"boost": 1.0}, True, "class maps need")]
+)
 def test_pooled_features_are_refused_where_cells_are_needed(options, maps, wanted):
-    with pytest.raises(TagfillError, match=f"given pooled features, but {wanted} needs those of cells"):
+    with pytest.raises(TagfillError, match=f"given pooled features, but {wanted} features of cells"):
         boosting(**options)(FEATURES.mean((2, 3)), maps=maps)
 
 
 @pytest.mark.parametrize("alpha", [0.5, -1.0, float("inf"), float("nan")])
 def test_a_boost_that_does_not_enlarge_is_refused(alpha):
-    with pytest.raises(TagfillError, match="would not enlarge scores; give 1 for none, or more"):
+    with pytest.raises(TagfillError, match="would not enlarge scores; use 1 for no boost, or more"):
         boosting(boost=alpha)

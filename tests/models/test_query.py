@@ -158,7 +158,7 @@ def test_half_precision_features_give_single_precision_logits():
 
 
 def test_pooled_features_are_refused():
-    with pytest.raises(TagfillError, match="given pooled features, but it needs those of cells"):
+    with pytest.raises(TagfillError, match="given pooled features, but it needs features of cells"):
         head()(FEATURES.mean((2, 3)))
 
 

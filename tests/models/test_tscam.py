@@ -105,7 +105,7 @@ def test_half_precision_sums_lose_nothing():
 
 def test_pooled_features_are_refused():
     tscam, features = head()
-    with pytest.raises(TagfillError, match="given pooled features, but it needs those of cells"):
+    with pytest.raises(TagfillError, match="given pooled features, but it needs features of cells"):
         tscam(features.mean((2, 3)))
 
 
@@ -118,7 +118,7 @@ def test_a_convolutional_backbone_has_maps_and_no_attention():
 
 
 def test_cached_features_have_no_attention():
-    with pytest.raises(TagfillError, match="This attention is the backbone's, which needs pixels"):
+    with pytest.raises(TagfillError, match="Attention of the tscam head needs pixels, not cached features"):
         deit()(torch.zeros(1, 192, 2, 3), attention=True)
 
 

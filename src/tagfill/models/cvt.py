@@ -1,11 +1,10 @@
-"""CvT, convolutional vision transformers, which timm does not have: the encoder of `transformers` (extra `cvt`).
+"""CvT, convolutional vision transformers, which timm lacks: the encoder of `transformers` (extra `cvt`).
 
-Its last stage works on a grid of a sixteenth of the image, with a class token beside it that is left out here. Built
-from its published sizes; weights come from a safetensors file such as the `model.safetensors` of `microsoft/cvt-13`.
+The last stage has a stride of 16 and a class token, which is not used here. Sizes are the published ones; weights come
+from a safetensors file such as the `model.safetensors` of `microsoft/cvt-13`.
 
-Names that end in `_q2l` are the same networks as Query2Label has them: with the activation of the first code of CvT,
-x · σ(1.702 x), where `transformers` has GELU, and with the last norm, which is the class token's elsewhere, over each
-cell.
+Names that end in `_q2l` are the variants of Query2Label: they use the activation of CvT's first code, x · σ(1.702 x),
+instead of the GELU of `transformers`, and apply the last norm to each cell instead of the class token.
 
 Wu, Xiao, Codella, Liu, Dai, Yuan and Zhang: *CvT: Introducing Convolutions to Vision Transformers*, ICCV 2021.
 """
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 import tagfill.torchvision_remedy  # noqa: F401  (before transformers, which imports torchvision)
 from tagfill.errors import TagfillError
 
-# side of the input, and depth, width and heads of the three stages
+# side of the input; depth, width and heads of the three stages
 SIZES: dict[str, tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
     "cvt_13": (224, (1, 2, 10), (64, 192, 384), (1, 3, 6)),
     "cvt_21": (224, (1, 4, 16), (64, 192, 384), (1, 3, 6)),
@@ -30,7 +29,7 @@ CVT_NAMES = tuple(name + ending for ending in ("", Q2L_SUFFIX) for name in SIZES
 
 
 class Cvt(nn.Module):
-    """The encoder of a CvT, with what `Backbone` asks of a timm model."""
+    """The encoder of a CvT with the attributes that `Backbone` expects of a timm model."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -47,7 +46,7 @@ class Cvt(nn.Module):
         self.layernorm: nn.Module = nn.Identity()
         if name.endswith(Q2L_SUFFIX):
             self.layernorm = nn.LayerNorm(width[-1])
-            _use_first_activation(self.encoder)
+            _use_quick_gelu(self.encoder)
         self.num_features = width[-1]
         self.pretrained_cfg = {
             "input_size": (3, side, side),
@@ -65,14 +64,14 @@ class Cvt(nn.Module):
         return normed
 
     def reset_classifier(self, classes: int) -> None:
-        """It has none."""
+        """Do nothing: it has no classifier."""
 
     def group_matcher(self, coarse: bool = False) -> dict[str, str]:
-        """Its stem and its stages, by their names."""
+        """Patterns of the names of its stem and its stages, as timm models declare them."""
         return {"stem": r"^encoder\.stages\.0\.embedding", "blocks": r"^encoder\.stages\.(\d+)"}
 
 
-def _use_first_activation(encoder: Any) -> None:
+def _use_quick_gelu(encoder: Any) -> None:
     from transformers.activations import QuickGELUActivation
 
     for stage in encoder.stages:
@@ -81,5 +80,5 @@ def _use_first_activation(encoder: Any) -> None:
 
 
 def checkpoint_filter_fn(state: dict[str, Tensor], model: Cvt) -> dict[str, Tensor]:
-    """Published weights under the names of the encoder; in files of a whole classifier they are below `cvt`."""
+    """Rename published weights to those of the encoder; files of a whole classifier have the prefix `cvt`."""
     return {name.removeprefix("cvt."): value for name, value in state.items()}

@@ -1,63 +1,9 @@
-"""BoostLU: larger positive scores in class maps, against what false negatives took from them.
+"""Heads: from features to a `Prediction`.
 
-    b(s) = α s + (1 − α) β   where s > β,   s elsewhere
-         = s + (α − 1) max(s − β, 0)
-
-It is continuous at β and has no parameters. The slope at exactly β is 1, as in the published code; the paper's "s ≥ β"
-would make it α. Classes without a single observed positive are not to be boosted in training, since all of their
-positive scores are then pushed down α times as hard.
-
-Kim, Kim, Jeong, Schmid, Akata and Lee: *Bridging the Gap between Model Explanations in Partially Annotated Multi-label
-Classification*, CVPR 2023.
-
-
-What the class token of a vision transformer attends to.
-
-In every block, each head weighs all tokens for the class token by softmax(q kᵀ / √d). The row of these weights over the
-patches, averaged over heads, says where the block looked: B×blocks×H·W. timm's fused attention never forms the weights;
-for one forward pass it is switched off, and each block's weights are cut to that row as soon as they exist.
-
-What all heads share: options by name, and what they need and give.
-
-The `linear` head: one linear layer over one feature vector of an image.
-
-    g = W f + b,   f = mean over cells of F  (`gap`),   or the class token of a ViT or DeiT  (`token`)
-
-With `gap` it is the `cam` head without maps and without a boost, and `Classifier.convert_head` turns one into the
-other. With `token` it is how a vision transformer classifies by itself.
-
-Lin, Chen and Yan: *Network In Network*, ICLR 2014 (`gap`); Dosovitskiy et al.: *An Image is Worth 16x16 Words*, ICLR
-2021 (`token`).
-
-The `cam` head: class maps by a 1×1 convolution, logits by their mean, with BoostLU between the two if wanted.
-
-    S = W F + b  in every cell,   g = mean over cells of S,   or of boost(S)
-
-Without a boost, averaging features first and classifying them once gives the same logits, because both steps are
-linear; that is what happens where nobody asks for maps, and on pooled features. Maps are those before the boost.
-
-Zhou, Khosla, Lapedriza, Oliva and Torralba: *Learning Deep Features for Discriminative Localization*, CVPR 2016, as
-reordered by Zhang, Wei, Feng, Yang and Huang: *Adversarial Complementary Learning for Weakly Supervised Object
-Localization*, CVPR 2018. For the boost see `tagfill.models.heads`.
-
-The `tscam` head: class maps by a 3×3 convolution over the grid, and where a transformer's class token looks.
-
-    S = conv3×3(F)  (zero padding, with bias),   g = mean over cells of S
-    A = Σ over blocks of the class token's attention to each patch, averaged over heads
-    coupled map  M_c = A · S_c                            for localisation only; it takes no part in the logits
-
-F are the normed patch tokens of a ViT or DeiT; on a convolutional backbone there is no A. Attention is kept only when
-asked for, since it slows the backbone down. The convolution keeps PyTorch's initial weights, as in the released code.
-
-Where nobody asks for maps they are never made: the mean of a convolution is linear in nine sums of features, those over
-the cells that each weight of the 3×3 window meets,
-
-    g = b + 1/(H·W) Σ_{y,x} W[y,x] · (sum of F over the cells that are under (y, x) for some cell of the grid)
-
-which costs little more than the mean of the features.
-
-Gao, Wan, Pan, Peng, Tian, Han, Zhou and Ye: *TS-CAM: Token Semantic Coupled Attention Map for Weakly Supervised Object
-Localization*, ICCV 2021.
+linear    one linear layer over the mean of the cells or the class token
+cam       class maps by a 1×1 convolution, logits by their mean, optionally with BoostLU
+tscam     class maps by a 3×3 convolution, coupled with a transformer's attention for localization
+query     Query2Label, in `tagfill.models.query`
 """
 
 from __future__ import annotations
@@ -73,44 +19,31 @@ from tagfill.errors import TagfillError
 from tagfill.options import option_parameters
 
 
-def boost(scores: Tensor, alpha: float | Tensor, beta: float = 0.0) -> Tensor:
-    """Scores with what exceeds β stretched α times.
-
-    Args:
-        scores: of any shape.
-        alpha: the slope above β; 1 changes nothing. A tensor that broadcasts gives each class its own.
-        beta: where the boost begins.
-
-    >>> import torch
-    >>> boost(torch.tensor([[1.0, -2.0], [0.5, 0.0]]), 5.0).mean()
-    tensor(1.3750)
-    """
-    return scores + (alpha - 1) * F.relu(scores - beta)
-
-
 class Head(nn.Module):
     """From features to a `Prediction`.
 
-    A head is made as `HeadClass(channels, classes, **options)` and keeps each option, a keyword of its constructor, in
-    an attribute of the same name.
+    A head is created as `HeadClass(channels, classes, **options)` and keeps each option, a keyword of its constructor,
+    in an attribute of the same name.
 
     Attributes:
-        has_maps: whether it gives class maps.
-        attention_of: whose attention it gives on request: its own (`head`), that of the `backbone`, or nobody's.
+        channels: D of the features; None skips the check of the features' shape.
+        has_maps: whether it returns class maps.
+        attention_of: whose attention it returns on request: its own (`head`) or that of the `backbone`; None if it has
+            none.
     """
 
+    channels: int | None = None
     has_maps: ClassVar[bool] = False
     attention_of: ClassVar[Literal["head", "backbone"] | None] = None
-    channels: int | None = None
 
     @property
     def spatial(self) -> bool:
-        """Whether it always needs features of cells, B×D×H×W, and pooled ones (B×D) will not do."""
+        """Whether it always needs features of cells, B×D×H×W; pooled ones (B×D) are not enough."""
         return False
 
     @property
     def token(self) -> bool:
-        """Whether the features that it takes are class tokens, B×D."""
+        """Whether it takes class tokens, B×D."""
         return False
 
     @property
@@ -119,18 +52,26 @@ class Head(nn.Module):
         return {name: getattr(self, name) for name in option_parameters(type(self))}
 
     def mask_boost(self, mask: Tensor) -> None:
-        """Boost only these classes (L bool) in training; nothing where the head does not boost."""
+        """Boost only these classes (L bool) in training; does nothing if the head does not boost."""
 
     def forward(self, features: Tensor, *, maps: bool = False, attention: bool = False) -> Prediction:
-        """Predict; `maps` keeps the class maps, `attention` the head's own attention.
+        """Predict; `maps` returns the class maps, `attention` the head's own attention.
 
-        A `Classifier` asks only for what `has_maps` and `attention_of` promise.
+        A `Classifier` requests only what `has_maps` and `attention_of` declare.
         """
         raise NotImplementedError
 
 
 class LinearHead(Head):
-    """One linear layer over the mean of the cells or the class token; no class maps.
+    """One linear layer over one feature vector per image; no class maps.
+
+        g = W f + b,   f = mean over cells of F  (`gap`),   or the class token of a ViT or DeiT  (`token`)
+
+    With `gap` it is the `cam` head without maps and boost, and `Classifier.convert_head` converts one into the other.
+    With `token` it is the usual classifier of a vision transformer.
+
+    Lin, Chen and Yan: *Network In Network*, ICLR 2014 (`gap`); Dosovitskiy et al.: *An Image is Worth 16x16 Words*,
+    ICLR 2021 (`token`).
 
     Args:
         channels: D of the features.
@@ -150,7 +91,7 @@ class LinearHead(Head):
         return self.pool == "token"
 
     def forward(self, features: Tensor, *, maps: bool = False, attention: bool = False) -> Prediction:
-        """Logits of B×D vectors, or of B×D×H×W features, whose mean is taken with `gap`."""
+        """Logits of B×D vectors, or with `gap` of the mean of B×D×H×W features."""
         del maps, attention  # it has neither
         if self.token and features.ndim != 2:
             raise TagfillError("The linear head with pool=token was given features of cells; it needs class tokens.")
@@ -159,15 +100,24 @@ class LinearHead(Head):
 
 
 class CamHead(Head):
-    """Class maps by a 1×1 convolution, logits by their mean, with BoostLU if wanted.
+    """Class maps by a 1×1 convolution, logits by their mean, optionally with BoostLU in between.
+
+        S = W F + b  in every cell,   g = mean over cells of S,   or of boost(S)
+
+    Without a boost, averaging the features first and classifying the mean gives the same logits, because both steps are
+    linear; this is done if no maps are requested, and on pooled features. Maps are those before the boost.
+
+    Zhou, Khosla, Lapedriza, Oliva and Torralba: *Learning Deep Features for Discriminative Localization*, CVPR 2016, as
+    reordered by Zhang, Wei, Feng, Yang and Huang: *Adversarial Complementary Learning for Weakly Supervised Object
+    Localization*, CVPR 2018.
 
     Args:
         channels: D of the features.
         classes: L.
-        boost: α of BoostLU, 5 in the paper; 1 is none.
-        boost_from: β of BoostLU, the score above which it works.
+        boost: α of BoostLU, 5 in the paper; 1 does not boost.
+        boost_from: β of BoostLU, the score above which it boosts.
         boost_train: boost in training.
-        boost_eval: boost in evaluation, also a model that was trained without.
+        boost_eval: boost in evaluation, even if the model was trained without.
         boost_unseen: boost classes that `mask_boost` excludes in training too, as the published code does.
     """
 
@@ -187,7 +137,7 @@ class CamHead(Head):
         super().__init__()
         self.channels = channels
         if not 1 <= boost < float("inf"):
-            raise TagfillError(f"boost={boost:g} of head 'cam' would not enlarge scores; give 1 for none, or more.")
+            raise TagfillError(f"boost={boost:g} of head 'cam' would not enlarge scores; use 1 for no boost, or more.")
         self.boost, self.boost_from = boost, boost_from
         self.boost_train, self.boost_eval, self.boost_unseen = boost_train, boost_eval, boost_unseen
         self.fc = nn.Linear(channels, classes)
@@ -206,31 +156,72 @@ class CamHead(Head):
             self.boosts.copy_(mask)
 
     def forward(self, features: Tensor, *, maps: bool = False, attention: bool = False) -> Prediction:
-        """Class maps and logits of B×D×H×W features; of pooled B×D ones, logits without a boost."""
+        """Class maps and logits of B×D×H×W features; without a boost, also logits of pooled B×D features."""
         del attention  # it has none
         boosting = self.boost != 1 and (self.boost_train if self.training else self.boost_eval)
         if features.ndim == 2 and (maps or boosting):
-            wanted = "class maps" if maps else f"boost={self.boost:g}"
-            raise TagfillError(f"The cam head was given pooled features, but {wanted} needs those of cells.")
+            wanted = "class maps need" if maps else f"boost={self.boost:g} needs"
+            raise TagfillError(f"The cam head was given pooled features, but {wanted} features of cells.")
         if not (maps or boosting):
             pooled = features if features.ndim == 2 else features.mean((2, 3))
             return Prediction(self.fc(pooled).float(), None, features)
-        cells = features.permute(0, 2, 3, 1)  # a view where features lie cells-last, as cached ones do
+        cells = features.permute(0, 2, 3, 1)  # a view if features are channels last, as cached ones are
         spatial = F.linear(cells, self.fc.weight, self.fc.bias).float()
         logits = (boost(spatial, self._slopes(), self.boost_from) if boosting else spatial).mean((1, 2))
         return Prediction(logits, spatial.permute(0, 3, 1, 2) if maps else None, features)
 
     def _slopes(self) -> float | Tensor:
-        """α of all classes, or in training that of each."""
+        """α of all classes, or in training of each class."""
         if self.training and self.boosts is not None:
             return 1 + (self.boost - 1) * self.boosts.float()
         return self.boost
 
 
-class TsCamHead(Head):
-    """Class maps by a 3×3 convolution, logits by their mean; on a ViT or DeiT with attention on request.
+def boost(scores: Tensor, alpha: float | Tensor, beta: float = 0.0) -> Tensor:
+    """BoostLU: enlarge large scores in class maps, which false negatives have made too small.
 
-    Attention is B×H×W: how much the class token looks at each patch, summed over blocks.
+        b(s) = α s + (1 − α) β   where s > β,   s elsewhere
+             = s + (α − 1) max(s − β, 0)
+
+    It is continuous at β and has no parameters. The slope at exactly β is 1, as in the published code; the paper's
+    "s ≥ β" would make it α. Do not boost classes without a single observed positive in training: all of their positive
+    scores would be pushed down α times as hard.
+
+    Kim, Kim, Jeong, Schmid, Akata and Lee: *Bridging the Gap between Model Explanations in Partially Annotated
+    Multi-label Classification*, CVPR 2023.
+
+    Args:
+        scores: of any shape.
+        alpha: the slope above β; 1 changes nothing. A tensor that broadcasts sets it per class.
+        beta: where the boost begins.
+
+    >>> import torch
+    >>> boost(torch.tensor([[1.0, -2.0], [0.5, 0.0]]), 5.0).mean()
+    tensor(1.3750)
+    """
+    return scores + (alpha - 1) * F.relu(scores - beta)
+
+
+class TsCamHead(Head):
+    """Class maps by a 3×3 convolution, logits by their mean; with a ViT or DeiT, attention on request.
+
+        S = conv3×3(F)  (zero padding, with bias),   g = mean over cells of S
+        A = Σ over blocks of the class token's attention to each patch, averaged over heads,   B×H×W
+        coupled map  M_c = A · S_c                            for localization only; it takes no part in the logits
+
+    F are the normed patch tokens of a ViT or DeiT; with a convolutional backbone there is no A. Attention is computed
+    only on request, since it slows the backbone down. The convolution keeps PyTorch's initial weights, as in the
+    released code.
+
+    If no maps are requested, they are never computed: the mean of a convolution is linear in nine sums of features, one
+    per weight of the 3×3 window, over the cells that this weight meets,
+
+        g = b + 1/(H·W) Σ_{y,x} W[y,x] · (sum of F over the cells that are under (y, x) for some cell of the grid)
+
+    which costs little more than the mean of the features.
+
+    Gao, Wan, Pan, Peng, Tian, Han, Zhou and Ye: *TS-CAM: Token Semantic Coupled Attention Map for Weakly Supervised
+    Object Localization*, ICCV 2021.
 
     Args:
         channels: D of the features.
@@ -247,14 +238,14 @@ class TsCamHead(Head):
 
     @property
     def spatial(self) -> bool:
-        """Always: a window reaches over several cells."""
+        """Always: a window covers several cells."""
         return True
 
     def forward(self, features: Tensor, *, maps: bool = False, attention: bool = False) -> Prediction:
         """Class maps and logits of B×D×H×W features."""
         del attention  # the classifier adds it, from the backbone
         if features.ndim == 2:
-            raise TagfillError("The tscam head was given pooled features, but it needs those of cells.")
+            raise TagfillError("The tscam head was given pooled features, but it needs features of cells.")
         if maps:
             spatial = self.conv(features).float()
             return Prediction(spatial.mean((2, 3)), spatial, features)
@@ -262,8 +253,22 @@ class TsCamHead(Head):
         return Prediction(F.linear(_window_means(features), weight, self.conv.bias).float(), None, features)
 
 
+def _window_means(features: Tensor) -> Tensor:
+    """For each weight of a 3×3 window with zero padding, the sum of what it meets over H·W: B×9·D, window row first.
+
+    The first row of a window never meets the last row of the grid, the last never the first; likewise for columns.
+    """
+    wide = torch.promote_types(features.dtype, torch.float32)  # half precision would lose too much in the differences
+    cells = features.permute(0, 2, 3, 1)
+    rows = cells.sum(2, dtype=wide)
+    columns = torch.stack([rows - cells[:, :, -1], rows, rows - cells[:, :, 0]], dim=1)
+    whole = columns.sum(2)
+    windows = torch.stack([whole - columns[:, :, -1], whole, whole - columns[:, :, 0]], dim=1)
+    return (windows.flatten(1) / (cells.shape[1] * cells.shape[2])).to(features.dtype)
+
+
 def summed_attention(rows: Tensor, features: Tensor) -> Tensor:
-    """A of each image, B×H×W.
+    """A of TS-CAM: attention summed over blocks, B×H×W.
 
     Args:
         rows: B×blocks×H·W, the class token's attention in each block, averaged over heads.
@@ -273,7 +278,7 @@ def summed_attention(rows: Tensor, features: Tensor) -> Tensor:
 
 
 def coupled(prediction: Prediction) -> Tensor:
-    """The coupled maps A · S, B×L×H×W, of a prediction with maps and attention.
+    """Coupled maps A · S of TS-CAM, B×L×H×W, from a prediction with maps and attention.
 
     >>> coupled(Prediction(torch.zeros(1, 1), torch.full((1, 1, 1, 2), -3.0), None, torch.tensor([[[0.5, 2.0]]])))
     tensor([[[[-1.5000, -6.0000]]]])
@@ -281,17 +286,3 @@ def coupled(prediction: Prediction) -> Tensor:
     if prediction.maps is None or prediction.attention is None:
         raise TagfillError("Coupled maps need a prediction made with maps=True and attention=True.")
     return prediction.attention[:, None] * prediction.maps
-
-
-def _window_means(features: Tensor) -> Tensor:
-    """For each weight of a 3×3 window with zero padding, the sum of what it meets over H·W: B×9·D, window row first.
-
-    The first row of a window never meets the last row of the grid, the last never the first; columns alike.
-    """
-    wide = torch.promote_types(features.dtype, torch.float32)  # sums and differences of halves would lose too much
-    cells = features.permute(0, 2, 3, 1)
-    rows = cells.sum(2, dtype=wide)
-    columns = torch.stack([rows - cells[:, :, -1], rows, rows - cells[:, :, 0]], dim=1)
-    whole = columns.sum(2)
-    windows = torch.stack([whole - columns[:, :, -1], whole, whole - columns[:, :, 0]], dim=1)
-    return (windows.flatten(1) / (cells.shape[1] * cells.shape[2])).to(features.dtype)

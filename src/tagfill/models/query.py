@@ -1,46 +1,37 @@
-"""Positions of the cells of a grid as sines and cosines.
-
-    y = 2π r / (H + 1e-6),   x = 2π c / (W + 1e-6)        rows r = 1…H, columns c = 1…W
-    channel i of a half:  angle = y or x  ·  10000^(−2⌊i/2⌋ / (d/2)),   its sine where i is even, its cosine where odd
-    d/2 channels for y, then d/2 for x
-
-The released code of Query2Label makes this table once, for one image size; here it is made for the grid at hand.
-
-Carion et al.: *End-to-End Object Detection with Transformers*, ECCV 2020, after Vaswani et al., NeurIPS 2017.
-
-
-Layers of the transformer of Query2Label, normalised after each residual (post-norm).
-
-    attention(q, k, v) = W_o [ softmax(q_h k_hᵀ / √(d/heads)) v_h  for each head h ] + b_o,
-                         with q, k, v first multiplied by the three d×d parts of W_in and moved by those of b_in
-    encoder layer   X ← LN(X + attention(X + P, X + P, X));   X ← LN(X + FFN(X))
-    decoder layer   T ← LN(T + attention(T + E, T + E, T))                     only where queries attend to each other
-                    T ← LN(T + attention(T + E, M + P, M));   T ← LN(T + FFN(T))
-    FFN(X)          = W₂ ReLU(W₁ X + b₁) + b₂
-
-P are positions of cells, E those of queries, M what the encoder gives. Dropout is on the attention weights, inside the
-FFN, and before each residual sum. Weights have the names and shapes of DETR's layers (`self_attn.in_proj_weight`,
-`multihead_attn`, `linear1`, `norm3`, …), so that published ones fit as they are.
-
-Vaswani et al.: *Attention Is All You Need*, NeurIPS 2017; Carion et al.: *End-to-End Object Detection with
-Transformers*, ECCV 2020.
-
-The `query` head, Query2Label: each class asks the image with a query of its own.
+"""The `query` head, Query2Label: a query for each class attends to the cells of the image.
 
     X   = features of cells, projected to d channels unless they have d already;  P = sine positions of the cells
     M   = encoder layers over X, with P
-    T   = decoder layers from T = 0, with the label embeddings E added to T wherever it asks, over M with P;  LayerNorm
-    g_c = ⟨w_c, T_c⟩ + b_c            a weight vector and a bias of its own for each class
+    T   = decoder layers from T = 0, with the label embeddings E added to every query, over M with P;  LayerNorm
+    g_c = ⟨w_c, T_c⟩ + b_c            with a weight vector and a bias per class
 
-Layers are those of `tagfill.models.query`, positions those of `tagfill.models.query`. Queries do not attend
-to each other by default: that is what the released code and its weights do, while the paper's formula lets them; two
-options turn it on, for the first decoder layer and for the others. The default width is 256 where the paper has the
-2048 channels of its backbone, at which the layers alone have about 151 million weights.
+Layers of the transformer are normalized after each residual (post-norm):
 
-The released weights fit under these names:
+    attention(q, k, v) = W_o [ softmax(q_h k_hᵀ / √(d/heads)) v_h  for each head h ] + b_o,
+                         with q, k, v first multiplied by the three d×d parts of W_in, plus those of b_in
+    encoder layer   X ← LN(X + attention(X + P, X + P, X));   X ← LN(X + FFN(X))
+    decoder layer   T ← LN(T + attention(T + E, T + E, T))                     only if queries attend to each other
+                    T ← LN(T + attention(T + E, M + P, M));   T ← LN(T + FFN(T))
+    FFN(X)          = W₂ ReLU(W₁ X + b₁) + b₂
+
+Dropout is applied to the attention weights, inside the FFN, and before each residual sum.
+
+Positions of the cells of a grid are sines and cosines:
+
+    y = 2π r / (H + 1e-6),   x = 2π c / (W + 1e-6)        rows r = 1…H, columns c = 1…W
+    channel i of a half:  angle = y or x  ·  10000^(−2⌊i/2⌋ / (d/2)),   its sine if i is even, its cosine if odd
+    d/2 channels for y, then d/2 for x
+
+Differences from the paper. By default queries do not attend to each other, as in the released code and its weights,
+while the paper's formula lets them; two options turn it on, for the first decoder layer and for the others. The default
+width is 256, while the paper uses the 2048 channels of its backbone, at which the layers alone have about 151 million
+weights. The released code computes the position table once, for one image size; here it is computed for any grid.
+
+Weights have the names and shapes of DETR's layers (`self_attn.in_proj_weight`, `multihead_attn`, `linear1`, `norm3`,
+…), so the released weights fit under these names:
 
     input_proj.weight (as 1×1 convolution)   input_proj.weight without its last two dimensions
-    transformer.encoder.layers.N             encoder.N            the same names inside, and in the decoder too
+    transformer.encoder.layers.N             encoder.N            the same names inside, also in the decoder
     transformer.decoder.layers.N             decoder.N
     transformer.decoder.norm                 norm
     query_embed.weight                       queries
@@ -48,7 +39,9 @@ The released weights fit under these names:
 
 Initial weights: Xavier-uniform for all matrices of the layers, N(0, 1) for label embeddings, U(±1/√d) for w and b.
 
-Liu, Zhang, Yang, Su and Zhu: *Query2Label: A Simple Transformer Way to Multi-Label Classification*, arXiv 2107.10834.
+Liu, Zhang, Yang, Su and Zhu: *Query2Label: A Simple Transformer Way to Multi-Label Classification*, arXiv 2107.10834;
+Vaswani et al.: *Attention Is All You Need*, NeurIPS 2017; Carion et al.: *End-to-End Object Detection with
+Transformers*, ECCV 2020.
 """
 
 from __future__ import annotations
@@ -68,163 +61,21 @@ from tagfill.errors import TagfillError
 from tagfill.models.heads import Head
 
 
-def sine_positions(height: int, width: int, channels: int, device: torch.device | str = "cpu") -> Tensor:
-    """The table of a grid.
-
-    Args:
-        height: H, rows.
-        width: W, columns.
-        channels: d, a multiple of 4.
-        device: to put it on.
-
-    Returns:
-        H·W×d float32, row by row; not to be changed.
-
-    >>> sine_positions(2, 3, 8).shape
-    torch.Size([6, 8])
-    """
-    return torch.from_numpy(_table(height, width, channels)).to(device)
-
-
-@functools.lru_cache(maxsize=32)
-def _table(height: int, width: int, channels: int) -> NDArray[np.float32]:
-    """Kept as an array: a tensor that is made while a model is traced or evaluated would be of no use to training."""
-    rows, columns = _half(height, channels // 2), _half(width, channels // 2)
-    shape = (height, width, channels // 2)
-    both = [np.broadcast_to(rows[:, None], shape), np.broadcast_to(columns[None], shape)]
-    return np.concatenate(both, axis=-1).reshape(height * width, channels).astype(np.float32)
-
-
-def _half(size: int, channels: int) -> NDArray[Any]:
-    """Size×channels float64: the positions along one side."""
-    place = np.arange(1, size + 1) * (2 * math.pi / (size + 1e-6))
-    pair = np.arange(channels // 2)  # ⌊i/2⌋: a sine and a cosine of each frequency
-    angle = place[:, None] * 10000.0 ** (-2 * pair / channels)
-    return np.stack([np.sin(angle), np.cos(angle)], axis=-1).reshape(size, channels)
-
-
-class Attention(nn.Module):
-    """Attention of several heads, with the weights of `torch.nn.MultiheadAttention` and batches first."""
-
-    def __init__(self, width: int, heads: int, dropout: float) -> None:
-        super().__init__()
-        self.heads, self.dropout = heads, dropout
-        self.in_proj_weight = nn.Parameter(torch.empty(3 * width, width))
-        self.in_proj_bias = nn.Parameter(torch.zeros(3 * width))
-        self.out_proj = nn.Linear(width, width)
-        nn.init.zeros_(self.out_proj.bias)
-
-    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """What queries gather from cells.
-
-        Args:
-            query: B×Q×d, or 1×Q×d for the same queries in all images.
-            key: B×K×d.
-            value: B×K×d.
-        """
-        q, k, v = self._heads(query, key, value)
-        dropout = self.dropout if self.training else 0.0
-        gathered = F.scaled_dot_product_attention(q.expand(k.shape[0], -1, -1, -1), k, v, dropout_p=dropout)
-        return self._join(gathered)
-
-    def weights(self, query: Tensor, key: Tensor) -> Tensor:
-        """How much each query looks at each key: B×heads×Q×K, rows that sum to 1, before dropout."""
-        q, k, _ = self._heads(query, key, key)
-        weights: Tensor = torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1]), dim=-1)
-        return weights
-
-    def _heads(self, *parts: Tensor) -> tuple[Tensor, ...]:
-        """Query, key and value, projected and split: each B×heads×·×d/heads."""
-        projected = map(F.linear, parts, self.in_proj_weight.chunk(3), self.in_proj_bias.chunk(3))
-        return tuple(part.reshape(*part.shape[:2], self.heads, -1).transpose(1, 2) for part in projected)
-
-    def _join(self, gathered: Tensor) -> Tensor:
-        joined: Tensor = self.out_proj(gathered.transpose(1, 2).flatten(2))
-        return joined
-
-
-class _Layer(nn.Module):
-    """The feed-forward part that both kinds of layers end with."""
-
-    def __init__(self, width: int, ffn: int, dropout: float) -> None:
-        super().__init__()
-        self.linear1 = nn.Linear(width, ffn)
-        self.linear2 = nn.Linear(ffn, width)
-        self.drop = nn.Dropout(dropout)
-
-    def _feed_forward(self, inputs: Tensor) -> Tensor:
-        after: Tensor = inputs + self.drop(self.linear2(self.drop(F.relu(self.linear1(inputs)))))
-        return after
-
-
-class EncoderLayer(_Layer):
-    """Cells attend to cells."""
-
-    def __init__(self, width: int, heads: int, ffn: int, dropout: float) -> None:
-        super().__init__(width, ffn, dropout)
-        self.self_attn = Attention(width, heads, dropout)
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-
-    def forward(self, cells: Tensor, positions: Tensor) -> Tensor:
-        """Cells B×K×d at positions K×d, to B×K×d."""
-        placed = cells + positions
-        cells = self.norm1(cells + self.drop(self.self_attn(placed, placed, cells)))
-        after: Tensor = self.norm2(self._feed_forward(cells))
-        return after
-
-
-class DecoderLayer(_Layer):
-    """Queries attend to cells, and to each other before that if wanted."""
-
-    def __init__(self, width: int, heads: int, ffn: int, dropout: float, *, self_attention: bool) -> None:
-        super().__init__(width, ffn, dropout)
-        self.self_attention = self_attention
-        if self_attention:
-            self.self_attn, self.norm1 = Attention(width, heads, dropout), nn.LayerNorm(width)
-        self.multihead_attn = Attention(width, heads, dropout)
-        self.norm2, self.norm3 = nn.LayerNorm(width), nn.LayerNorm(width)
-
-    def forward(self, targets: Tensor, queries: Tensor, placed: Tensor, cells: Tensor) -> Tensor:
-        """What queries know, B×L×d (or 1×L×d, the same in all images), after one more look.
-
-        Args:
-            targets: what they know so far.
-            queries: L×d, their own embeddings, added wherever they ask.
-            placed: B×K×d, cells with their positions.
-            cells: B×K×d.
-        """
-        targets = self._among_queries(targets, queries)
-        gathered = self.multihead_attn(targets + queries, placed, cells)
-        after: Tensor = self.norm3(self._feed_forward(self.norm2(targets + self.drop(gathered))))
-        return after
-
-    def looks(self, targets: Tensor, queries: Tensor, placed: Tensor) -> Tensor:
-        """How much each query looks at each cell in this layer: B×heads×L×K, without dropout."""
-        return self.multihead_attn.weights(self._among_queries(targets, queries) + queries, placed)
-
-    def _among_queries(self, targets: Tensor, queries: Tensor) -> Tensor:
-        if not self.self_attention:
-            return targets
-        asking = targets + queries
-        heard: Tensor = self.norm1(targets + self.drop(self.self_attn(asking, asking, targets)))
-        return heard
-
-
 class QueryHead(Head):
     """Query2Label: a query for each class attends to the cells; no class maps, attention on request.
 
-    Attention is B×heads×L×H×W: how much the query of each class looks at each cell in the last decoder layer.
+    Attention is B×heads×L×H×W: the attention of each class query to each cell in the last decoder layer.
 
     Args:
         channels: D of the features.
         classes: L.
         width: d of the transformer, a multiple of 4 and of `heads`.
-        ffn: width between the two layers of a feed-forward part; four times `width` if not given.
-        heads: of attention.
-        encoder_layers: how many.
-        decoder_layers: how many.
-        dropout: share that is dropped in training.
-        keep_input_projection: project features to `width` channels even where they have as many already.
+        ffn: hidden width of the feed-forward networks; four times `width` by default.
+        heads: number of attention heads.
+        encoder_layers: number of encoder layers.
+        decoder_layers: number of decoder layers.
+        dropout: dropout rate in training.
+        keep_input_projection: project features to `width` channels even if they have that many already.
         keep_first_self_attention: let queries attend to each other in the first decoder layer.
         keep_other_self_attention: let queries attend to each other in the other decoder layers.
     """
@@ -248,7 +99,7 @@ class QueryHead(Head):
     ) -> None:
         super().__init__()
         self.channels = channels
-        _check(width, ffn, heads, encoder_layers, decoder_layers, dropout)
+        _check_options(width, ffn, heads, encoder_layers, decoder_layers, dropout)
         self.width, self.ffn, self.heads, self.dropout = width, ffn, heads, dropout
         self.encoder_layers, self.decoder_layers = encoder_layers, decoder_layers
         self.keep_input_projection = keep_input_projection
@@ -258,8 +109,8 @@ class QueryHead(Head):
         projects = channels != width or keep_input_projection
         self.input_proj = nn.Linear(channels, width) if projects else nn.Identity()
         self.encoder = nn.ModuleList(EncoderLayer(*sizes) for _ in range(encoder_layers))
-        asks = [keep_first_self_attention, *[keep_other_self_attention] * (decoder_layers - 1)]
-        self.decoder = nn.ModuleList(DecoderLayer(*sizes, self_attention=among) for among in asks)
+        self_attention = [keep_first_self_attention, *[keep_other_self_attention] * (decoder_layers - 1)]
+        self.decoder = nn.ModuleList(DecoderLayer(*sizes, self_attention=wanted) for wanted in self_attention)
         for weights in [*self.encoder.parameters(), *self.decoder.parameters()]:
             if weights.ndim > 1:
                 nn.init.xavier_uniform_(weights)
@@ -274,30 +125,33 @@ class QueryHead(Head):
         return True
 
     def forward(self, features: Tensor, *, maps: bool = False, attention: bool = False) -> Prediction:
-        """Logits of B×D×H×W features; `attention` keeps what the queries look at in the last layer."""
+        """Logits of B×D×H×W features; `attention` returns the attention of the last layer."""
         del maps  # it has none
         if features.ndim == 2:
-            raise TagfillError("The query head was given pooled features, but it needs those of cells.")
+            raise TagfillError("The query head was given pooled features, but it needs features of cells.")
         height, width = features.shape[2:]
         cells = self.input_proj(features.permute(0, 2, 3, 1).flatten(1, 2))
         positions = sine_positions(height, width, self.width, features.device).to(cells.dtype)
         for layer in self.encoder:
             cells = layer(cells, positions)
-        placed, looks = cells + positions, None
-        # Before the first layer all images have the same targets; dropout among queries is all that could part them.
+        keys = cells + positions
+        weights: Tensor | None = None
+        # Before the first layer all images have the same targets; only dropout among queries could make them differ.
         images = cells.shape[0] if self.keep_first_self_attention else 1
         targets = torch.zeros_like(self.queries).expand(images, -1, -1)
         for number, layer in enumerate(self.decoder, start=1):
             assert isinstance(layer, DecoderLayer)
             if attention and number == len(self.decoder):
-                weights = layer.looks(targets, self.queries, placed)
-                looks = weights.reshape(*weights.shape[:3], height, width)
-            targets = layer(targets, self.queries, placed, cells)
+                weights = layer.attention_weights(targets, self.queries, keys)
+                weights = weights.reshape(*weights.shape[:3], height, width)
+            targets = layer(targets, self.queries, keys, cells)
         logits = (self.norm(targets).float() * self.weight.float()).sum(-1) + self.bias.float()
-        return Prediction(logits, None, features, looks)
+        return Prediction(logits, None, features, weights)
 
 
-def _check(width: int, ffn: int | None, heads: int, encoder_layers: int, decoder_layers: int, dropout: float) -> None:
+def _check_options(
+    width: int, ffn: int | None, heads: int, encoder_layers: int, decoder_layers: int, dropout: float
+) -> None:
     if heads < 1 or width < 4 or width % heads or width % 4:
         raise TagfillError(f"width={width} of head 'query' is not a multiple of 4 and of heads={heads}.")
     if ffn is not None and ffn < 1:
@@ -306,3 +160,145 @@ def _check(width: int, ffn: int | None, heads: int, encoder_layers: int, decoder
         raise TagfillError("The head 'query' needs at least one decoder layer, and encoder layers cannot be negative.")
     if not 0 <= dropout < 1:
         raise TagfillError(f"dropout={dropout:g} of head 'query' is not in 0 ≤ dropout < 1.")
+
+
+class Attention(nn.Module):
+    """Multi-head attention with the weights of `torch.nn.MultiheadAttention`, batch first."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.in_proj_weight = nn.Parameter(torch.empty(3 * width, width))
+        self.in_proj_bias = nn.Parameter(torch.zeros(3 * width))
+        self.out_proj = nn.Linear(width, width)
+        nn.init.zeros_(self.out_proj.bias)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Average the values with the attention weights, B×Q×d.
+
+        Args:
+            query: B×Q×d, or 1×Q×d for the same queries in all images.
+            key: B×K×d.
+            value: B×K×d.
+        """
+        q, k, v = self._heads(query, key, value)
+        dropout = self.dropout if self.training else 0.0
+        gathered = F.scaled_dot_product_attention(q.expand(k.shape[0], -1, -1, -1), k, v, dropout_p=dropout)
+        return self._join(gathered)
+
+    def weights(self, query: Tensor, key: Tensor) -> Tensor:
+        """Attention of each query to each key: B×heads×Q×K, rows that sum to 1, before dropout."""
+        q, k, _ = self._heads(query, key, key)
+        weights: Tensor = torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1]), dim=-1)
+        return weights
+
+    def _heads(self, *parts: Tensor) -> tuple[Tensor, ...]:
+        """Project query, key and value and split them into heads: each B×heads×·×d/heads."""
+        projected = map(F.linear, parts, self.in_proj_weight.chunk(3), self.in_proj_bias.chunk(3))
+        return tuple(part.reshape(*part.shape[:2], self.heads, -1).transpose(1, 2) for part in projected)
+
+    def _join(self, gathered: Tensor) -> Tensor:
+        joined: Tensor = self.out_proj(gathered.transpose(1, 2).flatten(2))
+        return joined
+
+
+class _Layer(nn.Module):
+    """The feed-forward network at the end of both kinds of layers."""
+
+    def __init__(self, width: int, ffn: int, dropout: float) -> None:
+        super().__init__()
+        self.linear1 = nn.Linear(width, ffn)
+        self.linear2 = nn.Linear(ffn, width)
+        self.drop = nn.Dropout(dropout)
+
+    def _feed_forward(self, inputs: Tensor) -> Tensor:
+        after: Tensor = inputs + self.drop(self.linear2(self.drop(F.relu(self.linear1(inputs)))))
+        return after
+
+
+class EncoderLayer(_Layer):
+    """Cells attend to cells."""
+
+    def __init__(self, width: int, heads: int, ffn: int, dropout: float) -> None:
+        super().__init__(width, ffn, dropout)
+        self.self_attn = Attention(width, heads, dropout)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+
+    def forward(self, cells: Tensor, positions: Tensor) -> Tensor:
+        """Cells B×K×d at positions K×d, to B×K×d."""
+        keys = cells + positions
+        cells = self.norm1(cells + self.drop(self.self_attn(keys, keys, cells)))
+        after: Tensor = self.norm2(self._feed_forward(cells))
+        return after
+
+
+class DecoderLayer(_Layer):
+    """Queries attend to cells, optionally to each other first."""
+
+    def __init__(self, width: int, heads: int, ffn: int, dropout: float, *, self_attention: bool) -> None:
+        super().__init__(width, ffn, dropout)
+        self.self_attention = self_attention
+        if self_attention:
+            self.self_attn, self.norm1 = Attention(width, heads, dropout), nn.LayerNorm(width)
+        self.multihead_attn = Attention(width, heads, dropout)
+        self.norm2, self.norm3 = nn.LayerNorm(width), nn.LayerNorm(width)
+
+    def forward(self, targets: Tensor, queries: Tensor, keys: Tensor, cells: Tensor) -> Tensor:
+        """Update the targets, B×L×d.
+
+        Args:
+            targets: T, B×L×d, or 1×L×d if they are the same in all images.
+            queries: E, L×d, added to the targets wherever they are queries.
+            keys: B×K×d, cells with their positions.
+            cells: M, B×K×d.
+        """
+        targets = self._self_attention(targets, queries)
+        gathered = self.multihead_attn(targets + queries, keys, cells)
+        after: Tensor = self.norm3(self._feed_forward(self.norm2(targets + self.drop(gathered))))
+        return after
+
+    def attention_weights(self, targets: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
+        """Attention of each query to each cell in this layer: B×heads×L×K, without dropout."""
+        return self.multihead_attn.weights(self._self_attention(targets, queries) + queries, keys)
+
+    def _self_attention(self, targets: Tensor, queries: Tensor) -> Tensor:
+        if not self.self_attention:
+            return targets
+        both = targets + queries
+        after: Tensor = self.norm1(targets + self.drop(self.self_attn(both, both, targets)))
+        return after
+
+
+def sine_positions(height: int, width: int, channels: int, device: torch.device | str = "cpu") -> Tensor:
+    """Position table of a grid.
+
+    Args:
+        height: H, rows.
+        width: W, columns.
+        channels: d, a multiple of 4.
+        device: device of the table.
+
+    Returns:
+        H·W×d float32, row by row; do not modify it.
+
+    >>> sine_positions(2, 3, 8).shape
+    torch.Size([6, 8])
+    """
+    return torch.from_numpy(_position_table(height, width, channels)).to(device)
+
+
+@functools.lru_cache(maxsize=32)
+def _position_table(height: int, width: int, channels: int) -> NDArray[np.float32]:
+    """Cached as an array: a tensor that is made while a model is traced or evaluated could not be used in training."""
+    rows, columns = _axis_positions(height, channels // 2), _axis_positions(width, channels // 2)
+    shape = (height, width, channels // 2)
+    both = [np.broadcast_to(rows[:, None], shape), np.broadcast_to(columns[None], shape)]
+    return np.concatenate(both, axis=-1).reshape(height * width, channels).astype(np.float32)
+
+
+def _axis_positions(size: int, channels: int) -> NDArray[Any]:
+    """Positions along one axis, size×channels float64."""
+    position = np.arange(1, size + 1) * (2 * math.pi / (size + 1e-6))
+    pair = np.arange(channels // 2)  # ⌊i/2⌋: a sine and a cosine of each frequency
+    angle = position[:, None] * 10000.0 ** (-2 * pair / channels)
+    return np.stack([np.sin(angle), np.cos(angle)], axis=-1).reshape(size, channels)

@@ -58,7 +58,7 @@ def test_numbers_of_numpy_beside_the_weights_are_passed_over(tmp_path, module):
 def test_nothing_in_a_file_is_executed(tmp_path):
     path = saved({"w": torch.ones(2), "trap": Trap(tmp_path / "mark")}, tmp_path)
     with pytest.raises(
-        TagfillError, match=r"cannot be read as a PyTorch file of tensors alone .* save its state dict alone"
+        TagfillError, match=r"cannot be read as a PyTorch file that contains only tensors .* save only its state dict"
     ):
         read_checkpoint(path)
     assert not (tmp_path / "mark").exists()
@@ -66,7 +66,7 @@ def test_nothing_in_a_file_is_executed(tmp_path):
 
 def test_a_trap_inside_the_namespace_is_not_executed_either(tmp_path):
     content = {"state_dict": {"w": torch.ones(2)}, "args": argparse.Namespace(trap=Trap(tmp_path / "mark"))}
-    with pytest.raises(TagfillError, match="of tensors alone"):
+    with pytest.raises(TagfillError, match="that contains only tensors"):
         read_checkpoint(saved(content, tmp_path))
     assert not (tmp_path / "mark").exists()
 
@@ -79,8 +79,8 @@ def test_a_namespace_is_allowed_here_only(tmp_path):
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (torch.ones(2), "holds a Tensor, not weights"),
-        ({"w": torch.ones(2), "epoch": 3}, "holds epoch, which is no tensor"),
+        (torch.ones(2), "contains a Tensor, not weights"),
+        ({"w": torch.ones(2), "epoch": 3}, "contains epoch, which is not a tensor"),
     ],
 )
 def test_a_file_of_something_else_is_refused(tmp_path, content, problem):
@@ -100,5 +100,5 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def test_an_unknown_resnet_is_refused():
-    with pytest.raises(TagfillError, match=r"not hold a ResNet of 18, .* its stages have \(9, 0, 0, 0\) blocks"):
+    with pytest.raises(TagfillError, match=r"not contain a ResNet of 18, .* its stages have \(9, 0, 0, 0\) blocks"):
         identify_resnet(Path("w.pth"), ["layer1.8.conv1.weight"])

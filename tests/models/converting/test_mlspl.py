@@ -45,12 +45,15 @@ def test_a_converted_model_is_saved_and_read_like_any_other(tmp_path):
     [
         ({"f.linear_classifier.weight": None}, r"lacks f\.linear_classifier\.weight"),
         ({"f.linear_classifier.bias": torch.zeros(4)}, r"f\.linear_classifier\.bias of shape \(4,\); .* needs \(3,\)"),
-        ({"f.feature_extractor.9.weight": torch.zeros(1)}, r"has f\.feature_extractor\.9\.weight, which has no place"),
+        (
+            {"f.feature_extractor.9.weight": torch.zeros(1)},
+            r"has f\.feature_extractor\.9\.weight, which this model does not have",
+        ),
         (
             {"f.feature_extractor.4.1.conv2.weight": None},
             r"lacks weights for .*\.layer1\.1\.conv2\.weight",
         ),
-        ({"h.extra": torch.zeros(1)}, r"has h\.extra, which has no place in this model"),
+        ({"h.extra": torch.zeros(1)}, r"has h\.extra, which this model does not have"),
     ],
 )
 def test_every_tensor_has_its_place(tmp_path, change, problem):

@@ -76,7 +76,7 @@ def test_given_options_outdo_saved_settings(tmp_path):
     assert model.backbone.preprocessing.size == (96, 96)
 
 
-def test_pixels_are_normalised_as_the_settings_say(tmp_path):
+def test_pixels_are_normalized_as_the_settings_say(tmp_path):
     network = published.resnet()
     state = published.q2l(network, 3, among=(False,))
     model = converted(state, tmp_path, {"nheads": 4, "orid_norm": True})
@@ -98,8 +98,11 @@ def test_pixels_are_normalised_as_the_settings_say(tmp_path):
             {"query_embed.weight": torch.zeros(3, 8)},
             r"query_embed\.weight of shape \(3, 8\); this model needs \(3, 16\)",
         ),
-        ({"transformer.level_embed": torch.zeros(1)}, r"has transformer\.level_embed, which has no place"),
-        ({"backbone.0.body.fc.weight": torch.zeros(1)}, r"has backbone\.0\.body\.fc\.weight, which has no place"),
+        ({"transformer.level_embed": torch.zeros(1)}, r"has transformer\.level_embed, which this model does not have"),
+        (
+            {"backbone.0.body.fc.weight": torch.zeros(1)},
+            r"has backbone\.0\.body\.fc\.weight, which this model does not have",
+        ),
     ],
 )
 def test_every_tensor_has_its_place(tmp_path, change, problem):
@@ -110,7 +113,9 @@ def test_every_tensor_has_its_place(tmp_path, change, problem):
 
 def test_another_backbone_is_refused(tmp_path):
     state = published.q2l_without_backbone(3, 512, grid=(2, 2)) | {"backbone.0.blocks.0.norm1.weight": torch.ones(8)}
-    with pytest.raises(TagfillError, match="only Query2Label on a ResNet, TResNet, Swin transformer or CvT is known"):
+    with pytest.raises(
+        TagfillError, match="only Query2Label with a ResNet, TResNet, Swin transformer or CvT is supported"
+    ):
         converted(state, tmp_path)
 
 
@@ -126,9 +131,9 @@ def test_published_settings_are_read_from_their_own_file(tmp_path):
 def test_settings_that_cannot_be_read_are_refused(tmp_path):
     state = published.q2l(published.resnet(), 3, among=(False,))
     (tmp_path / "config.json").write_text("[1]", encoding="utf-8")
-    with pytest.raises(TagfillError, match=r"config\.json does not hold settings by name"):
+    with pytest.raises(TagfillError, match=r"config\.json cannot be read: it is \[1\] \(Input should be an object"):
         converted(state, tmp_path, config=tmp_path / "config.json")
-    with pytest.raises(TagfillError, match=r"gone\.json cannot be read as a JSON file of settings"):
+    with pytest.raises(TagfillError, match=r"gone\.json cannot be read: No such file"):
         converted(state, tmp_path, config=tmp_path / "gone.json")
 
 

@@ -22,7 +22,7 @@ def pixels_of(side: int) -> torch.Tensor:
     return torch.randint(0, 256, (2, 3, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
 
-def normalised(pixels: torch.Tensor) -> torch.Tensor:
+def normalized(pixels: torch.Tensor) -> torch.Tensor:
     return (pixels / 255 - published.MEAN.view(1, 3, 1, 1)) / published.STD.view(1, 3, 1, 1)
 
 
@@ -52,9 +52,9 @@ def test_a_tresnet_with_in_place_norms(tmp_path, name, depths, deep):
     check(model, pixels, state, tresnet(pixels / 255, body))
 
 
-def test_a_tresnet_does_not_guess_how_pixels_are_normalised(tmp_path):
+def test_a_tresnet_does_not_guess_how_pixels_are_normalized(tmp_path):
     body = published_bodies.filled(published_bodies.tresnet(64, (3, 4, 11, 3)))
-    with pytest.raises(TagfillError, match="does not say how pixels are normalised"):
+    with pytest.raises(TagfillError, match="does not say how pixels are normalized"):
         converted(a_file(body, "backbone.0.body.", 2048, 2), tmp_path, {"nheads": 4})
 
 
@@ -65,7 +65,7 @@ def test_a_swin_transformer(tmp_path):
     pixels = pixels_of(224)
     assert (model.backbone.name, model.backbone.preprocessing.size) == ("swin_tiny_patch4_window7_224", (224, 224))
     body_only = {name: value for name, value in state.items() if not name.endswith(("_index", "attn_mask"))}
-    check(model, pixels, body_only, swin(normalised(pixels), body, window=7))
+    check(model, pixels, body_only, swin(normalized(pixels), body, window=7))
 
 
 def test_a_cvt_with_its_last_norm_on_each_cell(tmp_path):
@@ -74,7 +74,7 @@ def test_a_cvt_with_its_last_norm_on_each_cell(tmp_path):
     model = converted(state, tmp_path)
     pixels = pixels_of(64)
     assert (model.backbone.name, model.backbone.preprocessing.size) == ("cvt_13_q2l", (64, 64))
-    check(model, pixels, state, cvt(normalised(pixels), body, heads=(1, 3, 6)))
+    check(model, pixels, state, cvt(normalized(pixels), body, heads=(1, 3, 6)))
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def test_a_cvt_with_its_last_norm_on_each_cell(tmp_path):
 def test_the_large_ones_have_a_place_for_every_tensor(tmp_path, name, prefix, shapes):
     """Names and shapes of the sizes that were published, without the numbers."""
     weights = {place: torch.empty(shape, device="meta") for place, shape in shapes.items()}
-    body = convert_q2l.identify_family(tmp_path, {prefix + place: value for place, value in weights.items()})
-    assert body.name_of(tmp_path, weights) == name
-    found = {place: tuple(value.shape) for _, place, value in body.renamed(weights)}
+    family = convert_q2l.identify_family(tmp_path, {prefix + place: value for place, value in weights.items()})
+    assert family.identify(tmp_path, weights) == name
+    found = {target: tuple(value.shape) for _, target, value in family.rename(weights)}
     with torch.device("meta"):
         model = _bare_model(name, False, None)
         model.reset_classifier(0)
@@ -112,12 +112,12 @@ def test_the_large_ones_have_a_place_for_every_tensor(tmp_path, name, prefix, sh
             "backbone.0.body.",
             r"TResNet.* stages have \(1, 1, 1, 1\) blocks",
         ),
-        (published_bodies.swin(96, (2, 2, 2, 2), (3, 6, 12, 24), 7), "backbone.0.", "Swin.* a side of 7"),
+        (published_bodies.swin(96, (2, 2, 2, 2), (3, 6, 12, 24), 7), "backbone.0.", "Swin.* windows have side 7"),
         (published_bodies.cvt((8, 8, 8), (1, 1, 1)), "backbone.0.", r"CvT.* \(1, 1, 1\) blocks of width \(8, 8, 8\)"),
     ],
 )
 def test_other_sizes_are_refused(tmp_path, shapes, prefix, problem):
     weights = {place: torch.empty(shape, device="meta") for place, shape in shapes.items()}
-    body = convert_q2l.identify_family(tmp_path, {prefix + place: value for place, value in weights.items()})
+    family = convert_q2l.identify_family(tmp_path, {prefix + place: value for place, value in weights.items()})
     with pytest.raises(TagfillError, match=problem):
-        body.name_of(tmp_path, weights)
+        family.identify(tmp_path, weights)

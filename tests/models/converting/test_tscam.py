@@ -38,7 +38,7 @@ def test_logits_are_those_of_the_published_model(tmp_path):
     [
         ({"head.bias": None}, r"lacks head\.bias"),
         ({"blocks.3.mlp.fc1.bias": None}, r"lacks weights for backbone\.model\.blocks\.3\.mlp\.fc1\.bias"),
-        ({"blocks.12.norm1.bias": torch.zeros(192)}, r"has blocks\.12\.norm1\.bias, which has no place in this model"),
+        ({"blocks.12.norm1.bias": torch.zeros(192)}, r"has blocks\.12\.norm1\.bias, which this model does not have"),
         ({"pos_embed": torch.zeros(1, 18, 192)}, r"has pos_embed of shape \(1, 18, 192\), which is not that of a DeiT"),
         ({"pos_embed": torch.zeros(1, 17, 100)}, r"has pos_embed of shape \(1, 17, 100\), which is not that of a DeiT"),
     ],
