@@ -111,5 +111,5 @@ def test_stem_and_batch_norms_can_rest(material: Material, tmp_path: Path) -> No
 
 
 def test_freezing_parts_of_a_backbone_that_does_not_train_is_refused(material: Material, tmp_path: Path) -> None:
-    with pytest.raises(tagfill.TagfillError, match="trains nothing of the backbone"):
+    with pytest.raises(tagfill.TagfillError, match="trains no part of the backbone"):
         train(material, tmp_path / "run", stages=[{"input": "cache", "freeze": ["stem"]}])

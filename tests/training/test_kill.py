@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from pathlib import Path
 
 import pytest
 
 from tagfill import methods as tagfill_methods
+from tagfill.contract import Method
+from tagfill.methods.base import Stateless
 
 from .conftest import Material
 from .processes import MOMENTS, finish, kill_when, outcome, start, tagfill
 
 EPOCHS = "4"
-KILLS = 3  # of the long matrix; the one run that is always killed is killed once
-METHODS: dict[str, tuple[str, ...]] = {  # with settings that let their schedules get under way in four epochs
-    "an": (),
-    "role": (),
-    "en+scl": (),
-    "se": (),
-    "ll-cp": (),
-    "csl": (),
+KILLS = 3  # per long case; the short one is killed once
+SETTINGS: dict[str, tuple[str, ...]] = {  # that let the schedules of methods get under way in four epochs
     "curriculum": ("options.curriculum.present_above=0.52", "options.curriculum.absent_below=0.48"),
     "em-apl": ("options.em-apl.warmup=1",),
+    "splc": ("options.splc.threshold=0.5",),
     "patchml+patchcluster": (
         "options.patchcluster.scope=all_unknown",
         "options.patchcluster.refresh=1",
@@ -30,28 +28,42 @@ METHODS: dict[str, tuple[str, ...]] = {  # with settings that let their schedule
         "options.patchcluster.missed=0.2",
     ),
 }
-ALIKE = {  # what they remember is what another one remembers
+ALIKE = {  # keep the same state as another method: one case each instead of all moments and numbers of processes
+    "en": "en+scl",
     "ep": "en+scl",
     "cl": "en+scl",
+    "ll-ct": "ll-r",
     "se-l": "se",
     "se-i": "se",
     "p-asl": "csl",
 }
+BESIDE = {"cl": "an+cl", "scl": "en+scl", "patchcluster": "patchml+patchcluster"}  # terms need a method beside them
 
-short = [("en+scl", 1, "during a save")]  # two processes are killed in test_reshard.py
-matrix = [(method, processes, moment) for method in METHODS for processes in (1, 2) for moment in MOMENTS]
-cases = [
-    pytest.param(*case, marks=() if case in short else pytest.mark.long, id="-".join(map(str, case))) for case in matrix
+
+def has_state(method: Method) -> bool:
+    """Whether a method keeps memory or does something else in each epoch."""
+    own = {name: getattr(type(method), name) for name in ("begin_epoch", "observe", "state_dict")}
+    return "memory" in method.needs or any(own[name] is not getattr(Stateless, name) for name in own)
+
+
+STATEFUL = [name for name, make in tagfill_methods.METHODS.items() if has_state(make())]
+SHORT = ("en+scl", 1, "during a save")  # two processes are killed in test_reshard.py
+MATRIX = [
+    (BESIDE.get(name, name), processes, moment)
+    for name in ["an", *STATEFUL]
+    for processes, moment in ([(1, "mid-epoch")] if name in ALIKE else itertools.product((1, 2), MOMENTS))
+]
+CASES = [
+    pytest.param(*case, marks=() if case == SHORT else pytest.mark.long, id="-".join(map(str, case))) for case in MATRIX
 ]
 
 
-def test_every_method_that_remembers_is_in_the_matrix() -> None:
-    """A method that keeps state cannot be forgotten: whoever adds one has to put it here, or name one like it."""
-    covered = {name for method in METHODS for name in method.split("+")}
-    remembering = {name for name, make in tagfill_methods.METHODS.items() if "memory" in make().needs}
-
-    assert remembering - ALIKE.keys() <= covered
-    assert set(ALIKE.values()) <= METHODS.keys()
+def test_methods_that_depend_on_the_epoch_are_killed() -> None:
+    """The matrix is made from all methods, so that a new one cannot be forgotten."""
+    assert {"ll-r", "ll-ct", "ll-cp", "splc", "em-apl", "curriculum", "en", "ep", "role", "csl"} <= set(STATEFUL)
+    assert set(ALIKE) <= set(STATEFUL)
+    assert set(ALIKE.values()) <= {method for method, _, _ in MATRIX}
+    assert SHORT in MATRIX
 
 
 def arguments(material: Material, dataset: Path, method: str, processes: int) -> list[str]:
@@ -61,22 +73,22 @@ def arguments(material: Material, dataset: Path, method: str, processes: int) ->
         *material.flags,
         *("--method", method, "--features", str(material.cache), "--epochs", EPOCHS, "--batch-size", "8"),
         *("--set", "memory.storage=disk", "--processes", str(processes), "--save-steps", "3"),
-        *(word for setting in METHODS[method] for word in ("--set", setting)),
+        *(word for setting in SETTINGS.get(method, ()) for word in ("--set", setting)),
     ]
 
 
-@pytest.mark.parametrize(("method", "processes", "moment"), cases)
+@pytest.mark.parametrize(("method", "processes", "moment"), CASES)
 def test_resumed_run_equals_unbroken_run(
     material: Material, partial: Path, points: Path, tmp_path: Path, method: str, processes: int, moment: str
 ) -> None:
     unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
-    others = {"csl": partial, "patchml+patchcluster": points}  # a prior needs known negatives, prototypes marked cells
-    dataset = others.get(method, material.single)
+    known_negatives = dict.fromkeys(("csl", "p-asl"), partial)  # for the prior
+    dataset = {**known_negatives, "patchml+patchcluster": points}.get(method, material.single)
     tagfill(*arguments(material, dataset, method, processes), "--out", str(unbroken))
     rng = random.Random(f"{method} {processes} {moment}")
 
     process = start(*arguments(material, dataset, method, processes), "--out", str(broken))
-    kills, wanted = 0, 1 if (method, processes, moment) in short else KILLS
+    kills, wanted = 0, 1 if (method, processes, moment) == SHORT else KILLS
     while kills < wanted and kill_when(process, MOMENTS[moment](broken), rng):
         kills += 1
         process = start("train", "--resume", str(broken), "--processes", str(processes), "--save-steps", "3")

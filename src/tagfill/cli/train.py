@@ -93,7 +93,6 @@ def train(
             "backbone": backbone,
             "pretrained": None if pretrained is None else flags.parse_pretrained(pretrained),
             "head": head,
-            "features": None if features is None else str(features.absolute()),
             "batch_size": batch_size,
             "seed": seed,
             "val_labels": val_labels,
@@ -107,15 +106,9 @@ def train(
                 "There is no dataset to train on; give its folder, a --recipe with one, or a run to --resume."
             )
         content.setdefault("method", "an")
-        stages = content.setdefault("stages", [{"input": "cache" if content.get("features") else "images"}])
-        for stage in stages:
-            stage |= {"epochs": epochs} if epochs is not None else {}
-            stage.setdefault("optimizer", {})
-            stage["optimizer"] |= {"lr": lr} if lr is not None else {}
         budget = [] if memory_budget is None else [f"memory.budget_gb={memory_budget}"]
-        for path, value in parse_settings([*budget, *(setting or [])]):
-            training.override(content, path, value)
-        made = training.make_recipe(content, "the settings")
+        overrides = parse_settings([*budget, *(setting or [])])
+        made = training.build_recipe(content, features=features, epochs=epochs, lr=lr, overrides=overrides)
         run = training.start(
             Dataset.open(made.dataset),
             made,

@@ -28,7 +28,7 @@ from tagfill.experiments.runs import Overrides, RunJob, check_job, recipe_conten
 from tagfill.images import open_root, thumbnail
 from tagfill.io import atomic_write, write_json
 from tagfill.progress import SILENT, Progress
-from tagfill.training import Recipe, make_recipe
+from tagfill.training import Recipe, build_recipe
 from tagfill.training.evaluation import LoadedModel, has_extents
 
 RESULTS, PAGE = "budget.json", "budget.md"
@@ -88,11 +88,10 @@ def budget(
     scaling = localize if has_extents(data, split) else None
     folder = Path(out).absolute()
     shared = recipe_content(settings, overrides, epochs=epochs, features=features)
-    cache = None if features is None else str(Path(features).absolute())
 
     def make_recipe_for(place: Path, seed: int) -> Recipe:
-        own = {"dataset": str(place), "features": cache, "method": method, "seed": seed}
-        return make_recipe({**shared, **own}, "the settings of the study")
+        own = {"dataset": str(place), "features": None, "method": method, "seed": seed}
+        return build_recipe({**shared, **own}, "the settings of the study", features=features)
 
     runs: dict[tuple[float, str], list[RunJob]] = {cell: [] for cell in plan.cells()}
     for (percent, kind), cell_jobs in runs.items():

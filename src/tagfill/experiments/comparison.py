@@ -13,7 +13,6 @@ the first seed and chosen by validation mAP; the scored split chooses nothing.
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -42,7 +41,8 @@ from tagfill.io import atomic_write, write_json
 from tagfill.methods import create as create_method
 from tagfill.options import parse_assignment, parse_value, parse_values
 from tagfill.progress import SILENT, Progress
-from tagfill.training import Run, make_recipe, override
+from tagfill.training import Run, build_recipe
+from tagfill.training.recipe import with_overrides
 
 BOARD, TABLE, REPORT = "leaderboard.json", "leaderboard.md", "report.html"
 _GRID_EXAMPLE = "--grid optimizer.lr=1e-3,1e-4"
@@ -130,22 +130,19 @@ def compare(
     shared = recipe_content(settings, overrides, epochs=epochs, features=features)
 
     def make_job(spec: MethodSpec, seed: int, choice: Overrides) -> RunJob:
-        content = copy.deepcopy(shared)
         names = spec.method.split("+")
-        options = {name: given for name, given in content.get("options", {}).items() if name in names}
-        content["options"] = {**options, **spec.options}
-        for path, value in choice:
-            override(content, path, value)
+        options = {name: given for name, given in shared.get("options", {}).items() if name in names}
+        content = with_overrides({**shared, "options": {**options, **spec.options}}, choice)
         place = complete if spec.complete else spec.dataset or data.folder
         assert place is not None
         content |= {
             "dataset": str(place.absolute()),
-            "features": None if features is None else str(Path(features).absolute()),
+            "features": None,
             "method": spec.method,
             "head_options": {**content.get("head_options", {}), **spec.head_options},
             "seed": seed,
         }
-        recipe = make_recipe(content, f"the settings of {spec.name}")
+        recipe = build_recipe(content, f"the settings of {spec.name}", features=features)
         chosen = "".join(f"-{path.split('.')[-1]}={value}" for path, value in choice)
         run_folder = folder / "runs" / f"{spec.name.replace(':', '-')}{chosen}-s{seed}"
         job_title = f"{spec.name}, seed {seed}" + "".join(f", {path}={value}" for path, value in choice)

@@ -6,7 +6,6 @@ process of a run dies, the engine starts the run again, and it resumes from its 
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,8 +26,9 @@ from tagfill.io import write_json
 from tagfill.metrics import Recovered, recovered
 from tagfill.probabilities import probabilities
 from tagfill.progress import Progress
-from tagfill.training import Recipe, Run, evaluate, override, resume, start
+from tagfill.training import Recipe, Run, evaluate, resume, start
 from tagfill.training.evaluation import DEFAULT_THRESHOLD, LoadedModel
+from tagfill.training.recipe import with_overrides
 from tagfill.training.stage import true_labels
 
 FULL, FLOOR = "full", "an"  # the names of the ceiling (complete labels) and of the baseline (unknown means absent)
@@ -128,10 +128,7 @@ def recipe_content(
     [{'name': 'main', 'input': 'images', 'epochs': 2, 'optimizer': {'lr': 0.1}}]
     """
     stage = {"name": "main", "input": "images" if features is None else "cache", "epochs": epochs}
-    content = copy.deepcopy({**settings, "stages": [stage]})
-    for path, value in overrides:
-        override(content, path, value)
-    return content
+    return with_overrides({**settings, "stages": [stage]}, overrides)
 
 
 def check_job(job: RunJob) -> None:

@@ -1,8 +1,8 @@
-"""Training: recipes, stages, the loop, checkpoints, resume."""
+"""Training: recipes, runs, the training loop, checkpoints, evaluation."""
 
 from tagfill.training.evaluation import evaluate
 from tagfill.training.evaluation_result import Evaluation
-from tagfill.training.recipe import Recipe, make_recipe, override, read_recipe
+from tagfill.training.recipe import Recipe, build_recipe, make_recipe, override, read_recipe
 from tagfill.training.run import resume, start, train
 from tagfill.training.run_folder import Run
 from tagfill.training.trainer import Saving
@@ -12,6 +12,7 @@ __all__ = [
     "Recipe",
     "Run",
     "Saving",
+    "build_recipe",
     "evaluate",
     "make_recipe",
     "override",

@@ -1,25 +1,17 @@
-"""Changing one setting of a recipe by its path, as `--set KEY=VALUE` and the rows of a recipe do.
+"""A recipe: everything that decides the result of a run, in one flat file that is read top to bottom.
 
-Learning rates as pure functions of the step, so that resuming needs no state.
-
-    constant   1
-    cosine     ½ (1 + cos π u)                              u: share of the stage that is done after the warm-up
-    step       factorᵐ                                      m: milestones (epochs) passed
-    one-cycle  rises from 1/25 to 1 in the first `rise`, then falls to 1e-4/25, both along half a cosine
-
-Each is a factor on the optimiser's learning rate. A warm-up lets it grow linearly from nothing over the first epochs.
-
-A recipe: everything that decides how a run ends, in one flat file that a person can read top to bottom.
-
-Where a run puts its files, how often it saves and what it shows are not part of a recipe, because they change nothing
-about the result.
+Where a run puts its files, how often it saves and what it shows are not part of a recipe, because they do not change
+the result. Learning rates are pure functions of the step, so resuming needs no state of a scheduler.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import math
+import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -30,45 +22,32 @@ from tagfill.errors import TagfillError
 from tagfill.images import input_size
 from tagfill.training.optimizers import Optimizer
 
-
-def override(content: dict[str, Any], path: str, value: Any) -> None:
-    """Set one value of a recipe's plain content; a setting of stages goes to all of them.
-
-    Args:
-        content: the settings, changed in place.
-        path: names joined by dots, as in `memory.storage` or `optimizer.lr`.
-        value: its new value.
-
-    >>> content = {"method": "an", "stages": [{"name": "head"}, {"name": "everything"}]}
-    >>> override(content, "optimizer.lr", 1e-4)
-    >>> [stage["optimizer"] for stage in content["stages"]]
-    [{'lr': 0.0001}, {'lr': 0.0001}]
-    """
-    *parents, last = path.split(".")
-    first = (*parents, last)[0]
-    of_stages = first not in Recipe.model_fields and first in Stage.model_fields
-    targets: list[dict[str, Any]] = content.setdefault("stages", [{}]) if of_stages else [content]
-    for target in targets:
-        for key in parents:
-            target = target.setdefault(key, {})
-            if not isinstance(target, dict):
-                raise TagfillError(f"The setting '{path}' cannot be: '{key}' holds a single value and has no parts.")
-        target[last] = value
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster where libyaml is installed
 
 
-class Schedule(BaseModel):
-    """How the learning rate changes within a stage."""
-
+class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Schedule(_Section):
+    """How the learning rate changes within a stage, as a factor on the rate of the optimizer.
+
+        constant   1
+        cosine     ½ (1 + cos π u)                              u: share of the stage that is done after the warm-up
+        step       factorᵐ                                      m: milestones (epochs) passed
+        one-cycle  rises from 1/25 to 1 in the first `rise`, then falls to 1e-4/25, both along half a cosine
+
+    A warm-up increases it linearly from zero over the first epochs.
+    """
 
     name: Literal["constant", "cosine", "step", "one-cycle"] = "constant"
     warmup_epochs: Annotated[float, Field(ge=0)] = 0.0
     milestones: tuple[int, ...] = ()  # of `step`: epochs after which the rate falls
-    factor: Annotated[float, Field(gt=0, le=1)] = 0.1  # of `step`: by how much
+    factor: Annotated[float, Field(gt=0, le=1)] = 0.1  # of `step`: by which the rate falls
     rise: Annotated[float, Field(gt=0, lt=1)] = 0.2  # of `one-cycle`: share of the stage
 
     def at(self, step: int, steps_per_epoch: int, epochs: int) -> float:
-        """The factor on the learning rate for a step, counted from 0 over the whole stage.
+        """The factor for a step, counted from 0 over the whole stage.
 
         >>> [round(Schedule(name="cosine").at(step, 5, 2), 2) for step in (0, 5, 9)]
         [1.0, 0.5, 0.02]
@@ -94,18 +73,11 @@ def _half_cosine(start: float, stop: float, share: float) -> float:
     return stop + (start - stop) * (1 + math.cos(math.pi * share)) / 2
 
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster where libyaml is there
+class Start(_Section):
+    """What a stage starts from.
 
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Start(_Part):
-    """What a stage begins with.
-
-    `best` is the best epoch of the stage before and `last` its end; a previous backbone is that of the best epoch where
-    the head is.
+    `best` is the best epoch of the previous stage and `last` its end. A previous backbone comes from the best epoch if
+    the head does.
     """
 
     backbone: Literal["pretrained", "previous"] = "pretrained"
@@ -113,45 +85,45 @@ class Start(_Part):
     memory: Literal["new", "best", "last"] = "new"
 
 
-class Stopping(_Part):
+class Stopping(_Section):
     """When a stage ends before its last epoch."""
 
     patience: int | None = Field(None, ge=1)  # epochs without a new best one
     drop: float | None = Field(None, gt=0)  # points of validation mAP below the best
 
 
-class Stage(_Part):
-    """Some epochs with one optimiser over one set of weights."""
+class Stage(_Section):
+    """Some epochs with one optimizer over one set of weights."""
 
     name: str = "main"
     input: Literal["cache", "images"] = "images"
     train: Literal["head", "all"] = "head"
-    freeze: tuple[Literal["stem", "batch-norm"], ...] = ()  # of a backbone that trains, what does not
+    freeze: tuple[Literal["stem", "batch-norm"], ...] = ()  # parts of a backbone that trains which do not train
     epochs: int = Field(10, ge=1)
-    method: str | None = None  # in place of the run's own
-    options: dict[str, dict[str, Any]] | None = None  # in place of the run's own
+    method: str | None = None  # replaces the method of the run
+    options: dict[str, dict[str, Any]] | None = None  # replaces the options of the run
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
     clip_norm: float | None = Field(None, gt=0)
-    accumulate: int = Field(1, ge=1)  # parts that a batch is worked off in; what a loss ranks, it ranks within a part
-    average: float | None = Field(None, gt=0, lt=1)  # decay of the weight average, which is then what gets validated
+    accumulate: int = Field(1, ge=1)  # micro-batches per batch; losses that rank images do so within each
+    average: float | None = Field(None, gt=0, lt=1)  # decay of the weight average, which is then validated and saved
     labelled_share: float | None = Field(None, gt=0, lt=1)  # of each batch, from images with any label
     stopping: Stopping = Stopping()
     crop_scale: tuple[float, float] | None = (0.25, 1.0)
-    flip: bool = True  # half of the views mirrored
-    vertical_flip: bool = False  # half of the views upside down
-    strong: bool = False  # Cutout and RandAugment after crop and flips
+    flip: bool = True  # mirror half of the views
+    vertical_flip: bool = False  # turn half of the views upside down
+    strong: bool = False  # RandAugment and Cutout after crop and flips
     start: Start = Start()
 
 
-class MemoryOptions(_Part):
-    """Where per-image state lives and how much of it there may be."""
+class MemoryOptions(_Section):
+    """Where per-image state is kept, and how much of it is allowed."""
 
     storage: Literal["ram", "disk"] = "ram"
     budget_gb: float = Field(8.0, gt=0)
 
 
-class Recipe(_Part):
+class Recipe(_Section):
     """All settings of a run."""
 
     dataset: str
@@ -164,20 +136,20 @@ class Recipe(_Part):
     head_options: dict[str, Any] = {}
     image_size: int | tuple[int, int] | None = None  # side of a square, or height and width, also as 224x320
     features: str | None = None
-    batch_size: int = Field(16, ge=1)  # images of a step, over all processes and parts
+    batch_size: int = Field(16, ge=1)  # images per step, over all processes and micro-batches
     seed: int = Field(0, ge=0)
     threads: int = Field(1, ge=1)
     precision: Literal["float32", "bfloat16", "float16"] = "float32"  # of the network; losses are always in float32
-    select: Literal["mAP", "last"] = "mAP"  # which epoch is the best: that of the best validation mAP, or the last
+    select: Literal["mAP", "last"] = "mAP"  # the best epoch: the one with the best validation mAP, or the last
     val_labels: Literal["clean", "observed"] = "clean"  # observed: what the protocol would have kept, the rest absent
     max_bad_images: float = Field(0.01, ge=0, le=1)  # share of images that may fail to decode
     memory: MemoryOptions = MemoryOptions()
-    record: tuple[Literal["decisions", "scores", "heatmaps"], ...] = ()  # written down for analyses; changes nothing
+    record: tuple[Literal["decisions", "scores", "heatmaps"], ...] = ()  # for analyses; does not change the result
     stages: list[Stage] = [Stage()]
 
     @field_validator("image_size", mode="before")
     @classmethod
-    def _size_of_an_image(cls, size: Any) -> Any:
+    def _check_image_size(cls, size: Any) -> Any:
         try:
             return None if size is None else input_size(size)
         except TagfillError as error:
@@ -185,12 +157,12 @@ class Recipe(_Part):
 
     @field_validator("record", mode="before")
     @classmethod
-    def _words(cls, record: Any) -> Any:
+    def _split_record(cls, record: Any) -> Any:
         return [word.strip() for word in record.split(",")] if isinstance(record, str) else record
 
     @field_validator("stages")
     @classmethod
-    def _stages_make_sense(cls, stages: list[Stage]) -> list[Stage]:
+    def _check_stages(cls, stages: list[Stage]) -> list[Stage]:
         if not stages:
             raise ValueError("a run needs at least one stage")
         if len({stage.name for stage in stages}) < len(stages):
@@ -203,13 +175,13 @@ class Recipe(_Part):
                     f"stage '{stage.name}' cannot augment cached features; cache such views, or set input: images"
                 )
             if stage.freeze and stage.train == "head":
-                raise ValueError(f"stage '{stage.name}' trains nothing of the backbone that freeze could exclude")
+                raise ValueError(f"stage '{stage.name}' trains no part of the backbone, so there is nothing to freeze")
             if number == 0 and stage.start != Start():
                 raise ValueError(f"stage '{stage.name}' is the first and has nothing to start from")
         return stages
 
     def method_of(self, stage: Stage) -> tuple[str, dict[str, dict[str, Any]]]:
-        """Name and options of what trains in a stage: its own, or else those of the run.
+        """Name and options of the method of a stage: its own, or those of the run.
 
         >>> recipe = Recipe(dataset="photos", method="en", options={"en": {"expected": 2.0}})
         >>> recipe.method_of(Stage(method="an", options={}))
@@ -223,21 +195,62 @@ class Recipe(_Part):
 
     @property
     def final_features(self) -> str | None:
-        """The feature cache that the last stage trains on; None if that is images, whatever came before it."""
+        """The feature cache that the last stage trains on; None if it trains on images."""
         return self.features if self.stages[-1].input == "cache" else None
 
     def hash(self) -> str:
-        """A hash of everything that decides the result, except for the data, which have identities of their own."""
+        """A hash of everything that decides the result, except the data, which have identities of their own."""
         content = self.model_dump(mode="json", exclude={"dataset", "features", "record"})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def to_yaml(self) -> str:
-        """The recipe with every default written out."""
+        """The recipe as YAML, with every default written out."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
+def build_recipe(
+    settings: Mapping[str, Any],
+    where: str = "the settings",
+    *,
+    features: str | os.PathLike[str] | None = None,
+    epochs: int | None = None,
+    lr: float | None = None,
+    overrides: Iterable[tuple[str, Any]] = (),
+) -> Recipe:
+    """Build a recipe from the settings of a user.
+
+    Without `stages` there is one stage, on cached features if there are any and on images otherwise.
+
+    Args:
+        settings: fields of a recipe.
+        where: the settings come from, for errors.
+        features: a feature cache or its folder.
+        epochs: of every stage.
+        lr: learning rate of every stage.
+        overrides: further settings by their paths, which have priority.
+
+    >>> build_recipe({"dataset": "photos", "method": "an"}, overrides=[("optimizer.lr", 0.1)]).stages[0].optimizer.lr
+    0.1
+    """
+    content = copy.deepcopy(dict(settings))
+    if features is not None:
+        content["features"] = str(Path(features).absolute())
+    stages = content.setdefault("stages", [{"input": "cache" if content.get("features") else "images"}])
+    if epochs is not None:
+        for stage in stages:
+            stage["epochs"] = epochs
+    if lr is not None:
+        for stage in stages:
+            stage["optimizer"] = {**stage.get("optimizer", {}), "lr": lr}
+    return make_recipe(with_overrides(content, overrides), where)
+
+
 def make_recipe(content: dict[str, Any], where: str = "the recipe") -> Recipe:
-    """A recipe from plain values, with one sentence for the first thing that is wrong."""
+    """Validate the plain values of a recipe.
+
+    Raises:
+        TagfillError: one sentence about the first value that is wrong.
+    """
     try:
         return Recipe(**content)
     except ValidationError as error:
@@ -248,8 +261,13 @@ def make_recipe(content: dict[str, Any], where: str = "the recipe") -> Recipe:
         ) from None
 
 
+def read_recipe(path: Path) -> Recipe:
+    """Read a recipe from a YAML file."""
+    return make_recipe(read_content(path), str(path))
+
+
 def read_content(path: Path) -> dict[str, Any]:
-    """The plain values of a YAML file."""
+    """Read the plain values of a YAML file."""
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
     except FileNotFoundError:
@@ -261,6 +279,34 @@ def read_content(path: Path) -> dict[str, Any]:
     return content
 
 
-def read_recipe(path: Path) -> Recipe:
-    """A recipe from a YAML file."""
-    return make_recipe(read_content(path), str(path))
+def with_overrides(content: Mapping[str, Any], overrides: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """A copy of a recipe's plain content with some values set by their paths; see `override`."""
+    changed = copy.deepcopy(dict(content))
+    for path, value in overrides:
+        override(changed, path, copy.deepcopy(value))
+    return changed
+
+
+def override(content: dict[str, Any], path: str, value: Any) -> None:
+    """Set one value of a recipe's plain content by its path; a setting of stages is set in all of them.
+
+    Args:
+        content: the settings, changed in place.
+        path: names joined by dots, as in `memory.storage` or `optimizer.lr`.
+        value: to set.
+
+    >>> content = {"method": "an", "stages": [{"name": "head"}, {"name": "everything"}]}
+    >>> override(content, "optimizer.lr", 1e-4)
+    >>> [stage["optimizer"] for stage in content["stages"]]
+    [{'lr': 0.0001}, {'lr': 0.0001}]
+    """
+    *parents, last = path.split(".")
+    first = (*parents, last)[0]
+    of_stages = first not in Recipe.model_fields and first in Stage.model_fields
+    targets: list[dict[str, Any]] = content.setdefault("stages", [{}]) if of_stages else [content]
+    for target in targets:
+        for key in parents:
+            target = target.setdefault(key, {})
+            if not isinstance(target, dict):
+                raise TagfillError(f"The setting '{path}' does not exist: '{key}' holds a single value.")
+        target[last] = value

@@ -22,7 +22,7 @@ from tagfill.progress import SILENT, Progress
 from tagfill.training import checkpoints
 from tagfill.training.checkpoints import Checkpoint
 from tagfill.training.devices import Devices
-from tagfill.training.recipe import Recipe, make_recipe
+from tagfill.training.recipe import Recipe, build_recipe
 from tagfill.training.run_folder import Logged, Run, default_name, describe
 from tagfill.training.stage import RunContext, open_cache
 from tagfill.training.trainer import Saving, Trainer
@@ -65,27 +65,19 @@ def train(
         >>> run = tagfill.train(part, method="en+scl", features=cache, epochs=10)  # doctest: +SKIP
     """
     data = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
-    if "stages" not in settings:
-        given = "images" if features is None else "cache"
-        settings["stages"] = [{"name": "main", "input": given, "epochs": epochs, "optimizer": {"lr": lr}}]
-    of_head = {name: settings.pop(name) for name in _options_of(head) & settings.keys()}
+    of_head = {name: settings.pop(name) for name in _head_options(head) & settings.keys()}
     settings["head_options"] = {**settings.get("head_options", {}), **of_head}
-    recipe = make_recipe(
-        {
-            "dataset": str(data.folder.absolute() if data.folder else "dataset"),
-            "method": method,
-            "backbone": backbone,
-            "head": head,
-            "features": None if features is None else str(Path(features).absolute()),
-            **settings,
-        },
-        "the settings",
-    )
+    folder = str(data.folder.absolute() if data.folder else "dataset")
+    content = {"dataset": folder, "method": method, "backbone": backbone, "head": head, **settings}
+    if "stages" in settings:
+        recipe = build_recipe(content, features=features)
+    else:
+        recipe = build_recipe(content, features=features, epochs=epochs, lr=lr)
     return start(data, recipe, out=out, force=force, progress=progress)
 
 
-def _options_of(head: str) -> set[str]:
-    """Names of a head's options that are no settings of a recipe."""
+def _head_options(head: str) -> set[str]:
+    """Names of a head's options, except those that are also fields of a recipe."""
     if head not in HEADS:
         raise unknown_name("head", head, HEADS)
     return option_parameters(HEADS[head]).keys() - Recipe.model_fields.keys()

@@ -6,7 +6,6 @@ data. The rows of a table differ in a few settings, which each row lists by thei
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tagfill.deprecation import renamed, warn_renamed
 from tagfill.errors import TagfillError, unknown_name
-from tagfill.training import make_recipe, override
-from tagfill.training.recipe import read_content
+from tagfill.training import make_recipe
+from tagfill.training.recipe import read_content, with_overrides
 
 FOLDER = Path(__file__).parent
 _RENAMED = {"patchml-coco14-unlabelled": "patchml-coco14-unlabeled"}
@@ -118,10 +117,8 @@ class RecipeFile:
 
     def settings(self, row: str | None = None) -> dict[str, Any]:
         """The settings of one row as plain values, for `tagfill.training.make_recipe`."""
-        content, found = copy.deepcopy(self.content), self.row(row)
-        for path, value in (found[1].set if found else {}).items():
-            override(content, path, copy.deepcopy(value))
-        return content
+        found = self.row(row)
+        return with_overrides(self.content, (found[1].set if found else {}).items())
 
 
 def names() -> list[str]:

@@ -1,11 +1,12 @@
-"""Learning rates against torch's own schedulers, and by their corner values."""
+"""Recipes: how they are built, and learning rates against torch's own schedulers and by their corner values."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from tagfill.training.recipe import Schedule
+from tagfill.errors import TagfillError
+from tagfill.training.recipe import Schedule, build_recipe
 
 STEPS, EPOCHS = 7, 6
 
@@ -59,3 +60,25 @@ def test_warm_up_grows_from_nothing_and_then_the_schedule_begins() -> None:
     growth = found[: 2 * STEPS]
     assert growth == pytest.approx([(step + 1) / (2 * STEPS + 1) for step in range(2 * STEPS)])
     assert found[2 * STEPS] == 1.0
+
+
+def test_a_part_of_a_setting_that_has_none_is_refused() -> None:
+    with pytest.raises(TagfillError, match="'epochs' holds a single value"):
+        build_recipe({"dataset": "d", "method": "an"}, epochs=2, overrides=[("epochs.first", 1)])
+
+
+def test_the_only_stage_trains_on_the_cache_if_there_is_one() -> None:
+    settings = {"dataset": "d", "method": "an"}
+
+    assert [stage.input for stage in build_recipe(settings).stages] == ["images"]
+    assert [stage.input for stage in build_recipe(settings, features="cache").stages] == ["cache"]
+
+
+def test_epochs_and_learning_rate_go_to_all_stages() -> None:
+    stages = [{"name": "head", "optimizer": {"name": "sgd"}}, {"name": "all", "epochs": 7}]
+
+    recipe = build_recipe({"dataset": "d", "method": "an", "stages": stages}, epochs=3, lr=0.5)
+
+    assert [stage.epochs for stage in recipe.stages] == [3, 3]
+    assert [(stage.optimizer.name, stage.optimizer.lr) for stage in recipe.stages] == [("sgd", 0.5), ("adam", 0.5)]
+    assert stages[1] == {"name": "all", "epochs": 7}, "the caller's settings were changed"
