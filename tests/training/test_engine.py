@@ -21,8 +21,7 @@ import tagfill
 from tagfill.cli import main
 from tagfill.contract import Batch, Prediction
 from tagfill.dataset import Dataset
-from tagfill.methods import METHODS
-from tagfill.methods import BaseMethod
+from tagfill.methods import METHODS, BaseMethod
 from tagfill.models import Classifier
 from tagfill.training import Run
 from tagfill.training.trainer import Trainer

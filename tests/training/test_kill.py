@@ -10,7 +10,7 @@ import pytest
 
 from tagfill import methods as tagfill_methods
 from tagfill.contract import Method
-from tagfill.methods.base import Stateless
+from tagfill.methods.base import BaseMethod
 
 from .conftest import Material
 from .processes import MOMENTS, finish, kill_when, outcome, start, tagfill
@@ -43,7 +43,7 @@ BESIDE = {"cl": "an+cl", "scl": "en+scl", "patchcluster": "patchml+patchcluster"
 def has_state(method: Method) -> bool:
     """Whether a method keeps memory or does something else in each epoch."""
     own = {name: getattr(type(method), name) for name in ("begin_epoch", "observe", "state_dict")}
-    return "memory" in method.needs or any(own[name] is not getattr(Stateless, name) for name in own)
+    return "memory" in method.needs or any(own[name] is not getattr(BaseMethod, name) for name in own)
 
 
 STATEFUL = [name for name, make in tagfill_methods.METHODS.items() if has_state(make())]
