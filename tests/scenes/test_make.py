@@ -169,7 +169,7 @@ def test_a_recipe_that_is_not_json_is_an_error_in_words(tmp_path):
     ("changes", "message"),
     [
         ({"train": -1}, "-1 train images"),
-        ({"train": 0, "val": 0, "test": 0}, "No image was asked for"),
+        ({"train": 0, "val": 0, "test": 0}, "No image was requested"),
         ({"size": 8}, "at least 64"),
         ({"seed": -1}, "The seed is -1"),
     ],

@@ -1,8 +1,8 @@
 """The embedded dataset: rendered pictogram scenes with exact boxes and masks.
 
-Twenty pictograms in five groups, one to eight to a picture, of any size, colour and tilt, partly hidden
-by each other. It needs no download, is the same on every machine, and is fully labelled, so that partial
-labels can be simulated from it and judged against the truth.
+Twenty pictograms in five groups, one to eight per picture, of any size, color and tilt, partly hidden by each other. It
+needs no download, is the same on every machine, and is fully labeled, so that partial labels can be simulated from it
+and compared with the truth.
 """
 
 from tagfill.scenes.compose import Instance, Scene

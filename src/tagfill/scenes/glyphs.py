@@ -1,10 +1,9 @@
-"""What scenes are made of: twenty pictograms in five groups, and how often each appears.
+"""Twenty pictograms in five groups, how often each appears, and how each is drawn.
 
-A group is also a context: a picture about travel shows more airplanes than a picture about games. The
-shares fall from group to group and within each group, so that the classes form a long tail.
+A group is also a context: a picture about travel shows more airplanes than a picture about games. The shares fall from
+group to group and within each group, so that the classes form a long tail.
 
-
-Pictograms as coverage masks, cut from the DejaVu Sans font that ships with matplotlib.
+Pictograms are coverage masks, rendered from the DejaVu Sans font that ships with matplotlib.
 """
 
 from __future__ import annotations
@@ -67,7 +66,6 @@ GROUPS = tuple(dict.fromkeys(pictogram.group for pictogram in PICTOGRAMS))
 HIERARCHY = tuple((pictogram.name, pictogram.group) for pictogram in PICTOGRAMS)
 """(child, parent) edges from each class to its group."""
 
-
 _LEVELS = (32, 64, 128, 256, 512)  # longest side of the prepared masks, in pixels
 _MARGIN = 2  # empty pixels around each mask, so that edges stay soft
 
@@ -104,15 +102,15 @@ def stamp(character: str, extent: float, angle: float, mirrored: bool) -> Stamp:
     a, b, d, e = flip * step * cos, flip * step * sin, -step * sin, step * cos
     c = ink.width / 2 - a * width / 2 - b * height / 2
     f = ink.height / 2 - d * width / 2 - e * height / 2
-    turned = (
+    rotated = (
         mask.transform((width, height), Image.Transform.AFFINE, (a, b, c, d, e, f), Image.Resampling.BILINEAR)
         for mask in (ink, body)
     )
-    return Stamp(*(np.asarray(mask) for mask in turned))
+    return Stamp(*(np.asarray(mask) for mask in rotated))
 
 
 def font_path() -> Path:
-    """Where the font is; matplotlib itself is not imported."""
+    """The path of the font; matplotlib itself is not imported."""
     package = importlib.util.find_spec("matplotlib")
     if package is None or package.origin is None:
         raise TagfillError("Scenes are drawn with the DejaVu Sans font of matplotlib; install matplotlib.")
@@ -144,7 +142,7 @@ def _filled(ink: Image.Image) -> Image.Image:
 
 
 def _outside(free: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """The free pixels that are connected to the border: swept from all four sides until nothing changes."""
+    """The free pixels connected to the border, found by sweeps from all four sides until nothing changes."""
     framed = np.pad(free, 1, constant_values=True)
     outside = np.zeros_like(framed)
     outside[0] = True

@@ -1,8 +1,6 @@
-"""The rows that say everything about a scene: a mask for each object, and a no for each class that is absent.
+"""The embedded dataset: render the scenes into a folder, the same on every machine.
 
-A few images of a dataset side by side.
-
-Make the embedded dataset: a folder of scenes, the same on every machine.
+Each object has a row with its mask, and each absent class a row that says so.
 """
 
 from __future__ import annotations
@@ -26,11 +24,105 @@ from tagfill.progress import SILENT, Progress
 from tagfill.scenes.compose import Instance, Scene, compose
 from tagfill.scenes.glyphs import CLASSES, GROUPS, HIERARCHY
 
+VERSION = 1  # of the pictures; increased whenever a pixel or a row changes
+SPLITS = ("train", "val", "test")
+_LEAST_SIZE = 64
+_RECIPE = "scenes.json"  # written first, so that an interrupted folder can be recognized
 SOURCE = "scenes"
 
 
+def make(
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    train: int = 600,
+    val: int = 200,
+    test: int = 400,
+    size: int = 224,
+    groups: bool = False,
+    seed: int = 0,
+    progress: Progress = SILENT,
+) -> Dataset:
+    """Render the scenes, or open them if they exist.
+
+    An image depends only on `seed`, `size`, its split and its number, so that a larger dataset contains the smaller
+    one. A folder whose rendering was interrupted is rendered again.
+
+    Args:
+        folder: of the dataset; by default a folder in the cache that depends on these parameters.
+        train: images in the train split.
+        val: images in the val split.
+        test: images in the test split.
+        size: longer side of an image in pixels.
+        groups: also label the five groups of pictograms, as parents in the hierarchy.
+        seed: of the scenes.
+        progress: reports each image.
+
+    Returns:
+        A fully labeled dataset with a mask for each object.
+
+    Raises:
+        DatasetError: if a number is invalid, or the folder holds something else.
+    """
+    counts = {"train": train, "val": val, "test": test}
+    recipe = {"version": VERSION, **counts, "size": size, "groups": groups, "seed": seed}
+    _check_sizes(counts, size, seed)
+    target = cache_folder() / "scenes" / _cache_key(recipe) if folder is None else Path(folder)
+    if _is_complete(target, recipe):
+        return Dataset.open(target)
+    images: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
+    with progress.bar("Rendering scenes", sum(counts.values()), "images") as bar:
+        for split in SPLITS:
+            for index in range(counts[split]):
+                name = f"images/{split}/{index:05d}.png"
+                scene = render(split, index, size=size, seed=seed)
+                _write_image(target / name, scene)
+                height, width = scene.pixels.shape[:2]
+                images.append({"image": name, "split": split, "width": width, "height": height})
+                rows += scene_rows(name, scene, groups=groups)
+                bar.advance()
+    dataset = Dataset(
+        name="scenes",
+        root=target,
+        classes=CLASSES + GROUPS if groups else CLASSES,
+        images=from_records(images, IMAGES_SCHEMA),
+        annotations=from_records(rows),
+        hierarchy=HIERARCHY if groups else (),
+    )
+    return dataset.save(target)
+
+
+def render(split: str, index: int, *, size: int = 224, seed: int = 0) -> Scene:
+    """Render one scene of the dataset with this seed and size."""
+    return compose(rng.generator(seed, "scenes", index=index, view=SPLITS.index(split)), size)
+
+
+def contact_sheet(
+    dataset: Dataset, count: int = 9, *, split: str | None = None, cell: int = 224, gap: int = 8
+) -> Image.Image:
+    """Show the first images of a dataset on a white grid.
+
+    Args:
+        dataset: with local images.
+        count: largest number of images.
+        split: only from this split.
+        cell: side of a cell in pixels.
+        gap: pixels between cells and around them.
+    """
+    root = local_root(dataset.root, "A contact sheet")
+    names = dataset.names(None if split is None else dataset.split(split))[:count]
+    columns = max(1, math.ceil(math.sqrt(len(names))))
+    lines = max(1, math.ceil(len(names) / columns))
+    sheet = Image.new("RGB", (gap + columns * (cell + gap), gap + lines * (cell + gap)), "white")
+    for position, name in enumerate(names):
+        with Image.open(root / name) as image:
+            fitted = ImageOps.pad(image.convert("RGB"), (cell, cell), color="white")
+        sheet.paste(fitted, (gap + position % columns * (cell + gap), gap + position // columns * (cell + gap)))
+    return sheet
+
+
 def scene_rows(image: str, scene: Scene, *, groups: bool) -> list[dict[str, Any]]:
-    """One record per object, per absent class and, if asked for, per group."""
+    """One record per object, per absent class and, if requested, per group."""
     present = {instance.label for instance in scene.instances}
     records = [_mask_row(image, instance) for instance in scene.instances]
     records += [_image_row(image, name, False) for name in CLASSES if name not in present]
@@ -45,7 +137,7 @@ def _image_row(image: str, label: str, present: bool) -> dict[str, Any]:
 
 
 def _mask_row(image: str, instance: Instance) -> dict[str, Any]:
-    """The mask, and the tight box around its pixels."""
+    """A row with the mask and the tight box around it."""
     height, width = instance.mask.shape
     down, across = np.flatnonzero(instance.mask.any(axis=1)), np.flatnonzero(instance.mask.any(axis=0))
     top, bottom, left, right = int(down[0]), int(down[-1]) + 1, int(across[0]), int(across[-1]) + 1
@@ -65,108 +157,12 @@ def _mask_row(image: str, instance: Instance) -> dict[str, Any]:
     }
 
 
-def contact_sheet(
-    dataset: Dataset, count: int = 9, *, split: str | None = None, cell: int = 224, gap: int = 8
-) -> Image.Image:
-    """The first `count` images on a white square grid, each fitted into `cell` pixels.
-
-    Args:
-        dataset: where the images are from.
-        count: how many; fewer are shown if there are fewer.
-        split: take them from this split alone.
-        cell: pixels of the side of a cell.
-        gap: pixels between cells and around them.
-    """
-    root = local_root(dataset.root, "A contact sheet")
-    names = dataset.names(None if split is None else dataset.split(split))[:count]
-    columns = max(1, math.ceil(math.sqrt(len(names))))
-    lines = max(1, math.ceil(len(names) / columns))
-    sheet = Image.new("RGB", (gap + columns * (cell + gap), gap + lines * (cell + gap)), "white")
-    for position, name in enumerate(names):
-        with Image.open(root / name) as image:
-            fitted = ImageOps.pad(image.convert("RGB"), (cell, cell), color="white")
-        sheet.paste(fitted, (gap + position % columns * (cell + gap), gap + position // columns * (cell + gap)))
-    return sheet
-
-
-VERSION = 1  # of the pictures; raised whenever a pixel or a row changes
-SPLITS = ("train", "val", "test")
-_LEAST_SIZE = 64
-_RECIPE = "scenes.json"  # written first: an interrupted folder says what it was going to be
-
-
-def make(
-    folder: str | os.PathLike[str] | None = None,
-    *,
-    train: int = 600,
-    val: int = 200,
-    test: int = 400,
-    size: int = 224,
-    groups: bool = False,
-    seed: int = 0,
-    progress: Progress = SILENT,
-) -> Dataset:
-    """Render the scenes, or open them if they were rendered before.
-
-    An image depends on `seed`, `size`, its split and its number alone, so more images extend a dataset
-    and change none. A folder whose rendering was interrupted is rendered again.
-
-    Args:
-        folder: where to put them; by default a folder of the cache that belongs to these parameters.
-        train: images in the train split.
-        val: images in the val split.
-        test: images in the test split.
-        size: pixels of the longer side of an image.
-        groups: also label the five groups of pictograms, as parents in the hierarchy.
-        seed: another seed gives other scenes.
-        progress: told about each image.
-
-    Returns:
-        A fully labelled dataset with a mask for each object.
-
-    Raises:
-        DatasetError: the numbers make no sense, or the folder holds something else.
-    """
-    counts = {"train": train, "val": val, "test": test}
-    recipe = {"version": VERSION, **counts, "size": size, "groups": groups, "seed": seed}
-    _check(counts, size, seed)
-    target = cache_folder() / "scenes" / _key(recipe) if folder is None else Path(folder)
-    if _claim(target, recipe):
-        return Dataset.open(target)
-    images: list[dict[str, Any]] = []
-    rows: list[dict[str, Any]] = []
-    with progress.bar("Rendering scenes", sum(counts.values()), "images") as bar:
-        for split in SPLITS:
-            for index in range(counts[split]):
-                name = f"images/{split}/{index:05d}.png"
-                scene = render(split, index, size=size, seed=seed)
-                _write(target / name, scene)
-                height, width = scene.pixels.shape[:2]
-                images.append({"image": name, "split": split, "width": width, "height": height})
-                rows += scene_rows(name, scene, groups=groups)
-                bar.advance()
-    dataset = Dataset(
-        name="scenes",
-        root=target,
-        classes=CLASSES + GROUPS if groups else CLASSES,
-        images=from_records(images, IMAGES_SCHEMA),
-        annotations=from_records(rows),
-        hierarchy=HIERARCHY if groups else (),
-    )
-    return dataset.save(target)
-
-
-def render(split: str, index: int, *, size: int = 224, seed: int = 0) -> Scene:
-    """One scene, as it is in the dataset of this seed and size."""
-    return compose(rng.generator(seed, "scenes", index=index, view=SPLITS.index(split)), size)
-
-
-def _check(counts: dict[str, int], size: int, seed: int) -> None:
+def _check_sizes(counts: dict[str, int], size: int, seed: int) -> None:
     for split, count in counts.items():
         if count < 0:
-            raise DatasetError(f"{count} {split} images were asked for; give 0 or more.")
+            raise DatasetError(f"{count} {split} images were requested; give 0 or more.")
     if not any(counts.values()):
-        raise DatasetError("No image was asked for; give at least one split a size above 0.")
+        raise DatasetError("No image was requested; give at least one split a size above 0.")
     if size < _LEAST_SIZE:
         raise DatasetError(
             f"Scenes of {size} pixels are too small to show anything; give a size of at least {_LEAST_SIZE}."
@@ -175,30 +171,30 @@ def _check(counts: dict[str, int], size: int, seed: int) -> None:
         raise DatasetError(f"The seed is {seed}; give 0 or more.")
 
 
-def _key(recipe: dict[str, Any]) -> str:
+def _cache_key(recipe: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _claim(folder: Path, recipe: dict[str, Any]) -> bool:
-    """Whether the folder is already complete; otherwise it is ours to fill, or an error."""
+def _is_complete(folder: Path, recipe: dict[str, Any]) -> bool:
+    """Whether the folder holds these scenes already; if not, claim it for them, or raise if it holds something else."""
     path = folder / _RECIPE
     if path.is_file():
-        found = _read(path)
+        found = _read_recipe(path)
         if found != recipe:
             raise DatasetError(
-                f"{folder} holds other scenes ({_words(found)}, not {_words(recipe)}); give another folder."
+                f"{folder} holds other scenes ({_describe(found)}, not {_describe(recipe)}); give another folder."
             )
         return (folder / "dataset.yaml").is_file()
     if folder.exists() and not folder.is_dir():
         raise DatasetError(f"{folder} is a file; give a folder.")
-    unfinished = f".{_RECIPE}."  # what a killed or a parallel call leaves before its first image
+    unfinished = f".{_RECIPE}."  # left by a killed or a parallel call before its first image
     if folder.is_dir() and not all(content.name.startswith(unfinished) for content in folder.iterdir()):
         raise DatasetError(f"{folder} is not empty and holds no scenes; give another folder.")
     write_json(path, recipe)
     return False
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_recipe(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
@@ -208,10 +204,10 @@ def _read(path: Path) -> dict[str, Any]:
     return found
 
 
-def _words(recipe: dict[str, Any]) -> str:
+def _describe(recipe: dict[str, Any]) -> str:
     return " ".join(f"{name}={value}" for name, value in recipe.items())
 
 
-def _write(path: Path, scene: Scene) -> None:
+def _write_image(path: Path, scene: Scene) -> None:
     with atomic_write(path, sync=False) as file:
         Image.fromarray(scene.pixels).save(file, "PNG", compress_level=1)
