@@ -71,7 +71,7 @@ def url(server) -> str:
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("TAGFILL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(roots, "_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(roots, "_RETRY_PAUSES", (0.0, 0.0))
     return tmp_path / "cache"
 
 

@@ -1,24 +1,14 @@
-"""Names of images: paths below an image root, written with forward slashes.
+"""Image roots: the places that images are read from.
 
-Images in a folder.
+An image is named by its path below the root, with forward slashes. A root is one of
 
-Where the members of a tar file lie.
-
-The index of a shard is kept in the cache folder under a name made from the shard's path, and is made again when the
-shard's size or time of change differ.
-
-Images in tar shards, read at random.
-
-WebDataset keeps a dataset as a few large tar files that are read from front to back. Per-image state needs images
-in any order, so each shard gets an index of where its members lie, and a read is one seek.
-
-Images behind a URL, fetched through fsspec and kept in the cache folder.
-
-An image is fetched once and then read from the cache, also without a network: its name is its identity, and what it
-shows is taken to stay the same. Deleting the folder `images` of the cache folder fetches everything again. What lies
-on this machine anyway (memory, a zip file) is not kept twice.
-
-Where images come from: a folder, tar shards, or a URL.
+- a folder;
+- tar shards in WebDataset layout. WebDataset reads them from front to back; per-image state needs images in any order,
+  so each shard gets an index of where its members are, and a read is one seek. Indexes are kept in the cache folder and
+  made again when the size or modification time of the shard changes;
+- a URL, fetched through fsspec. An image is fetched once and then read from the cache folder, also without a network:
+  its content is assumed not to change. Delete the folder `images` of the cache folder to fetch everything again.
+  Images that are on this machine anyway (memory, a zip file) are not cached.
 """
 
 from __future__ import annotations
@@ -36,66 +26,98 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path, PureWindowsPath
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 from urllib.parse import quote, unquote, urlsplit
+
+from pydantic import BaseModel, ValidationError
 
 from tagfill.errors import ImageError, TagfillError
 from tagfill.io import atomic_write, cache_folder, sha256_of_strings
 from tagfill.progress import SILENT, Progress
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
-MAX_BYTES = 512 * 2**20  # a file of more bytes is not read: the largest picture within the pixel limit needs fewer
+MAX_BYTES = 512 * 2**20  # more than the largest image within the pixel limit needs
+
+_RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
+_NOT_CACHED = ("file", "local", "memory")  # protocols of URLs
+_RETRY_PAUSES = (0.2, 1.0)  # seconds before another attempt, unless the file is missing
 
 
-def check_name(name: str) -> None:
-    r"""Refuse a name that could lead out of the image root.
+class Root(Protocol):
+    """Images by name; it can be sent to worker processes."""
 
-    Both kinds of slash separate folders and a drive letter counts, whatever the system, so that a dataset means
-    the same everywhere.
+    def read(self, name: str) -> bytes:
+        """The bytes of an image file; raises `ImageError` if it cannot be read."""
+        ...
 
-    >>> check_name("cats/0001.jpg")
-    >>> check_name("../secret.jpg")
-    Traceback (most recent call last):
-    ...
-    tagfill.errors.ImageError: Image ../secret.jpg: the name leads out of the image root; names are paths below it.
+    def names(self) -> list[str]:
+        """The names of all images, sorted; raises `TagfillError` if the root cannot be listed."""
+        ...
+
+
+def open_root(root: str | os.PathLike[str], *, progress: Progress = SILENT) -> Root:
+    """Open an image root.
+
+    | root | meaning |
+    |---|---|
+    | `photos` | a folder; one with tar files but no subfolders or images is read as shards |
+    | `shards-{000000..000012}.tar`, `photos.tar` | tar shards in WebDataset layout, read through an index |
+    | `https://host/photos`, `s3://bucket/photos` | a URL that fsspec can open; images are cached |
+    | `photos.zip`, `zip://::https://host/photos.zip` | a local or remote zip archive |
+
+    Args:
+        root: one of these.
+        progress: receives the shards that have to be indexed.
 
     Raises:
-        ImageError: if the name is empty, absolute, contains `..`, or is no text that a file system can hold.
+        TagfillError: if it does not exist.
+
+    >>> open_root("memory://photos")
+    RemoteRoot(url='memory://photos')
     """
-    path = PureWindowsPath(name)
-    if not path.parts or "\0" in name or not _is_utf8(name):
-        raise ImageError(repr(name), "this cannot be the name of a file")
-    if path.anchor or ".." in path.parts:
-        raise ImageError(name, "the name leads out of the image root; names are paths below it")
+    text = os.fspath(root)
+    if text.startswith("file://") and "::" not in text:
+        text = unquote(urlsplit(text).path)
+    if "://" in text:
+        return RemoteRoot(text.rstrip("/") if not text.endswith("://") else text)
+    path = Path(text).absolute()
+    if path.is_dir():
+        found = _shards_in(path)
+        return _open_shards(found, progress) if found else FolderRoot(path)
+    if path.is_file() and path.suffix == ".zip":
+        return RemoteRoot(f"zip://::{path}")
+    shards = expand_braces(str(path))
+    if path.suffix == ".tar" and (path.is_file() or len(shards) > 1):
+        return _open_shards([path] if path.is_file() else [Path(shard) for shard in shards], progress)
+    raise TagfillError(
+        f"There is no image root {path}; it may be a folder, a zip file, tar shards such as "
+        "shards-{000..012}.tar, or a URL."
+    )
 
 
-def check_bytes(name: str, size: int) -> None:
-    """Refuse a file of more bytes than any picture within the pixel limit needs."""
-    if size > MAX_BYTES:
-        raise ImageError(name, f"the file has {size:,} bytes, more than the limit of {MAX_BYTES:,}")
+def _open_shards(shards: list[Path], progress: Progress) -> ShardRoot:
+    root = ShardRoot(tuple(shards))
+    root.index(progress)
+    return root
 
 
-def is_image(name: str) -> bool:
-    """Whether a listed file is an image, by its ending; hidden files are not.
-
-    >>> [is_image(name) for name in ("a/b.JPG", "a/b.json", "a/._b.jpg")]
-    [True, False, False]
-    """
-    last = name.rsplit("/", 1)[-1]
-    return last.lower().endswith(SUFFIXES) and not last.startswith(".")
-
-
-def _is_utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def _shards_in(folder: Path) -> list[Path]:
+    """The tar files of a folder of shards, sorted; none for a folder of images."""
+    shards = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir() or is_image(entry.name):
+                return []
+            if entry.name.endswith(".tar"):
+                shards.append(folder / entry.name)
+    return sorted(shards)
 
 
 @dataclass(frozen=True)
 class FolderRoot:
-    """A folder of images, with sub-folders; symbolic links are followed.
+    """A folder of images, including subfolders; symbolic links are followed.
 
     Attributes:
         folder: the image root.
@@ -107,13 +129,13 @@ class FolderRoot:
         """The bytes of an image file.
 
         Raises:
-            ImageError: if there is no such file, or it cannot be read.
+            ImageError: if the file does not exist or cannot be read.
         """
         check_name(name)
         path = self.folder / name
         try:
             status = path.stat()
-            if not stat.S_ISREG(status.st_mode):  # opening a named pipe would wait for ever
+            if not stat.S_ISREG(status.st_mode):  # opening a named pipe would block
                 raise ImageError(name, "this is a folder or a special file, not an image")
             check_bytes(name, status.st_size)
             return path.read_bytes()
@@ -123,7 +145,7 @@ class FolderRoot:
             raise ImageError(name, f"the file cannot be read ({error.strerror})") from None
 
     def names(self) -> list[str]:
-        """The files that end like images, in alphabetical order."""
+        """The image files, sorted."""
         return sorted(self._walk())
 
     def _walk(self) -> Iterator[str]:
@@ -131,103 +153,21 @@ class FolderRoot:
         for place, folders, files in os.walk(self.folder, followlinks=True):
             real = os.path.realpath(place)
             folders[:] = [] if real in visited else [name for name in folders if not name.startswith(".")]
-            if real in visited:  # a link leads back
+            if real in visited:  # a link that leads back
                 continue
             visited.add(real)
             relative = Path(place).relative_to(self.folder)
             yield from ((relative / name).as_posix() for name in files if is_image(name))
 
 
-_VERSION = 1
-
-
-@dataclass(frozen=True)
-class ShardIndex:
-    """Members of one tar file.
-
-    Attributes:
-        stamp: size and time of change (ns) of the tar file when it was indexed.
-        members: offset and size in bytes of each member's content, by name.
-    """
-
-    stamp: tuple[int, int]
-    members: dict[str, tuple[int, int]]
-
-
-def index_shard(path: Path) -> ShardIndex:
-    """The index of a tar file, from the cache or made anew.
-
-    Raises:
-        TagfillError: if there is no such file, or it is not a whole, uncompressed tar file.
-    """
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise TagfillError(f"Shard {path} cannot be read: {error.strerror}.") from None
-    stamp = (status.st_size, status.st_mtime_ns)
-    place = cache_folder() / "shards" / f"{sha256_of_strings([str(path.absolute())])[:32]}.json"
-    kept = _read(place)
-    if kept is not None and kept.stamp == stamp:
-        return kept
-    index = ShardIndex(stamp, _scan(path))
-    content = {"version": _VERSION, "shard": str(path.absolute()), "stamp": stamp, "members": index.members}
-    with suppress(OSError), atomic_write(place) as file:  # a cache that cannot be written costs time, nothing else
-        file.write(json.dumps(content).encode())
-    return index
-
-
-def _read(place: Path) -> ShardIndex | None:
-    """A kept index; None if there is none that can be used."""
-    try:
-        content: Any = json.loads(place.read_bytes())
-        if content["version"] != _VERSION:
-            return None
-        size, changed = content["stamp"]
-        return ShardIndex((size, changed), {name: (at, length) for name, (at, length) in content["members"].items()})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-
-
-def _scan(path: Path) -> dict[str, tuple[int, int]]:
-    """Offset and size of each regular file and hard link of a tar file."""
-    members: dict[str, tuple[int, int]] = {}
-    try:
-        with tarfile.open(path, "r:") as tar:
-            while member := tar.next():
-                tar.members = []  # type: ignore[attr-defined]  # it remembers every header otherwise
-                name = member.name.removeprefix("./")
-                if member.isreg() and not member.issparse():
-                    place = (member.offset_data, member.size)
-                elif member.islnk() and (target := member.linkname.removeprefix("./")) in members:
-                    place = members[target]
-                else:
-                    continue
-                if name in members:
-                    raise TagfillError(f"Shard {path} has two members '{name}'; names identify images.")
-                members[name] = place
-            end = tar.offset
-        with path.open("rb") as file:  # tarfile takes a damaged header for the end
-            file.seek(end)
-            if any(file.read(tarfile.BLOCKSIZE)):
-                raise tarfile.ReadError(f"damaged at byte {end:,}")
-    except (tarfile.TarError, OSError, EOFError, ValueError) as error:
-        raise TagfillError(
-            f"Shard {path} cannot be read as an uncompressed tar file ({error}); make it again, without compression."
-        ) from None
-    return members
-
-
-_RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
-
-
 @dataclass(frozen=True)
 class ShardRoot:
-    """Tar files whose members are the images, named as they are named inside.
+    """Tar files whose members are the images.
 
-    Only the list of shards travels to another process, which reads the indexes again.
+    Only the list of shards is sent to another process, which reads the indexes again.
 
     Attributes:
-        shards: the tar files; a name may be in one of them only.
+        shards: the tar files; a name may occur in only one of them.
     """
 
     shards: tuple[Path, ...]
@@ -239,12 +179,12 @@ class ShardRoot:
         """The bytes of a member.
 
         Raises:
-            ImageError: if no shard has it, or its shard has changed since it was indexed.
+            ImageError: if no shard contains it, or its shard has changed since it was indexed.
         """
         check_name(name)
-        indexes, places = self._found
+        indexes, places = self._indexes
         if name not in places:
-            raise ImageError(name, f"none of the {len(self.shards)} shards beginning with {self.shards[0]} has it")
+            raise ImageError(name, f"none of the {len(self.shards)} shards starting with {self.shards[0]} contains it")
         number = places[name]
         offset, size = indexes[number].members[name]
         check_bytes(name, size)
@@ -260,20 +200,20 @@ class ShardRoot:
             raise ImageError(name, f"its shard {shard} cannot be read ({error.strerror})") from None
 
     def names(self) -> list[str]:
-        """The members that end like images, in alphabetical order."""
-        return sorted(name for name in self._found[1] if is_image(name))
+        """The image members, sorted."""
+        return sorted(name for name in self._indexes[1] if is_image(name))
 
     def index(self, progress: Progress = SILENT) -> None:
-        """Index the shards that were not yet, and check that no name is in two of them."""
+        """Index new shards, and check that no name occurs in two of them."""
         with progress.bar("indexing shards", len(self.shards), "shard") as bar:
             for shard in self.shards:
                 index_shard(shard)
                 bar.advance()
-        _ = self._found
+        _ = self._indexes
 
     @cached_property
-    def _found(self) -> tuple[list[ShardIndex], dict[str, int]]:
-        """The index of each shard, and which shard has a name."""
+    def _indexes(self) -> tuple[list[ShardIndex], dict[str, int]]:
+        """The index of each shard, and the shard number of each name."""
         indexes = [index_shard(shard) for shard in self.shards]
         places: dict[str, int] = {}
         for number, index in enumerate(indexes):
@@ -281,14 +221,82 @@ class ShardRoot:
                 if name in places:
                     raise TagfillError(
                         f"'{name}' is in {self.shards[places[name]]} and in {self.shards[number]}; names identify "
-                        "images, so each may be in one shard only."
+                        "images, so each may be in only one shard."
                     )
                 places[name] = number
         return indexes, places
 
 
+class ShardIndex(BaseModel):
+    """The members of one tar file, as kept in the cache folder.
+
+    Attributes:
+        version: of this format.
+        shard: path of the tar file.
+        stamp: size and modification time (ns) of the tar file when it was indexed.
+        members: offset and size in bytes of each member's content, by name.
+    """
+
+    version: Literal[1]
+    shard: str
+    stamp: tuple[int, int]
+    members: dict[str, tuple[int, int]]
+
+
+def index_shard(path: Path) -> ShardIndex:
+    """The index of a tar file, from the cache folder if the file has not changed since.
+
+    Raises:
+        TagfillError: if the file does not exist, or is not a complete, uncompressed tar file.
+    """
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise TagfillError(f"Shard {path} cannot be read: {error.strerror}.") from None
+    stamp = (status.st_size, status.st_mtime_ns)
+    cached = cache_folder() / "shards" / f"{sha256_of_strings([str(path.absolute())])[:32]}.json"
+    with suppress(OSError, ValidationError):  # no index that can be used
+        index = ShardIndex.model_validate_json(cached.read_bytes())
+        if index.stamp == stamp:
+            return index
+    # not validated: pydantic refuses names that are not UTF-8, which a tar file can contain
+    index = ShardIndex.model_construct(version=1, shard=str(path.absolute()), stamp=stamp, members=_scan(path))
+    with suppress(OSError), atomic_write(cached) as file:  # a cache that cannot be written costs only time
+        file.write(json.dumps(dict(index)).encode())
+    return index
+
+
+def _scan(path: Path) -> dict[str, tuple[int, int]]:
+    """Offset and size of each regular file and hard link of a tar file."""
+    members: dict[str, tuple[int, int]] = {}
+    try:
+        with tarfile.open(path, "r:") as tar:
+            while member := tar.next():
+                tar.members = []  # type: ignore[attr-defined]  # otherwise it keeps every header
+                name = member.name.removeprefix("./")
+                if member.isreg() and not member.issparse():
+                    place = (member.offset_data, member.size)
+                elif member.islnk() and (target := member.linkname.removeprefix("./")) in members:
+                    place = members[target]
+                else:
+                    continue
+                if name in members:
+                    raise TagfillError(f"Shard {path} has two members '{name}'; names identify images.")
+                members[name] = place
+            end = tar.offset
+        with path.open("rb") as file:  # tarfile takes a damaged header for the end of the file
+            file.seek(end)
+            if any(file.read(tarfile.BLOCKSIZE)):
+                raise tarfile.ReadError(f"damaged at byte {end:,}")
+    except (tarfile.TarError, OSError, EOFError, ValueError) as error:
+        raise TagfillError(
+            f"Shard {path} cannot be read as an uncompressed tar file ({error}); make it again, without compression."
+        ) from None
+    return members
+
+
 def expand_braces(pattern: str) -> list[str]:
-    """The names that a pattern with ranges of numbers stands for.
+    """Expand ranges of numbers in a pattern.
 
     >>> expand_braces("shards-{08..10}.tar")
     ['shards-08.tar', 'shards-09.tar', 'shards-10.tar']
@@ -302,13 +310,9 @@ def expand_braces(pattern: str) -> list[str]:
     return ["".join(itertools.chain(*zip(texts, [*numbers, ""], strict=True))) for numbers in chosen]
 
 
-_LOCAL = ("file", "local", "memory")
-_PAUSES = (0.2, 1.0)  # seconds before trying again what failed for another reason than a missing file
-
-
 @dataclass(frozen=True)
 class RemoteRoot:
-    """A place that fsspec can open.
+    """A URL that fsspec can open.
 
     Attributes:
         url: such as `https://host/photos` or `zip://::https://host/photos.zip`.
@@ -318,37 +322,37 @@ class RemoteRoot:
 
     def __post_init__(self) -> None:
         if self._is_http and "?" in self.url:
-            raise TagfillError(f"{self.url} cannot be an image root: names are put after it, and it has a query.")
+            raise TagfillError(f"{self.url} cannot be an image root: names are appended to it, and it has a query.")
 
     def read(self, name: str) -> bytes:
         """The bytes of an image file.
 
         Raises:
-            ImageError: if there is no such file, or it cannot be fetched.
+            ImageError: if the file does not exist or cannot be fetched.
         """
         check_name(name)
-        if not self._is_kept:
+        if not self._is_cached:
             return self._fetch(name)
-        place = self._place(name)
-        if place.is_file():
-            return place.read_bytes()
+        cached = self._cached_path(name)
+        if cached.is_file():
+            return cached.read_bytes()
         content = self._fetch(name)
-        with atomic_write(place) as file:
+        with atomic_write(cached) as file:
             file.write(content)
         return content
 
     def names(self) -> list[str]:
-        """The files that end like images, in alphabetical order; a web server must show a list of its files.
+        """The image files, sorted; a web server must provide a listing.
 
         Raises:
-            TagfillError: if the place cannot be listed.
+            TagfillError: if the root cannot be listed.
         """
         filesystem, base = self._open()
         try:
             paths: list[str] = filesystem.find(base)
-        except Exception as error:  # each file system has errors of its own
+        except Exception as error:  # file systems raise errors of their own
             raise TagfillError(f"The images of {self.url} cannot be listed ({_describe(error)}).") from None
-        if not paths:  # a server that cannot be reached or shows no list looks the same
+        if not paths:  # also the result for an unreachable server or one without listings
             raise TagfillError(f"The images of {self.url} cannot be listed (no file was found).")
         names = (path[len(base) :].lstrip("/") for path in paths)
         return sorted(name for name in (map(unquote, names) if self._is_http else names) if is_image(name))
@@ -358,19 +362,19 @@ class RemoteRoot:
         return self.url.startswith(("http://", "https://"))
 
     @property
-    def _is_kept(self) -> bool:
+    def _is_cached(self) -> bool:
         protocol, separator, _ = self.url.rsplit("::", 1)[-1].partition("://")
-        return bool(separator) and protocol not in _LOCAL
+        return bool(separator) and protocol not in _NOT_CACHED
 
-    def _place(self, name: str) -> Path:
-        """Where an image is kept."""
+    def _cached_path(self, name: str) -> Path:
+        """Where an image is cached."""
         key = sha256_of_strings([self.url, name])
         return cache_folder() / "images" / key[:2] / key[2:]
 
     def _fetch(self, name: str) -> bytes:
         filesystem, base = self._open()
         path = "/".join(filter(None, [base, quote(name) if self._is_http else name]))
-        for pause in (*_PAUSES, None):
+        for pause in (*_RETRY_PAUSES, None):
             try:
                 content: bytes = filesystem.cat_file(path)
                 check_bytes(name, len(content))
@@ -379,7 +383,7 @@ class RemoteRoot:
                 raise ImageError(name, f"there is no such file below {self.url}") from None
             except ImageError:
                 raise
-            except Exception as error:  # each file system has errors of its own
+            except Exception as error:  # file systems raise errors of their own
                 if pause is None:
                     raise ImageError(name, f"it cannot be fetched from {self.url} ({_describe(error)})") from None
                 time.sleep(pause)
@@ -391,12 +395,12 @@ class RemoteRoot:
 
 @lru_cache(maxsize=64)
 def _open_filesystem(url: str, process: int, thread: int) -> tuple[Any, str]:
-    """The file system of a URL and the path in it; connections and open files belong to one process and thread."""
+    """The file system of a URL and the path in it; connections and open files are per process and thread."""
     import fsspec
 
     try:
         filesystem, base = fsspec.url_to_fs(url)
-    except Exception as error:  # an unknown protocol, a package that is not installed, an archive that is not there
+    except Exception as error:  # unknown protocol, missing package, missing archive
         raise TagfillError(f"{url} cannot be opened ({_describe(error)}).") from None
     return filesystem, str(base).rstrip("/")
 
@@ -405,73 +409,47 @@ def _describe(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-class Root(Protocol):
-    """A place that holds images by name; it can be sent to worker processes."""
+def check_name(name: str) -> None:
+    r"""Raise if a name could lead out of the image root.
 
-    def read(self, name: str) -> bytes:
-        """The bytes of an image file; an `ImageError` if they cannot be had."""
-        ...
+    Both kinds of slash separate folders and drive letters count on every system, so that a dataset means the same
+    everywhere.
 
-    def names(self) -> list[str]:
-        """The images there are, in alphabetical order; a `TagfillError` where the place cannot be listed."""
-        ...
-
-
-def open_root(root: str | os.PathLike[str], *, progress: Progress = SILENT) -> Root:
-    """Open an image root.
-
-    | root | what it is |
-    |---|---|
-    | `photos` | a folder; one with tar files and neither sub-folders nor images is read as shards |
-    | `shards-{000000..000012}.tar`, `photos.tar` | tar shards in WebDataset layout, read at random through an index |
-    | `https://host/photos`, `s3://bucket/photos` | a URL that fsspec can open; images are kept in the cache folder |
-    | `photos.zip`, `zip://::https://host/photos.zip` | a zip archive, here or elsewhere |
-
-    Args:
-        root: one of these.
-        progress: told about the shards that have to be indexed.
+    >>> check_name("cats/0001.jpg")
+    >>> check_name("../secret.jpg")
+    Traceback (most recent call last):
+    ...
+    tagfill.errors.ImageError: Image ../secret.jpg: the name leads out of the image root; names are paths below it.
 
     Raises:
-        TagfillError: if there is nothing of the kind.
-
-    >>> open_root("memory://photos")
-    RemoteRoot(url='memory://photos')
+        ImageError: if the name is empty, absolute, contains `..`, or cannot be a file name.
     """
-    text = os.fspath(root)
-    if text.startswith("file://") and "::" not in text:
-        text = unquote(urlsplit(text).path)
-    if "://" in text:
-        return RemoteRoot(text.rstrip("/") if not text.endswith("://") else text)
-    path = Path(text).absolute()
-    if path.is_dir():
-        found = _shards_in(path)
-        return _indexed(found, progress) if found else FolderRoot(path)
-    if path.is_file() and path.suffix == ".zip":
-        return RemoteRoot(f"zip://::{path}")
-    shards = expand_braces(str(path))
-    if path.suffix == ".tar" and (path.is_file() or len(shards) > 1):
-        return _indexed([path] if path.is_file() else [Path(shard) for shard in shards], progress)
-    raise TagfillError(
-        f"There is no image root {path}; it may be a folder, a zip file, tar shards such as "
-        "shards-{000..012}.tar, or a URL."
-    )
+    path = PureWindowsPath(name)
+    if not path.parts or "\0" in name or not _is_utf8(name):
+        raise ImageError(repr(name), "this cannot be the name of a file")
+    if path.anchor or ".." in path.parts:
+        raise ImageError(name, "the name leads out of the image root; names are paths below it")
 
 
-def _indexed(shards: list[Path], progress: Progress) -> ShardRoot:
-    root = ShardRoot(tuple(shards))
-    root.index(progress)
-    return root
+def check_bytes(name: str, size: int) -> None:
+    """Raise if a file has more bytes than any image within the pixel limit needs."""
+    if size > MAX_BYTES:
+        raise ImageError(name, f"the file has {size:,} bytes, more than the limit of {MAX_BYTES:,}")
 
 
-def _shards_in(folder: Path) -> list[Path]:
-    """The tar files of a folder that holds shards, in order; none of a folder that holds images."""
-    shards = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            if entry.is_dir() or is_image(entry.name):
-                return []
-            if entry.name.endswith(".tar"):
-                shards.append(folder / entry.name)
-    return sorted(shards)
+def is_image(name: str) -> bool:
+    """Whether a file is an image, by its ending; hidden files are not.
+
+    >>> [is_image(name) for name in ("a/b.JPG", "a/b.json", "a/._b.jpg")]
+    [True, False, False]
+    """
+    last = name.rsplit("/", 1)[-1]
+    return last.lower().endswith(SUFFIXES) and not last.startswith(".")
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
