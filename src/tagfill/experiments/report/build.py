@@ -193,9 +193,9 @@ def data_section(report: ReportData) -> Section:
     pairs = len(labels) * labels.width
     positives, negatives = int(labels.positives.sum()), int(labels.negatives.sum())
     text = [
-        f"{data.name} has {len(data):,} images and {len(data.classes):,} classes. The {len(labels):,} training images "
-        f"have {pairs:,} labels, one per class: {positives:,} are known to be present, {negatives:,} are known to be "
-        f"absent, and {pairs - positives - negatives:,} are unknown."
+        f"The dataset `{data.name}` has {len(data):,} images and {len(data.classes):,} classes. The {len(labels):,} "
+        f"training images have {pairs:,} labels, one per class: {positives:,} are known to be present, {negatives:,} "
+        f"are known to be absent, and {pairs - positives - negatives:,} are unknown."
     ]
     if report.truth is not None:
         missing = int(report.truth.labels("train").positives.sum()) - positives

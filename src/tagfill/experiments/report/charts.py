@@ -99,7 +99,11 @@ def class_section(report: ReportData, scores: dict[str, ModelScores]) -> Section
     order = np.argsort(best if against is None else best - against, kind="stable")
     order = order[~np.isnan(best[order])]
     few = order[:MAX_CLASSES]
-    sorting = "lowest first" if against is None else f"largest loss of {report.best.name} from missing labels first"
+    sorting = (
+        "lowest first"
+        if against is None
+        else f"largest loss of `{report.best.name}` compared with complete labels first"
+    )
     values_of = {method.name: 100 * scores[method.name].average_precision for method in report.methods}
     rows = [
         (report.data.classes[label], *(nan_to_none(float(values[label])) for values in values_of.values()))
@@ -159,7 +163,7 @@ def distribution_section(report: ReportData, scores: dict[str, ModelScores], tra
     meanings = {
         "observed": "observed: labeled as present",
         "missed": "missed: present but not labeled",
-        "absent": "absent" if report.truth is None else "absent: truly absent",
+        "absent": "absent: labeled as absent" if report.truth is None else "absent: not in the image",
         "unknown": "unknown: not labeled",
     }
     kinds = list(next(iter(scores.values())).histograms)
