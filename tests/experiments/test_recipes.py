@@ -102,12 +102,12 @@ def test_one_recipe_is_listed_by_rows_and_commands():
     [
         (["list", "recipe"], "did you mean 'recipes'"),
         (["list", "recipes", "spml-voc"], "did you mean 'spml-voc12'"),
-        (["list", "methods", "role"], "Only recipes are listed one by one"),
+        (["list", "methods", "role"], "A name can be given for recipes only"),
         (["train", "--recipe", "spml-voc12"], "choose one by --row"),
-        (["train", "--row", "an"], "--row is a row of a --recipe"),
+        (["train", "--row", "an"], "--row needs a --recipe"),
     ],
 )
-def test_mistakes_are_sentences(words, problem):
+def test_command_line_mistakes_are_explained(words, problem):
     result = CliRunner().invoke(app, words)
     assert problem in str(result.exception)
 
@@ -155,3 +155,9 @@ def test_commands_exist_with_their_options(name):
         program, verb, *words = shlex.split(command)
         assert program == "tagfill"
         group.commands[verb].make_context(verb, words)  # type: ignore[attr-defined]
+
+
+def test_a_recipe_is_found_by_its_old_name():
+    with pytest.warns(DeprecationWarning, match="was renamed to patchml-coco14-unlabeled"):
+        file = recipes.open_recipe("patchml-coco14-unlabelled")
+    assert file.name == "patchml-coco14-unlabeled"
