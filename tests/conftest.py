@@ -1,10 +1,10 @@
-"""A test may be skipped only for a reason that is written down.
+"""Skipped tests need a reason, and tests of web pages get a browser.
 
-`tests/skips.txt` lists them, one `nodeid-pattern: reason` a line, where `*` stands for any characters. A run
-in which another test was skipped fails, and names it.
+`tests/skips.txt` lists the tests that may be skipped, one `nodeid-pattern: reason` per line, where `*` matches any
+characters. A session in which any other test was skipped fails and names it.
 
-Pages are looked at in Chromium. Tests that ask for `browser` are in files named `test_…_browser.py`; they are skipped
-on a machine without it, but not where `.ci/run` has installed it.
+Tests that use `browser` (Chromium) are in files named `test_…_browser.py`; they are skipped on a machine without it,
+except in `.ci/run`, which installs it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-hypothesis.settings.register_profile("tagfill", deadline=None)  # a busy machine is no fault of the code
+hypothesis.settings.register_profile("tagfill", deadline=None)  # timings depend on the load of the machine
 hypothesis.settings.load_profile("tagfill")
 
 
@@ -37,10 +37,10 @@ CHROMIUM_FLAGS = (
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """A real browser, of which each test opens pages of its own: `browser.new_page(viewport=…, color_scheme=…)`."""
+    """A real browser; each test opens its own pages: `browser.new_page(viewport=…, color_scheme=…)`."""
     program = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if program is None and os.environ.get("CI"):
-        pytest.fail("Chromium is not installed, and .ci/run should have done so.")
+        pytest.fail("Chromium is not installed; .ci/run should have installed it.")
     if program is None:
         pytest.skip("Chromium is not installed.")
     from playwright.sync_api import sync_playwright
@@ -52,7 +52,7 @@ def browser() -> Iterator[Any]:
 
 
 class SkipGuard:
-    """Watches which tests are skipped, and fails the session for those that are not listed."""
+    """Fails the session if a test was skipped that is not listed."""
 
     def __init__(self, listed: list[re.Pattern[str]]) -> None:
         self.listed = listed
@@ -83,7 +83,7 @@ class SkipGuard:
 
 
 def read_skips(path: Path) -> Iterator[re.Pattern[str]]:
-    """The patterns of a list of skips; empty lines and lines that begin with # are left out."""
+    """The patterns of a list of skips; empty lines and comments (#) are ignored."""
     if not path.exists():
         return
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
@@ -91,10 +91,10 @@ def read_skips(path: Path) -> Iterator[re.Pattern[str]]:
             continue
         pattern, _, reason = f"{line} ".partition(": ")
         if not reason.strip():
-            raise pytest.UsageError(f"Line {number} of {path.name} gives no reason: {line.strip()}")
+            raise pytest.UsageError(f"Line {number} of {path.name} has no reason: {line.strip()}")
         yield re.compile(".*".join(map(re.escape, pattern.split("*"))))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):  # workers of xdist send their reports to the process that started them
+    if not hasattr(config, "workerinput"):  # workers of xdist send their reports to the main process
         config.pluginmanager.register(SkipGuard(list(read_skips(SKIPS))), "skip-guard")

@@ -1,7 +1,7 @@
-"""Constraints that install the lowest versions that pyproject.toml allows; `make minimal` runs tests with them.
+"""Constraints for the lowest versions that pyproject.toml allows; `make minimal` runs the tests with them.
 
-torch and torchvision are left out, since a build of theirs belongs to a machine more than to a version; they and the
-tools that only tests need keep what constraints.txt says.
+torch and torchvision are excluded, because their builds depend on the machine; they and the test tools keep the
+versions of constraints.txt.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def lowest(requirements: list[str]) -> dict[str, str]:
 
 
 def constraints() -> list[str]:
-    """A line for each package: the lowest version of what is lowered, else the pinned one."""
+    """One line per package: its lowest version if it is lowered, else the pinned one."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = [entry for extra in LOWERED for entry in project["optional-dependencies"][extra]]
     low = lowest([*project["dependencies"], *extras])

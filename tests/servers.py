@@ -1,4 +1,4 @@
-"""`tagfill serve` and `tagfill review` as processes of their own, for the tests that talk to them."""
+"""Run `tagfill serve` and `tagfill review` as processes, for tests that send requests to them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from pathlib import Path
 
 
 class Server:
-    """A server that runs, and says where.
+    """A running server and its address.
 
     Args:
-        arguments: of `tagfill`, the command first.
-        port: to listen at; 0 takes one that is free.
-        folder: to start it in; by default this one.
+        arguments: arguments of `tagfill`, the command first.
+        port: port to listen on; 0 picks a free one.
+        folder: working directory; by default the current one.
     """
 
     def __init__(self, *arguments: str, port: int = 0, folder: Path | None = None) -> None:
         command = [sys.executable, "-m", "tagfill", *arguments, "--port", str(port)]
         self.process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
-        said = self.process.stderr.readline()
-        found = re.search(r"http://\S+:(\d+)/\S*", said)
-        assert found, said + self.process.stderr.read()
+        line = self.process.stderr.readline()
+        found = re.search(r"http://\S+:(\d+)/\S*", line)
+        assert found, line + self.process.stderr.read()
         self.address, self.port = found[0], int(found[1])
 
     def __enter__(self) -> Server:
@@ -34,13 +34,13 @@ class Server:
         self.kill()
 
     def kill(self) -> None:
-        """End it at once, if it has not ended."""
+        """Kill the process if it still runs."""
         self.process.kill()
         self.process.communicate()
 
     def end(self, how: signal.Signals = signal.SIGINT) -> tuple[str, str]:
-        """Ask it to end, by default as Ctrl-C does, and wait until it has: all that it said on its two streams."""
+        """Stop the server, by default as Ctrl-C does, and return its standard output and standard error."""
         self.process.send_signal(how)
-        out, told = self.process.communicate(timeout=60)
-        assert self.process.returncode == 0, told
-        return out, told
+        out, err = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0, err
+        return out, err

@@ -1,6 +1,6 @@
-"""Tasks run on both engines alike: results in order, errors as they were raised, and a dead process is replaced.
+"""Both engines return results in order, raise the errors of tasks, and replace a dead process.
 
-Tasks are defined inside tests, so that they travel to other processes whole.
+Tasks are defined inside tests, so that they are pickled by value.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from tagfill.training import make_recipe
 
 @pytest.fixture(scope="module")
 def ray_instance() -> Iterator[None]:
-    """One real Ray instance with two workers; Tagfill uses the one that it finds."""
+    """A real Ray instance with two workers, which Tagfill then uses."""
     engine = create_engine("ray", workers=2)
-    ray = engine._ray()  # type: ignore[attr-defined]
+    ray = engine._import_ray()  # type: ignore[attr-defined]
     engine._start(ray)  # type: ignore[attr-defined]
     yield
     ray.shutdown()
@@ -49,7 +49,7 @@ def test_results_come_in_the_order_of_items(name: str) -> None:
 
 
 def test_tasks_run_in_other_processes_at_once(name: str, tmp_path: Path) -> None:
-    """Each waits for the other: one after the other they would never end."""
+    """Each task waits for the other, so they would never end one after the other."""
 
     def meet(own: int) -> int:
         import os
@@ -104,7 +104,7 @@ def test_a_task_that_always_dies_ends_in_a_sentence() -> None:
     def die(signal_number: int) -> None:
         os.kill(os.getpid(), signal_number)
 
-    with pytest.raises(TagfillError, match="A worker process was killed; give the same command again"):
+    with pytest.raises(TagfillError, match="A worker process was killed; repeat the command"):
         list(create_engine("joblib", workers=2).map(die, [signal.SIGKILL, signal.SIGKILL]))
 
 
@@ -201,10 +201,10 @@ def test_a_comparison_over_ray_resumes_the_run_of_a_killed_worker(ray_instance: 
     ("options", "sentence"),
     [
         ({"name": "dask"}, "There is no engine 'dask'"),
-        ({"name": "joblib", "address": "10.0.0.1:6379"}, "needs the engine ray"),
-        ({"name": "ray", "address": "10.0.0.1:6379", "workers": 2}, "leave out one of --jobs and --ray-address"),
+        ({"name": "joblib", "address": "10.0.0.1:6379"}, "needs --engine ray"),
+        ({"name": "ray", "address": "10.0.0.1:6379", "workers": 2}, "leave out --jobs or --ray-address"),
     ],
 )
-def test_what_does_not_fit_is_refused(options: dict[str, object], sentence: str) -> None:
+def test_contradicting_options_are_refused(options: dict[str, object], sentence: str) -> None:
     with pytest.raises(TagfillError, match=sentence):
         create_engine(**options)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Logits become probabilities in one place."""
+"""Probabilities of logits."""
 
 from __future__ import annotations
 

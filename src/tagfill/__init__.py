@@ -1,4 +1,4 @@
-"""Tagfill trains multi-label image classifiers from partly labelled images, and fills in the rest.
+"""Tagfill trains multi-label image classifiers from partly labeled images, and fills in the missing labels.
 
     import tagfill
 
@@ -7,7 +7,7 @@
     run = tagfill.train(part, method="en+scl", head="cam", epochs=10)
     print(tagfill.evaluate(run, part, split="test").mean)
 
-Importing this package is cheap: torch and the other large libraries are loaded when a name that needs them is used.
+Importing this package is fast: torch and other large libraries are imported when a name that needs them is used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The old home of `tagfill.dataset` and `tagfill.labels`, kept for one version."""
+"""Old name of `tagfill.dataset` and `tagfill.labels`, kept for one version."""
 
 from __future__ import annotations
 

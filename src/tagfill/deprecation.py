@@ -1,4 +1,4 @@
-"""Old public names, kept for one version: each use warns and says which name to use instead.
+"""Old public names, kept for one version: each use warns and names the replacement.
 
 A module that renamed something ends with
 

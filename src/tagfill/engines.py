@@ -1,17 +1,16 @@
-"""Where independent tasks run: on the cores of this machine, or over a cluster.
+"""Engines that run independent tasks in parallel: on the cores of this machine, or on a cluster.
 
-    joblib    processes of this machine, one a core
-    ray       Ray (extra `ray`): a local instance of it, or a cluster by its address
+    joblib    processes on this machine, one per core
+    ray       Ray (extra `ray`): a local instance, or a cluster by its address
 
-A task is a function of one item, and an item is everything that it needs: both travel to another process. Results come
-in the order of the items. Whoever adds work for an engine writes one function and one list:
+A task is a function of one item; both are sent to another process, so an item holds everything that the task needs.
+Results come in the order of the items:
 
-    for outcome in create_engine("ray", workers=2).map(make, jobs):
+    for outcome in create_engine("ray", workers=2).map(train_one, jobs):
         ...
 
-Ray gives a task whose process died to another process, so a task must be able to meet what a dead one left on disk and
-go on from there, as runs do from their checkpoints. On a cluster, folders must be where every machine finds them.
-Scheduling is left to the two libraries.
+Ray repeats a task whose process died, so a task must be able to continue from the files that the dead one left, as runs
+do from their checkpoints. On a cluster, all machines must see the same folders. Scheduling is left to the libraries.
 """
 
 from __future__ import annotations
@@ -27,37 +26,38 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 RETRIES = 3
-"""How often Ray starts a task again whose process died."""
+"""How often Ray repeats a task whose process died."""
 
 _LOOPBACK = "127.0.0.1"
-_STORE = 100_000_000  # bytes for results on their way, which are small; Ray would take a third of the memory
-_AGAIN = "give the same command again to go on where it stopped, with fewer --jobs if memory is short"
+_OBJECT_STORE = 100_000_000  # bytes; results are small, and Ray's default is a third of the memory
+_HINT = "repeat the command to continue, with fewer --jobs if memory is short"
 
 
 class Engine(Protocol):
-    """Runs tasks somewhere."""
+    """Runs tasks in parallel."""
 
     def map(self, task: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-        """Results of a task for each item, in their order, as they come.
+        """Yield the result of the task for each item, in order, as soon as it is available.
 
         Args:
-            task: a function of a module, so that another process finds it; it may be called again for an item whose
-                process died.
-            items: what the task is called with; they are sent to other processes.
+            task: a module-level function, so that other processes can import it; it may be called twice for an item
+                if a process died.
+            items: arguments of the task; they are sent to other processes.
 
         Raises:
-            TagfillError: if processes die again and again; what a task itself raises is raised here.
+            TagfillError: if processes die repeatedly. An exception of a task is raised unchanged.
         """
         ...
 
 
 def create_engine(name: str = "joblib", *, workers: int | None = None, address: str | None = None) -> Engine:
-    """An engine by its name.
+    """Create an engine by its name.
 
     Args:
         name: a name from `ENGINES`.
-        workers: processes at once on this machine; one a core by default.
-        address: of a Ray cluster that runs already, as in `10.0.0.1:6379` or `auto`; Ray's own default is not asked.
+        workers: number of processes on this machine; one per core by default.
+        address: address of a running Ray cluster, such as `10.0.0.1:6379` or `auto`; without it, Ray stays on this
+            machine.
 
     Example:
         >>> list(create_engine("joblib", workers=1).map(abs, [-2, 3]))
@@ -66,10 +66,10 @@ def create_engine(name: str = "joblib", *, workers: int | None = None, address: 
     if name not in ENGINES:
         raise unknown_name("engine", name, ENGINES)
     if address is not None and name != "ray":
-        raise TagfillError(f"A Ray address needs the engine ray, not {name}; give --engine ray, or leave it out.")
+        raise TagfillError(f"--ray-address needs --engine ray, not {name}; change one of them.")
     if address is not None and workers is not None:
         raise TagfillError(
-            "--jobs counts processes of this machine, and a Ray cluster knows its own; leave out one of --jobs and "
+            "--jobs is the number of processes on this machine, but a Ray cluster has its own; leave out --jobs or "
             "--ray-address."
         )
     return ENGINES[name](workers, address)
@@ -88,7 +88,7 @@ class _Joblib:
         try:
             yield from Parallel(n_jobs=workers, return_as="generator")(delayed(task)(item) for item in items)
         except TerminatedWorkerError:
-            raise TagfillError(f"A worker process was killed; {_AGAIN}.") from None
+            raise TagfillError(f"A worker process was killed; {_HINT}.") from None
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,9 @@ class _Ray:
     address: str | None
 
     def map(self, task: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-        ray = self._ray()
-        own = not ray.is_initialized()
-        if own:
+        ray = self._import_ray()
+        started_here = not ray.is_initialized()
+        if started_here:
             self._start(ray)
         try:
             remote = ray.remote(num_cpus=1, max_retries=RETRIES)(task)
@@ -107,18 +107,18 @@ class _Ray:
                 try:
                     yield ray.get(reference)
                 except ray.exceptions.RayTaskError as error:
-                    raise error.cause from None  # as the task raised it, without Ray's account of the worker
+                    raise error.cause from None  # the original exception, without Ray's description of the worker
                 except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError):
-                    raise TagfillError(f"A task lost its process {RETRIES + 1} times; {_AGAIN}.") from None
+                    raise TagfillError(f"The process of a task died {RETRIES + 1} times; {_HINT}.") from None
         finally:
-            if own:
+            if started_here:
                 ray.shutdown()
 
-    def _ray(self) -> Any:
-        """The library, told before its import to report nothing to its makers and, alone, to stay on the loopback."""
+    def _import_ray(self) -> Any:
+        """Import Ray without usage statistics and, unless there is a cluster, bound to the loopback address."""
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         if self.address is None:
-            os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # without clusters it binds to 127.0.0.1
+            os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # then Ray binds to 127.0.0.1
         try:
             import ray
         except ImportError:
@@ -128,7 +128,7 @@ class _Ray:
     def _start(self, ray: Any) -> None:
         if self.address is None and ray.util.get_node_ip_address() != _LOOPBACK:
             raise TagfillError(
-                "Ray was imported before Tagfill could keep it on this machine, and would listen to the network; "
+                "Ray was imported before Tagfill could restrict it to this machine, and would listen on the network; "
                 "set RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 first, or call ray.init yourself."
             )
         workers = (self.workers or os.cpu_count()) if self.address is None else None
@@ -137,7 +137,7 @@ class _Ray:
                 address=self.address or "local",
                 num_cpus=workers,
                 include_dashboard=None if self.address else False,
-                object_store_memory=None if self.address else _STORE,
+                object_store_memory=None if self.address else _OBJECT_STORE,
                 log_to_driver=False,
                 logging_level="ERROR",
             )

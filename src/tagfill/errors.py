@@ -1,7 +1,7 @@
-"""The errors that a user can act on.
+"""Errors that a user can act on.
 
-Every message is one sentence that says what was found, where, and what to do about it. The command line
-shows it without a traceback and exits with code 2; anything else that escapes is our own fault (code 1).
+Every message is one sentence: what is wrong, where, and what to do about it. The command line prints it without a
+traceback and exits with code 2. Any other exception is an internal error (code 1).
 """
 
 from __future__ import annotations
@@ -15,25 +15,24 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-_ENDLESS = re.compile(r"\S{400,}")
-_LINES = re.compile(r"\s*[\r\n]\s*")
-_SHOWN = 150  # characters at either end
+_LONG_WORD = re.compile(r"\S{400,}")
+_LINE_BREAKS = re.compile(r"\s*[\r\n]\s*")
+_SHOWN = 150  # characters at each end of a long word
 
 
 class TagfillError(Exception):
-    """A mistake in what was given to Tagfill: data, options, or the state of a folder.
+    """A user error: in data, in options, or in the state of a folder.
 
-    What a damaged file has in place of a name can be endless or have several lines; the message shows its two ends,
-    and is one line.
+    The message is put on one line, and very long words, as damaged files have them, are shortened.
     """
 
     def __init__(self, message: str) -> None:
-        message = _LINES.sub(" ", message)
-        super().__init__(_ENDLESS.sub(lambda word: f"{word[0][:_SHOWN]}…{word[0][-_SHOWN:]}", message))
+        message = _LINE_BREAKS.sub(" ", message)
+        super().__init__(_LONG_WORD.sub(lambda word: f"{word[0][:_SHOWN]}…{word[0][-_SHOWN:]}", message))
 
 
 class DatasetError(TagfillError):
-    """A dataset folder, table or annotation that cannot be read as it stands."""
+    """A dataset folder, table or annotation that cannot be read."""
 
 
 class ImageError(TagfillError):
@@ -45,7 +44,7 @@ class ImageError(TagfillError):
         self.problem = problem
 
     def __reduce__(self) -> tuple[type[ImageError], tuple[str, str]]:
-        """Worker processes send the error back whole."""
+        """Pickle with both arguments, for errors of worker processes."""
         return type(self), (self.image, self.problem)
 
 
@@ -54,7 +53,7 @@ class RunError(TagfillError):
 
 
 def unknown_name(what: str, name: str, known: Iterable[str], *, of: str = "") -> TagfillError:
-    """The error for a name that is not in a table, with the nearest one that is.
+    """The error for an unknown name, with the most similar known one.
 
     >>> str(unknown_name("method", "rol", ["an", "role"]))
     "There is no method 'rol'; did you mean 'role'? Known: an, role."
@@ -69,7 +68,7 @@ def unknown_name(what: str, name: str, known: Iterable[str], *, of: str = "") ->
 
 
 def one_of(option: str, value: str, known: Iterable[str]) -> None:
-    """Refuse a word that is not among those that an option can be.
+    """Raise if the value of an option is not one of the known ones.
 
     >>> one_of("images", "some", ["annotated", "all"])
     Traceback (most recent call last):

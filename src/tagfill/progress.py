@@ -1,7 +1,7 @@
-"""How long work reports its progress without knowing whether anybody watches.
+"""Progress reports of long tasks.
 
-Libraries below the command line never print. They take a `Progress` and tell it how far they are; the
-command line passes one that draws bars, everybody else gets `SILENT`.
+The library never prints. Functions take a `Progress` and report to it; the command line passes one that draws bars, and
+the default is `SILENT`.
 """
 
 from __future__ import annotations
@@ -10,31 +10,31 @@ from typing import Protocol
 
 
 class Bar(Protocol):
-    """One job under way."""
+    """The progress of one task."""
 
     def advance(self, steps: int = 1) -> None:
-        """So many more steps are done."""
+        """Report `steps` more finished steps."""
 
     def note(self, text: str) -> None:
-        """A few words about the current state, such as the loss, shown beside the bar."""
+        """Show a short text beside the bar, such as the current loss."""
 
     def __enter__(self) -> Bar:
-        """The job begins."""
+        """Start the task."""
         ...
 
     def __exit__(self, *error: object) -> None:
-        """The job has ended, well or not."""
+        """End the task, with or without an error."""
 
 
 class Progress(Protocol):
-    """Whoever shows bars and lines to a person."""
+    """Shows bars and lines to the user."""
 
     def bar(self, title: str, total: int | None, unit: str = "") -> Bar:
-        """Begin a job of `total` steps."""
+        """Create the bar of a task of `total` steps."""
         ...
 
     def say(self, text: str) -> None:
-        """One line worth knowing."""
+        """Show a line of text."""
 
 
 class _SilentBar:

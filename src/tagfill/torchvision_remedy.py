@@ -1,9 +1,9 @@
 """Make torchvision importable beside a CPU-only torch.
 
-PyPI's torchvision registers fake versions of two operators on import, and fails where its compiled library
-is built for another torch and has not defined them (`operator torchvision::nms does not exist`). Defining
-the two schemas first lets the import through; calling them still fails, and nothing here does. Where
-torchvision imports by itself this module changes nothing.
+On import, PyPI's torchvision registers fake versions of two operators. This fails if its compiled library was built for
+another torch and did not define them (`operator torchvision::nms does not exist`). Defining the two schemas first
+makes the import work; calling the operators still fails, but Tagfill never does. If torchvision imports without help,
+this module changes nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _define_missing_operators() -> None:
 
 
 def import_torchvision() -> Any:
-    """Import torchvision, defining the missing operators only if it does not import without them."""
+    """Import torchvision; define the missing operators only if the import fails without them."""
     try:
         return importlib.import_module("torchvision")
     except RuntimeError as error:
@@ -37,11 +37,6 @@ def import_torchvision() -> Any:
         del sys.modules[name]
     _define_missing_operators()
     return importlib.import_module("torchvision")
-
-
-def applied() -> bool:
-    """Whether the operators had to be defined in this process."""
-    return _library is not None
 
 
 import_torchvision()

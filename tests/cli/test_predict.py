@@ -47,7 +47,7 @@ def test_without_a_file_lines_of_json_go_to_a_pipe(call: Call, photos: Path) -> 
     assert code == 0
     assert (lines[0]["image"], lines[0]["present"], list(lines[0]["scores"])) == ("photos/000.png", ["blue"], ["blue"])
     assert (len(lines), lines[17]["present"]) == (18, ["red"])
-    assert "skipped photos/bad.png: this is not an image" in err
+    assert "left out: photos/bad.png: this is not an image" in err
     assert "1 images could not be decoded" in err
 
 

@@ -97,7 +97,7 @@ def predict(
         for each in found:
             terminal.show(_text(each) if sys.stdout.isatty() else json.dumps(_line(each), ensure_ascii=False))
     for error in bad:
-        terminal.warn(f"skipped {error.image}: {error.problem}")
+        terminal.warn(f"left out: {error.image}: {error.problem}")
     if bad:
         terminal.warn(f"{len(bad):,} images could not be decoded")
 
