@@ -1,7 +1,7 @@
-"""Where data, models and methods meet: what a batch is, what a prediction is, what a method may ask.
+"""Where data, models and methods meet: batches, predictions, and what a method can ask for.
 
-Data makes `Batch`es, a model turns their inputs into a `Prediction`, and a `Method` turns both into losses.
-Neither side knows the other; each knows this file.
+Data is served as a `Batch`, a model turns its inputs into a `Prediction`, and a `Method` turns both into losses. The
+three do not import each other; each imports this file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix, Overlay
 if TYPE_CHECKING:
     from tagfill.memory import Memory
 
-
 __all__ = [
     "NEGATIVE",
     "POSITIVE",
@@ -42,13 +41,13 @@ __all__ = [
 
 @dataclass(slots=True)
 class Marks:
-    """Points, boxes and masks of a few images, flat, in coordinates of the whole image.
+    """Points, boxes and masks of the images of a batch, in coordinates of the whole image.
 
     Attributes:
-        image: n, row of the batch that each lies in.
-        label: n, its class.
-        box: n×4 float64, centre and size relative to the image; a point has size 0.
-        masks: n, run lengths with height and width where a mask was drawn, else None.
+        image: n, row of the batch.
+        label: n, class.
+        box: n×4 float64, center and size relative to the image; a point has size 0.
+        masks: n, run lengths with height and width, or None without a mask.
     """
 
     image: NDArray[np.int64]
@@ -60,7 +59,7 @@ class Marks:
         return len(self.image)
 
     def strips(self, at: int) -> NDArray[np.float64]:
-        """A mask as upright strips, n×4: left, top, right, bottom, relative to the image."""
+        """The mask of a mark as vertical strips, n×4: left, top, right, bottom, relative to the image."""
         mask = self.masks[at]
         assert mask is not None
         rle, height, width = mask
@@ -70,15 +69,15 @@ class Marks:
 
 @dataclass(slots=True)
 class Batch:
-    """A few training images with what is known about them.
+    """Training images with their known labels.
 
     Attributes:
         index: B, position in the training set, the same on any number of ranks.
-        labels: B×L int8, 1 positive, 0 negative, -1 unknown; an unlabelled image is all -1.
+        labels: B×L int8, 1 positive, 0 negative, -1 unknown; an unlabeled image is all -1.
         inputs: V·B pixels (×3×H×W uint8) or cached features (×D×G×G or ×D), view-major.
-        geometry: of the V·B views.
-        views: their names; with several, rows v·B … (v+1)·B of inputs, geometry and prediction are those of view v.
-        marks: where labels were seen in these images; None where nobody asked for them.
+        geometry: crops and flips of the V·B views.
+        views: names of the views; rows v·B … (v+1)·B of inputs, geometry and prediction belong to view v.
+        marks: locations of labels in these images; None unless the method needs them.
     """
 
     index: Tensor
@@ -91,13 +90,13 @@ class Batch:
 
 @dataclass(slots=True)
 class Prediction:
-    """What a model says about V·B inputs.
+    """The output of a model for V·B inputs.
 
     Attributes:
-        logits: ×L float32, boosted if the head boosts.
-        maps: ×L×H×W class maps before the boost; None where nobody asked for them.
-        features: ×D×H×W (or ×D, pooled).
-        attention: what the head attended to, as it documents; None where nobody asked for it.
+        logits: V·B×L float32, boosted if the head boosts.
+        maps: V·B×L×H×W class maps before the boost; None unless the method needs them.
+        features: V·B×D×H×W, or V·B×D if pooled.
+        attention: attention maps as documented by the head; None unless requested.
     """
 
     logits: Tensor
@@ -106,21 +105,21 @@ class Prediction:
     attention: Tensor | None = None
 
     def detach(self) -> Prediction:
-        """The same values without a gradient."""
+        """The same values without gradients."""
         rest = (self.maps, self.features, self.attention)
         return Prediction(self.logits.detach(), *(None if part is None else part.detach() for part in rest))
 
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """Labels that a method did not take as they are, in its last step.
+    """Labels that a method changed or left out in its last step.
 
     Attributes:
         image: n, positions in the training set.
         label: n, classes.
-        kind: n, `rejected` (left out because its loss is large), `flipped` (read as present from now on or for this
-            step), `ignored` (left out for another reason) or `pseudo-labelled`.
-        value: n, what it was read as: 1 present, 0 absent, -1 nothing.
+        kind: n, `rejected` (left out because the loss is large), `flipped` (treated as present, for this step or from
+            now on), `ignored` (left out for another reason) or `pseudo-labelled`.
+        value: n, the value that was used instead: 1 present, 0 absent, -1 none.
     """
 
     image: NDArray[np.int64]
@@ -133,21 +132,21 @@ class Decisions:
 
     @classmethod
     def of(cls, index: Tensor, mask: Tensor, kind: str, value: int) -> Decisions:
-        """The entries of a B×L mask over a batch of images, all decided alike."""
+        """The same decision for all entries of a B×L mask over a batch of images."""
         row, label = np.nonzero(mask.cpu().numpy())
         image = index.cpu().numpy()[row]
         return cls(image, label, np.full(len(row), kind), np.full(len(row), value, dtype=np.int8))
 
     @classmethod
     def join(cls, parts: list[Decisions]) -> Decisions:
-        """Those of several methods together."""
+        """Concatenate the decisions of several methods."""
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__))
 
 
 class Ranks:
-    """What processes that train together may ask of each other; this one stands alone.
+    """Communication between the processes of a training run; this class is for a single process.
 
-    A distributed version overrides `sum` and `gather`; everything else is built from them.
+    A distributed version overrides `sum` and `gather`; everything else is built on them.
     """
 
     rank: int = 0
@@ -158,21 +157,21 @@ class Ranks:
         return values
 
     def gather(self, values: Tensor) -> list[Tensor]:
-        """Everybody's tensor, in the order of ranks; sizes may differ in the first dimension."""
+        """The tensors of all ranks, in rank order; sizes may differ in the first dimension."""
         return [values]
 
     def top_per_class(self, values: Tensor, index: Tensor, counts: Tensor) -> Tensor:
-        """The images with the largest values of each class, over all ranks.
+        """Select the images with the largest values of each class, over all ranks.
 
         Args:
-            values: n×L float16, not negative; this rank's images.
-            index: n, the images' positions in the training set.
-            counts: L, how many to take of each class; at most the number of images in all.
+            values: n×L float16, not negative, of this rank's images.
+            index: n, positions of these images in the training set.
+            counts: L, number of images to select per class, at most the number of images of all ranks.
 
         Returns:
-            n×L bool; among equal values the smaller index is taken.
+            n×L bool. Of equal values, the image with the smaller index is selected.
         """
-        bits = values.view(torch.int16)  # halves that are not negative sort like the integers of their bits
+        bits = values.view(torch.int16)  # non-negative halves sort like the integers of their bits
         threshold = self._largest(lambda at: (bits >= at).sum(0), counts, high=1 << 15)
         above = bits > threshold
         equal = bits == threshold
@@ -183,7 +182,7 @@ class Ranks:
         return (above | ties) & (counts > 0)
 
     def _largest(self, count: Callable[[Tensor], Tensor], wanted: Tensor, high: int) -> Tensor:
-        """Per class, the largest number in [0, high) at which at least `wanted` entries are still counted."""
+        """Per class, the largest number in [0, high) for which `count` is at least `wanted`, by bisection."""
         low, top = torch.zeros_like(wanted), torch.full_like(wanted, high)
         while bool(((top - low) > 1).any()):
             middle = (low + top) // 2
@@ -194,25 +193,25 @@ class Ranks:
 
 @dataclass
 class Task:
-    """What a method works on; one for each stage of training.
+    """The data and services that a method gets for one stage of training.
 
     Attributes:
         classes: names, in the order of the labels.
-        labels: what is known about the training images.
-        size: the number of training images, N.
-        epochs: of this stage.
+        labels: known labels of the training images.
+        size: number of training images, N.
+        epochs: number of epochs of this stage.
         seed: of the run.
-        grid: rows and columns of class maps, None where the head has none.
-        expected_positives: true labels per image on average, given or estimated.
-        lr: the current learning rate of the classifier; the loop keeps it up to date.
+        grid: rows and columns of class maps, None if the head has none.
+        expected_positives: mean number of true labels per image, given or estimated.
+        lr: current learning rate of the classifier; the training loop updates it.
         memory: per-image state, one object per name.
-        ranks: the other processes.
-        predict: an evaluation pass over this rank's part of a split, which is `shard` of the training split.
+        ranks: communication with other processes.
+        predict: runs an evaluation pass over this rank's part of a split; of the training split that is `shard`.
         shard: the images whose state this rank keeps, ascending.
-        frozen_features: N×D float32, pooled features of all training images by the pretrained backbone.
-        truth: complete labels of the training images of a simulated dataset, for oracles that say so in `needs`, and
-            for reports that change nothing about training.
-        say: one line worth knowing, for whoever watches the run.
+        frozen_features: returns N×D float32, features of all training images, pooled, of the pretrained backbone.
+        truth: returns the complete labels of the training images of a simulated dataset, for oracles that declare it in
+            `needs`, and for reports that do not influence training.
+        say: logs one line.
     """
 
     classes: tuple[str, ...]
@@ -233,38 +232,38 @@ class Task:
 
 
 class Method(Protocol):
-    """A way to learn from labels with gaps.
+    """A method to learn from partial labels.
 
     Attributes:
-        needs: what it asks of the model and the data: `maps`, `marks`, `unlabeled`, `weak+strong`, `neighbors`,
+        needs: what the method requires of the model and the data: `maps`, `marks`, `unlabeled`, `weak+strong`, `neighbors`,
             `expected_positives`, `prior`, `hierarchy`, `memory`, `truth`.
     """
 
     needs: frozenset[str]
 
     def setup(self, task: Task) -> None:
-        """Once a stage: look at the task and ask for memory."""
+        """Called once per stage: read the task and request memory."""
 
     def begin_epoch(self, epoch: int) -> None:
-        """Before each epoch, counted from 1."""
+        """Called before each epoch, counted from 1."""
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
-        """The terms of the loss, to be added; reads memory, never writes it."""
+        """Return the terms of the loss by name; they are summed. Reads memory and never writes it."""
         ...
 
     def observe(self, batch: Batch, prediction: Prediction) -> None:
-        """After the backward pass, with the detached prediction: within an epoch the only place that writes memory.
+        """Called after the backward pass, with the detached prediction: the only place in an epoch that writes memory.
 
-        The optimiser steps after it, once all parts of the batch are done; what is written is the same either way.
+        The optimizer steps afterwards, once all micro-batches are done; what is written does not depend on that.
         """
 
     def decisions(self) -> Decisions | None:
-        """What it decided about labels in its last step; None for a method that takes labels as they are."""
+        """Decisions about labels in the last step; None for a method that never changes labels."""
         ...
 
     def state_dict(self) -> dict[str, Tensor]:
-        """What it remembers besides memory."""
+        """State besides memory."""
         ...
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take back what `state_dict` gave."""
+        """Restore the state returned by `state_dict`."""

@@ -1,18 +1,14 @@
-"""The one coding of label states inside Tagfill; importers convert to it.
+"""The three label states, and labels in memory.
 
-Labels in memory: compressed sparse rows over what is known.
+A label is 1 (positive), 0 (negative) or -1 (unknown) everywhere in Tagfill; importers convert to this coding.
 
-`LabelMatrix` holds one entry for each (image, class) that somebody looked at, so its size grows with the
-number of annotations and not with images × classes. A batch is made dense when it is needed, in the coding
-1 positive, 0 negative, -1 unknown. An entry with -1 was looked at and could not be told; what has no entry was
-never looked at.
+`LabelMatrix` holds one entry per annotated (image, class) pair, in compressed sparse rows, so that its size grows with
+the number of annotations and not with images × classes. A batch is made dense when it is needed. An entry of -1 was
+annotated as "cannot tell"; a pair without an entry was not annotated.
 
-Changes on top of a label matrix: flips and pseudo-labels, as few as there are.
+`Overlay` adds changes to a label matrix: flips and pseudo-labels. It keeps only the changed entries, 9 bytes each.
 
-The labels that people gave stay as they are; an `Overlay` keeps only what differs, as sorted keys image·L + class with
-a value each, and shows both together. It takes 9 bytes a change, whatever the number of images and classes.
-
-Arrays of keys: one number, image·L + class, for each (image, label) pair.
+Arrays of pairs are often keys: one number, image·L + class, per pair.
 """
 
 from __future__ import annotations
@@ -27,7 +23,6 @@ POSITIVE = 1
 NEGATIVE = 0
 UNKNOWN = -1
 
-
 _CHUNK = 1 << 20
 
 
@@ -38,8 +33,8 @@ class LabelMatrix:
     Attributes:
         starts: N+1 offsets into `classes` and `values`.
         classes: class of each entry, ascending within an image.
-        values: 1 present, 0 absent, -1 looked at but undecided.
-        width: the number of classes, L.
+        values: 1 present, 0 absent, -1 cannot tell.
+        width: number of classes, L.
     """
 
     starts: NDArray[np.int64]
@@ -51,7 +46,7 @@ class LabelMatrix:
     def from_entries(
         cls, image: NDArray[np.integer], label: NDArray[np.integer], value: NDArray[np.integer], shape: tuple[int, int]
     ) -> LabelMatrix:
-        """Build from one triple an entry, in any order, without repeats.
+        """Build from one (image, label, value) per entry, in any order, without repeats.
 
         >>> LabelMatrix.from_entries(np.array([1, 0]), np.array([0, 2]), np.array([1, 0]), (2, 3)).dense().tolist()
         [[-1, -1, 0], [1, -1, -1]]
@@ -66,7 +61,7 @@ class LabelMatrix:
 
     @classmethod
     def from_keys(cls, keys: NDArray[np.int64], values: NDArray[np.integer], shape: tuple[int, int]) -> LabelMatrix:
-        """Build from distinct keys image·L + class, ascending, and the value of each."""
+        """Build from distinct ascending keys image·L + class, and the value of each."""
         size, width = shape
         starts = np.searchsorted(keys, np.arange(size + 1, dtype=np.int64) * width).astype(np.int64, copy=False)
         classes = np.empty(len(keys), dtype=np.int32)
@@ -90,7 +85,7 @@ class LabelMatrix:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory: 5 an entry and 8 an image."""
+        """Bytes of memory: 5 per entry and 8 per image."""
         return self.starts.nbytes + self.classes.nbytes + self.values.nbytes
 
     def rows(self, index: NDArray[np.integer]) -> NDArray[np.int8]:
@@ -102,7 +97,7 @@ class LabelMatrix:
         return dense
 
     def looked_at(self, index: NDArray[np.integer]) -> NDArray[np.bool_]:
-        """Which labels of these images somebody looked at, B×L: known, or looked at and undecided.
+        """Which labels of these images are annotated, B×L: known, or annotated as "cannot tell".
 
         >>> LabelMatrix.from_entries(np.array([0]), np.array([1]), np.array([-1]), (1, 2)).looked_at([0]).tolist()
         [[False, True]]
@@ -114,11 +109,11 @@ class LabelMatrix:
         return dense
 
     def entries(self, index: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Positions of these images' entries in `classes` and `values`, and the row of `index` of each."""
+        """Positions of the entries of these images in `classes` and `values`, and the row of `index` of each."""
         return expand_ranges(self.starts[index], self.starts[index + 1] - self.starts[index])
 
     def take(self, index: NDArray[np.integer]) -> LabelMatrix:
-        """The labels of these images as a matrix of their own, in this order."""
+        """The label matrix of these images, in this order."""
         index = np.asarray(index, dtype=np.int64)
         entry, _ = self.entries(index)
         counts = self.starts[index + 1] - self.starts[index]
@@ -126,7 +121,7 @@ class LabelMatrix:
         return LabelMatrix(starts, self.classes[entry], self.values[entry], self.width)
 
     def dense(self) -> NDArray[np.int8]:
-        """All labels at once, N×L: for metrics and small data only."""
+        """All labels, N×L: for metrics and small data only."""
         return self.rows(np.arange(len(self)))
 
     def images(self) -> NDArray[np.int64]:
@@ -134,11 +129,11 @@ class LabelMatrix:
         return np.repeat(np.arange(len(self)), np.diff(self.starts))
 
     def unannotated(self) -> NDArray[np.int64]:
-        """Images about which nothing was said, ascending."""
+        """Images without any annotation, ascending."""
         return np.flatnonzero(self.starts[1:] == self.starts[:-1])
 
     def count(self, value: int) -> NDArray[np.int64]:
-        """How many images carry `value` for each class."""
+        """Number of images with this value, per class."""
         counts = np.zeros(self.width, dtype=np.int64)
         for begin in range(0, len(self.values), _CHUNK):
             part = slice(begin, begin + _CHUNK)
@@ -147,35 +142,35 @@ class LabelMatrix:
 
     @property
     def positives(self) -> NDArray[np.int64]:
-        """Images known to show each class."""
+        """Number of images known to show each class."""
         return self.count(POSITIVE)
 
     @property
     def negatives(self) -> NDArray[np.int64]:
-        """Images known not to show each class."""
+        """Number of images known not to show each class."""
         return self.count(NEGATIVE)
 
     @property
     def known(self) -> NDArray[np.int64]:
-        """Images of which it is known whether they show each class."""
+        """Number of images with a known label, per class."""
         return self.positives + self.negatives
 
     @property
     def undecided(self) -> NDArray[np.int64]:
-        """Images that were looked at without telling whether they show each class."""
+        """Number of images annotated as "cannot tell", per class."""
         return self.count(UNKNOWN)
 
     def positives_per_image(self) -> NDArray[np.int64]:
-        """Known positives of each image."""
+        """Number of known positives of each image."""
         before = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(self.values == POSITIVE)])
         return np.diff(before[self.starts])
 
     def complete(self) -> bool:
-        """Whether nothing is unknown."""
+        """Whether every label is known."""
         return int((self.values != UNKNOWN).sum()) == len(self) * self.width
 
     def blocks(self, size: int = 4096) -> Iterator[tuple[slice, NDArray[np.int8]]]:
-        """All rows, `size` images at a time, each block dense."""
+        """Iterate over dense blocks of `size` images."""
         for start in range(0, len(self), size):
             part = slice(start, min(start + size, len(self)))
             yield part, self.rows(np.arange(part.start, part.stop))
@@ -185,7 +180,7 @@ class Overlay:
     """A label matrix with changed entries.
 
     Args:
-        labels: what lies below; never changed.
+        labels: the labels below the changes; never modified.
         keys: image·L + class of each change, ascending; `keys` and `values` of a saved overlay.
         values: 1, 0 or -1 for each key.
 
@@ -215,31 +210,31 @@ class Overlay:
         return self.labels.shape
 
     def set(self, image: ArrayLike, label: ArrayLike, value: ArrayLike) -> None:
-        """Show `value` for these (image, class) pairs, whatever was there.
+        """Change these (image, class) pairs to `value`.
 
         Args:
             image: positions of images, or one for all.
-            label: class of each, or one for all, without repeats of a pair.
-            value: 1, 0 or -1, for each or one for all.
+            label: classes, or one for all; pairs must be distinct.
+            value: 1, 0 or -1, per pair or one for all.
         """
         keys, values = self._checked(image, label, value)
         kept = ~in_sorted(keys, self.keys)
         self.keys, self.values = np.concatenate([self.keys[kept], keys]), np.concatenate([self.values[kept], values])
-        order = np.argsort(self.keys, kind="stable")  # two sorted stretches: a merge
+        order = np.argsort(self.keys, kind="stable")  # merges two sorted runs
         self.keys, self.values = self.keys[order], self.values[order]
 
     def drop(self, image: ArrayLike, label: ArrayLike) -> None:
-        """Show again what lies below, for these pairs."""
+        """Remove the changes of these pairs."""
         keys, _ = self._checked(image, label, UNKNOWN)
         kept = ~in_sorted(keys, self.keys)
         self.keys, self.values = self.keys[kept], self.values[kept]
 
     def clear(self) -> None:
-        """Forget every change."""
+        """Remove all changes."""
         self.keys, self.values = self.keys[:0], self.values[:0]
 
     def rows(self, index: ArrayLike) -> NDArray[np.int8]:
-        """The labels of these images with the changes: B×L int8, 1 positive, 0 negative, -1 unknown."""
+        """The labels of these images with changes applied: B×L int8, 1 positive, 0 negative, -1 unknown."""
         index = np.asarray(index, dtype=np.int64)
         dense = self.labels.rows(index)
         row, label, value = self.entries(index)
@@ -259,7 +254,7 @@ class Overlay:
         return self.keys // self.labels.width, self.keys % self.labels.width, self.values
 
     def matrix(self) -> LabelMatrix:
-        """Labels and changes as one label matrix; a change to -1 stays an entry that was looked at."""
+        """Labels and changes as one label matrix; a change to -1 becomes an entry."""
         below = self.labels.images() * self.labels.width + self.labels.classes
         kept = ~in_sorted(self.keys, below)
         keys = np.concatenate([below[kept], self.keys])
@@ -270,7 +265,7 @@ class Overlay:
     def _checked(
         self, image: ArrayLike, label: ArrayLike, value: ArrayLike
     ) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
-        """Sorted keys and their values, or an error for what cannot be one."""
+        """Ascending keys and their values; raise if they are invalid."""
         images, classes, values = (
             part.ravel()
             for part in np.broadcast_arrays(np.asarray(image, np.int64), np.asarray(label, np.int64), np.asarray(value))
@@ -293,7 +288,7 @@ class Overlay:
 def in_sorted(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which of `wanted` are among the ascending `keys`.
 
-    >>> contains(np.array([2, 5]), np.array([5, 4, 2, 9])).tolist()
+    >>> in_sorted(np.array([2, 5]), np.array([5, 4, 2, 9])).tolist()
     [True, False, True, False]
     """
     if not len(keys):
@@ -303,11 +298,11 @@ def in_sorted(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.
 
 
 def expand_ranges(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Positions of several stretches of one array, end to end, and which stretch each belongs to.
+    """Concatenate the positions of several ranges; also return the range that each position belongs to.
 
-    >>> [part.tolist() for part in stretches(np.array([7, 2]), np.array([1, 3]))]
+    >>> [part.tolist() for part in expand_ranges(np.array([7, 2]), np.array([1, 3]))]
     [[7, 2, 3, 4], [0, 1, 1, 1]]
     """
-    stretch = np.repeat(np.arange(len(counts)), counts)
+    owner = np.repeat(np.arange(len(counts)), counts)
     first = np.repeat(starts - (np.cumsum(counts) - counts), counts)
-    return first + np.arange(len(stretch)), stretch
+    return first + np.arange(len(owner)), owner

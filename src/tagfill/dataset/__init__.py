@@ -1,4 +1,4 @@
-"""Annotations as rows, datasets, and labels in memory."""
+"""Datasets: annotation rows, their tables, and how they become labels."""
 
 from tagfill.dataset.dataset import Dataset
 from tagfill.dataset.hierarchy import Hierarchy

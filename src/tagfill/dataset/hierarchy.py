@@ -1,9 +1,9 @@
-"""Which labels follow: a present child makes its ancestors present, an absent parent makes its descendants absent.
+"""Implied labels: a present child makes its ancestors present, an absent parent makes its descendants absent.
 
-Edges are (child, parent) pairs; a class may have several parents, and cycles are refused. Implied labels are computed
-from the decided ones and never stored. An implied label replaces "cannot tell". Whatever contradiction there is comes
-down to a pair that was stated: a present class with an absent ancestor, and that is an error whichever row is newer,
-because the two rows speak about different labels and neither supersedes the other.
+Edges are (child, parent) pairs; a class may have several parents, and cycles are an error. Implied labels are computed
+from the resolved ones and never stored. An implied label replaces "cannot tell". A present class with an absent ancestor
+is a contradiction and an error, whichever row is newer, because the two rows are about different labels and neither
+supersedes the other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tagfill.errors import DatasetError
 from tagfill.labels import NEGATIVE, POSITIVE, expand_ranges
 
-_BLOCK = 1 << 20  # implied entries worked on at a time
+_BLOCK = 1 << 20  # implied entries that are processed at a time
 
 
 class Hierarchy:
@@ -28,14 +28,14 @@ class Hierarchy:
         edges: (child, parent) pairs.
 
     Raises:
-        DatasetError: for a name that is no class, and for a cycle, which is named.
+        DatasetError: if a name is not a class, or there is a cycle, which is named.
 
     Attributes:
         classes: class names.
-        parents: codes of the direct parents of each class, in the order of their names.
-        upwards: (child, parent) codes of the edges, every edge into a class before those out of it.
-        ancestors: codes of the classes above each class, ascending.
-        descendants: codes of the classes below each class, ascending.
+        parents: positions of the direct parents of each class, sorted by name.
+        upwards: (child, parent) positions of the edges, sorted so that children come before their parents.
+        ancestors: positions of the ancestors of each class, ascending.
+        descendants: positions of the descendants of each class, ascending.
 
     >>> Hierarchy(["dog", "animal"], [("dog", "animal")]).ancestors
     [(1,), ()]
@@ -73,19 +73,19 @@ class Hierarchy:
     def close(
         self, keys: NDArray[np.int64], values: NDArray[np.int8]
     ) -> tuple[NDArray[np.int64], NDArray[np.int8], NDArray[np.int64]]:
-        """Add what follows from decided labels.
+        """Add the implied labels.
 
         Args:
-            keys: image·L + class of each decided pair, ascending.
+            keys: image·L + class of each resolved pair, ascending.
             values: 1, 0 or -1.
 
         Returns:
-            The keys and values with all implied ones, and the contradictions: C×2 keys of a present class and of an
-            absent ancestor of it, for which the values are meaningless.
+            The keys and values including implied ones, and the contradictions: C×2 keys of a present class and of an
+            absent ancestor. The values of contradictory pairs are meaningless.
         """
         if not any(self.ancestors):
             return keys, values, np.empty((0, 2), np.int64)
-        up, down = _Table(self.ancestors), _Table(self.descendants)
+        up, down = _Relatives(self.ancestors), _Relatives(self.descendants)
         closed, contradictions = [], []
         for part in self._blocks(keys, values, up, down):
             stated = keys[part] * 4 + (values[part] + 1)
@@ -107,7 +107,7 @@ class Hierarchy:
         return entries, implied, np.concatenate(contradictions)
 
     def _implied(
-        self, keys: NDArray[np.int64], chosen: NDArray[np.bool_], relatives: _Table
+        self, keys: NDArray[np.int64], chosen: NDArray[np.bool_], relatives: _Relatives
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """For each relative of each chosen key: that key, and the key of the relative in the same image."""
         keys = keys[chosen]
@@ -115,8 +115,10 @@ class Hierarchy:
         entry, relative = relatives.expand(label)
         return keys[entry], (keys - label)[entry] + relative
 
-    def _blocks(self, keys: NDArray[np.int64], values: NDArray[np.int8], up: _Table, down: _Table) -> Iterator[slice]:
-        """Stretches of whole images that imply about `_BLOCK` entries each."""
+    def _blocks(
+        self, keys: NDArray[np.int64], values: NDArray[np.int8], up: _Relatives, down: _Relatives
+    ) -> Iterator[slice]:
+        """Slices of whole images that imply about `_BLOCK` entries each."""
         width, begin = len(self.ancestors), 0
         while begin < len(keys):
             ahead = slice(begin, begin + _BLOCK)
@@ -131,8 +133,8 @@ class Hierarchy:
             begin = end
 
 
-class _Table:
-    """Lists of class codes, one a class, as one array."""
+class _Relatives:
+    """The relatives of each class, as one array."""
 
     def __init__(self, lists: Sequence[tuple[int, ...]]) -> None:
         self.counts = np.array([len(codes) for codes in lists], dtype=np.int64)
@@ -140,6 +142,6 @@ class _Table:
         self._codes = np.array([code for codes in lists for code in codes], dtype=np.int64)
 
     def expand(self, labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """For each code in the lists of these labels: the position of its label, and the code."""
+        """For each relative of each of these labels: the position of the label, and the relative."""
         place, entry = expand_ranges(self._starts[labels], self.counts[labels])
         return entry, self._codes[place]
