@@ -7,7 +7,8 @@ from hypothesis import given
 
 from losses.cases import LABELS, LOGITS, batches, modest
 from reference.binary import binary as reference
-from tagfill.losses import binary, ignore_unknown
+from reference.weighted_known import weighted_known as weighted_reference
+from tagfill.losses import binary, ignore_unknown, weighted_known
 
 
 @pytest.mark.parametrize(("reduction", "value"), [("batchmean", 0.188464), ("known", 0.125643), ("mean", 0.047116)])
@@ -41,3 +42,28 @@ def test_unknown_entries_have_no_gradient():
     logits = LOGITS.clone().requires_grad_()
     binary(logits, LABELS, smoothing=0.1).backward()
     assert torch.equal(logits.grad != 0, LABELS != -1)
+
+
+def test_weighted_worked_example():
+    assert weighted_known(LOGITS, LABELS).item() == pytest.approx(0.179958, abs=1e-6)
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-5])
+@modest
+@given(batch=batches())
+def test_weighted_equals_the_formula(eps, batch):
+    loss = weighted_known(batch.logits, batch.labels, eps=eps)
+    expected = weighted_reference(batch.logits.tolist(), batch.labels.tolist(), eps)
+    assert loss.item() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+def test_a_complete_image_has_the_weight_one():
+    complete = torch.where(LABELS == -1, 0, LABELS)
+    torch.testing.assert_close(weighted_known(LOGITS, complete), binary(LOGITS, complete))
+
+
+def test_an_image_of_ten_with_one_known_label_counts_five_times():
+    logits, labels = torch.zeros(1, 10), torch.full((1, 10), -1)
+    labels[0, 3] = 0
+    ratio = weighted_known(logits, labels) / binary(logits, labels)
+    assert ratio.item() == pytest.approx(5.005, abs=1e-4)

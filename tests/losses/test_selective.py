@@ -85,3 +85,11 @@ def test_clamped_logarithms_are_flat_below_eps():
 def test_what_makes_no_sense_is_refused(options, sentence):
     with pytest.raises(ValueError, match=sentence):
         selective(LOGITS, LABELS, **options)
+
+
+def test_the_likeliest_of_each_row_the_first_among_equals():
+    logits = torch.tensor([[5.0, 1.0, 3.0, 3.0], [0.0, 0.0, 0.0, 0.0]])
+    among = torch.tensor([[False, True, True, True], [False, False, False, True]])
+    assert top_k_mask(logits, among, 1).tolist() == [[False, False, True, False], [False, False, False, True]]
+    assert top_k_mask(logits, among, 9).equal(among)
+    assert not top_k_mask(logits, among, 0).any()

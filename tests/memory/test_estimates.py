@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from memory.cases import single_positives, task_of
+from reference import kept_estimates as reference
 from tagfill.contract import Batch, Prediction
+from tagfill.errors import TagfillError
 from tagfill.images.geometry import Geometry
 from tagfill.labels import LabelMatrix
 from tagfill.losses import role
-from tagfill.memory import Estimates, Memory, Shard
+from tagfill.memory import Estimates, Memory, SavedPart, Shard
+from tagfill.memory.estimates import DenseAdam
 from tagfill.methods import create
 
 IMAGES, CLASSES, FEATURES, LR, KAPPA = 11, 4, 5, 1e-2, 1.5
@@ -156,3 +161,299 @@ def test_bytes_count_table_and_moments():
 def test_the_start_of_an_image_does_not_depend_on_the_others():
     part = Estimates(LABELS, Shard(np.array([4, 9])), seed=7).allocate()
     assert torch.equal(table(part), table(whole())[[4, 9]])
+
+
+SPARSE_IMAGES, SPARSE_CLASSES = 7, 3
+SPARSE_LABELS = single_positives(SPARSE_IMAGES, SPARSE_CLASSES)
+SPARSE_VISITS = [torch.tensor(rows) for rows in ([0, 3, 6], [3, 1], [6, 0, 2], [3, 4], [0, 6])]
+ROW_WISE = ["sparse_adam", "sgd"]
+
+
+def sparse_whole(optimizer: str, seed: int = 7, index: np.ndarray | None = None) -> Estimates:
+    return Estimates(
+        SPARSE_LABELS, Shard(np.arange(SPARSE_IMAGES) if index is None else index), seed=seed, optimizer=optimizer
+    ).allocate()
+
+
+def gradient(index: torch.Tensor, number: int) -> torch.Tensor:
+    return torch.sin(index[:, None] + torch.arange(SPARSE_CLASSES) + float(number))
+
+
+def lazy_adam(start: list[list[float]], lr: float) -> list[list[float]]:
+    """Adam with b1 = 0.9 and b2 = 0.999, entry by entry: rows outside of a batch keep value and moments."""
+    table = [list(row) for row in start]
+    first, second = ([[0.0] * SPARSE_CLASSES for _ in table] for _ in range(2))
+    for number, index in enumerate(SPARSE_VISITS):
+        slopes = gradient(index, number).tolist()
+        for row, slope in zip(index.tolist(), slopes, strict=True):
+            for label, g in enumerate(slope):
+                first[row][label] = 0.9 * first[row][label] + 0.1 * g
+                second[row][label] = 0.999 * second[row][label] + 0.001 * g * g
+                mean = first[row][label] / (1 - 0.9 ** (number + 1))
+                spread = (second[row][label] / (1 - 0.999 ** (number + 1))) ** 0.5
+                table[row][label] -= lr * mean / (spread + 1e-8)
+    return table
+
+
+def test_sparse_adam_equals_the_formula_on_the_rows_of_a_batch():
+    estimates = sparse_whole("sparse_adam")
+    start = estimates.values.tolist()
+    for number, index in enumerate(SPARSE_VISITS):
+        estimates.step(index, gradient(index, number), lr=0.1)
+    torch.testing.assert_close(estimates.values.detach(), torch.tensor(lazy_adam(start, 0.1)), rtol=1e-4, atol=1e-5)
+
+
+def test_sgd_moves_against_the_gradient():
+    estimates = sparse_whole("sgd")
+    start = estimates.values.detach().clone()
+    estimates.step(SPARSE_VISITS[0], gradient(SPARSE_VISITS[0], 0), lr=0.1)
+    start[SPARSE_VISITS[0]] -= 0.1 * gradient(SPARSE_VISITS[0], 0)
+    torch.testing.assert_close(estimates.values.detach(), start)
+
+
+@pytest.mark.parametrize("optimizer", ROW_WISE)
+def test_rows_outside_the_batch_stand_still(optimizer):
+    estimates = sparse_whole(optimizer)
+    estimates.step(torch.tensor([2]), gradient(torch.tensor([2]), 0), lr=0.1)
+    before = estimates.values.detach().clone()
+    estimates.step(torch.tensor([5]), gradient(torch.tensor([5]), 1), lr=0.1)
+    still = [row for row in range(SPARSE_IMAGES) if row != 5]
+    assert torch.equal(estimates.values[still], before[still])
+
+
+@pytest.mark.parametrize("optimizer", ROW_WISE)
+@pytest.mark.parametrize("saved_after", [0, 3])
+def test_sparse_saved_estimates_go_on_as_if_nothing_had_happened(optimizer, saved_after):
+    unbroken, again = sparse_whole(optimizer), sparse_whole(optimizer, seed=99)
+    for number, index in enumerate(SPARSE_VISITS):
+        if number == saved_after:
+            again.load_state_dict({name: value.clone() for name, value in unbroken.state_dict().items()})
+        if number >= saved_after:
+            again.step(index, gradient(index, number), lr=0.1)
+        unbroken.step(index, gradient(index, number), lr=0.1)
+    assert torch.equal(again.values, unbroken.values)
+
+
+@pytest.mark.parametrize("optimizer", ROW_WISE)
+def test_estimates_move_with_their_image(optimizer):
+    everybody, parts = torch.arange(SPARSE_IMAGES), [np.arange(rank, SPARSE_IMAGES, 2) for rank in range(2)]
+    saved = []
+    for part in parts:
+        estimates, index = sparse_whole(optimizer, index=part), torch.from_numpy(part)
+        estimates.step(index, gradient(index, 0), lr=0.1)
+        saved.append(SavedPart(Shard(part), estimates.state_dict()))
+    moved, expected = sparse_whole(optimizer, seed=99), sparse_whole(optimizer)
+    moved.reshard(saved)
+    expected.step(everybody, gradient(everybody, 0), lr=0.1)
+    for estimates in (moved, expected):
+        estimates.step(everybody, gradient(everybody, 1), lr=0.1)
+    assert torch.equal(moved.values, expected.values)
+
+
+@pytest.mark.parametrize(("optimizer", "tables"), [("dense_adam", 3), ("sparse_adam", 3), ("sgd", 1)])
+def test_bytes_count_what_the_optimiser_keeps(optimizer, tables):
+    estimates = sparse_whole(optimizer)
+    estimates.step(SPARSE_VISITS[0], gradient(SPARSE_VISITS[0], 0), lr=0.1)
+    kept = [estimates.values, *estimates.state_dict().values()]
+    found = {tensor.data_ptr(): tensor.nbytes for tensor in kept if tensor.shape == estimates.values.shape}
+    assert estimates.bytes == sum(found.values())
+    assert len(found) == tables
+
+
+def extreme(memory: Memory) -> Estimates:
+    """A table that is certain of much, and an optimiser that has gathered momentum."""
+    estimates = memory.estimates()
+    for number, index in enumerate(SPARSE_VISITS):
+        estimates.step(index, gradient(index, number), lr=10.0)
+    return estimates
+
+
+def test_a_new_stage_begins_with_the_bounded_probabilities_and_no_momentum():
+    """φ = logit(clip(q, 1e-5, 1 − 1e-5)); a step without a gradient then moves nothing."""
+    memory = Memory(SPARSE_LABELS, np.arange(SPARSE_IMAGES), seed=7)
+    estimates = extreme(memory)
+    before = estimates.values.detach().double().clone()
+    memory.begin_stage()
+    clipped = before.sigmoid().clamp(1e-5, 1 - 1e-5).logit().float()
+    torch.testing.assert_close(estimates.values.detach(), clipped, rtol=1e-4, atol=1e-5)
+    assert before.abs().max() > 12
+    estimates.step(torch.tensor([0]), torch.zeros(1, SPARSE_CLASSES), lr=1.0)
+    torch.testing.assert_close(estimates.values.detach(), clipped, rtol=1e-4, atol=1e-5)
+
+
+def test_the_same_from_what_the_best_epoch_saved():
+    one = Memory(SPARSE_LABELS, np.arange(SPARSE_IMAGES), seed=7)
+    extreme(one)
+    saved = {name: value.clone() for name, value in one.state_dict().items()}
+    one.begin_stage()
+    warm = Memory(SPARSE_LABELS, np.arange(SPARSE_IMAGES), seed=7, saved=saved, warm=True).estimates()
+    assert torch.equal(warm.values, one.estimates().values)
+
+
+def test_a_run_that_is_resumed_keeps_its_momentum():
+    one = Memory(SPARSE_LABELS, np.arange(SPARSE_IMAGES), seed=7)
+    estimates = extreme(one)
+    resumed = Memory(SPARSE_LABELS, np.arange(SPARSE_IMAGES), seed=7, saved=one.state_dict()).estimates()
+    for table in (estimates, resumed):
+        table.step(torch.tensor([0]), torch.zeros(1, SPARSE_CLASSES), lr=1.0)
+    assert torch.equal(resumed.values, estimates.values)
+
+
+def test_a_stage_may_ask_for_a_table_that_the_one_before_did_not_have():
+    Memory(SPARSE_LABELS, np.arange(SPARSE_IMAGES), seed=7, saved={}, warm=True).estimates()
+
+
+TOP_K_IMAGES, TOP_K_CLASSES, K, TOP_K_KAPPA, TOP_K_LR = 8, 6, 3, 1.5, 1e-2
+TOP_K_LABELS = single_positives(TOP_K_IMAGES, TOP_K_CLASSES)
+EVERYBODY = torch.arange(TOP_K_IMAGES)
+TOP_K_VISITS = [[0, 3, 7], [7, 1, 0], [2, 3, 6], [0, 1, 2], [4, 7, 3], [3, 0, 1]]
+
+
+def logits_of(number: int) -> torch.Tensor:
+    return torch.randn(len(TOP_K_VISITS[number]), TOP_K_CLASSES, generator=torch.Generator().manual_seed(number))
+
+
+def top_k_table(shard: np.ndarray | None = None, *, count: int | None = K, seed: int = 7, **options) -> Estimates:
+    kept = Shard(np.arange(TOP_K_IMAGES) if shard is None else shard)
+    return Estimates(TOP_K_LABELS, kept, seed=seed, count=count, **options).allocate()
+
+
+def visit(estimates: Estimates, number: int, images: list[int] | None = None) -> None:
+    """A gradient that depends on the image alone, so that shards see the rows that the whole sees."""
+    mine = [at for at, n in enumerate(TOP_K_VISITS[number]) if images is None or n in images]
+    index = torch.tensor(TOP_K_VISITS[number])[mine]
+    estimates.keep(index, logits_of(number)[mine])
+    estimates.step(index, torch.sin(index[:, None] + torch.arange(TOP_K_CLASSES) + float(number)), lr=0.1)
+
+
+def method_of(memory: Memory, **options):
+    method = create("role", {"role": options})
+    method.setup(task_of(memory, TOP_K_LABELS, expected=TOP_K_KAPPA, lr=TOP_K_LR))
+    return method
+
+
+def batch_of(number: int) -> Batch:
+    index = torch.tensor(TOP_K_VISITS[number])
+    labels = torch.from_numpy(TOP_K_LABELS.rows(index.numpy()))
+    return Batch(index, labels, torch.zeros(len(index), 1), Geometry.whole(len(index)))
+
+
+def test_training_equals_a_loop_over_entries():
+    memory = Memory(TOP_K_LABELS, np.arange(TOP_K_IMAGES), seed=7)
+    method = method_of(memory, classes_per_image=K)
+    estimates = memory.estimates(classes_per_image=K)
+    start = estimates.read(EVERYBODY).tolist()
+    for number in range(len(TOP_K_VISITS)):
+        method.observe(batch_of(number), Prediction(logits_of(number)))
+    visits = [(images, logits_of(number).tolist()) for number, images in enumerate(TOP_K_VISITS)]
+    expected = reference.trained(start, TOP_K_LABELS.dense().tolist(), visits, K, TOP_K_KAPPA, 10 * TOP_K_LR)
+    torch.testing.assert_close(estimates.read(EVERYBODY), torch.tensor(expected), rtol=1e-3, atol=1e-4)
+    assert int((estimates.read(EVERYBODY) < -11).sum()) == 7 * (TOP_K_CLASSES - K)  # image 5 was never visited
+
+
+def test_the_classifier_is_taught_what_the_table_shows():
+    memory = Memory(TOP_K_LABELS, np.arange(TOP_K_IMAGES), seed=7)
+    method = method_of(memory, classes_per_image=K)
+    for number in (0, 1):
+        method.observe(batch_of(number), Prediction(logits_of(number)))
+    batch, prediction = batch_of(0), Prediction(logits_of(3))
+    estimates = memory.estimates(classes_per_image=K).read(batch.index)
+    expected = role(prediction.logits, batch.labels, estimates, expected=TOP_K_KAPPA)
+    assert float(sum(method.loss(batch, prediction).values())) == pytest.approx(float(expected))
+
+
+def test_before_its_first_visit_an_image_shows_what_all_classes_start_with():
+    assert torch.equal(top_k_table().read(EVERYBODY), top_k_table(count=None).read(EVERYBODY))
+
+
+@pytest.mark.parametrize("optimizer", ["dense_adam", "sparse_adam", "sgd"])
+def test_keeping_all_classes_is_the_dense_table_bit_for_bit(optimizer):
+    few, every = top_k_table(count=TOP_K_CLASSES, optimizer=optimizer), top_k_table(count=None, optimizer=optimizer)
+    for number in range(len(TOP_K_VISITS)):
+        visit(few, number)
+        visit(every, number)
+    assert torch.equal(few.read(EVERYBODY), every.read(EVERYBODY))
+
+
+@pytest.mark.parametrize("optimizer", ["dense_adam", "sparse_adam", "sgd"])
+def test_given_the_same_gradients_kept_classes_move_as_in_the_dense_table(optimizer):
+    few, every = top_k_table(optimizer=optimizer), top_k_table(count=None, optimizer=optimizer)
+    for number in range(len(TOP_K_VISITS)):
+        visit(few, number)
+        visit(every, number)
+    kept = few.classes[few.classes[:, 0] >= 0].long()
+    seen = few.classes[:, 0] >= 0
+    assert torch.equal(few.values[seen], every.values[seen].gather(1, kept))
+
+
+def test_as_many_classes_as_there_are_is_all_of_them():
+    assert Memory(TOP_K_LABELS, np.arange(3), seed=0).estimates(classes_per_image=TOP_K_CLASSES).classes is None
+
+
+def test_annotated_classes_are_kept():
+    estimates = top_k_table()
+    estimates.keep(EVERYBODY, torch.where(torch.from_numpy(TOP_K_LABELS.dense() == 1), -9.0, 1.0))
+    positive = torch.from_numpy(np.argmax(TOP_K_LABELS.dense() == 1, axis=1))
+    assert (estimates.classes == positive[:, None]).any(1).all()
+
+
+def test_more_annotated_classes_than_are_kept_are_refused():
+    labels = LabelMatrix.from_dense(np.ones((2, 5), dtype=np.int8))
+    with pytest.raises(TagfillError, match="The estimates are to keep 3 classes per image, but an image has 5"):
+        Memory(labels, np.arange(2), seed=0).estimates(classes_per_image=3)
+
+
+@pytest.mark.parametrize("saved_after", [0, 3])
+def test_top_k_saved_estimates_go_on_as_if_nothing_had_happened(saved_after):
+    unbroken, again = top_k_table(), top_k_table()
+    for number in range(len(TOP_K_VISITS)):
+        if number == saved_after:
+            again.load_state_dict({name: value.clone() for name, value in unbroken.state_dict().items()})
+        if number >= saved_after:
+            visit(again, number)
+        visit(unbroken, number)
+    assert torch.equal(again.read(EVERYBODY), unbroken.read(EVERYBODY))
+
+
+def test_shards_hold_the_rows_of_the_whole_and_move_with_their_image():
+    every, shards = top_k_table(), [np.arange(rank, TOP_K_IMAGES, 2) for rank in range(2)]
+    parts = [top_k_table(shard) for shard in shards]
+    for number in range(3):
+        visit(every, number)
+        for shard, part in zip(shards, parts, strict=True):
+            visit(part, number, shard.tolist())
+    moved = top_k_table()
+    moved.reshard(
+        [SavedPart(Shard(s), part.state_dict(), dict[str, Path]()) for s, part in zip(shards, parts, strict=True)]
+    )
+    for estimates in (every, moved):
+        visit(estimates, 3)
+    assert torch.equal(moved.read(EVERYBODY), every.read(EVERYBODY))
+
+
+@pytest.mark.parametrize("optimizer", ["dense_adam", "sparse_adam", "sgd"])
+def test_bytes_are_those_of_all_tables(optimizer):
+    estimates = top_k_table(optimizer=optimizer)
+    visit(estimates, 0)
+    kept = sum(tensor.nbytes for tensor in estimates.state_dict().values() if tensor.ndim)
+    assert estimates.bytes == kept
+
+
+@pytest.mark.parametrize("rows", [11, 1700])
+def test_dense_adam_ends_with_the_bits_of_torch(rows):
+    """1,700 rows of 83 entries are more than one block, and none of its ends is the end of a vector."""
+    draws = torch.Generator().manual_seed(3)
+    ours = torch.randn(rows, 83, generator=draws)
+    theirs = torch.nn.Parameter(ours.clone())
+    dense, adam = DenseAdam(ours), torch.optim.Adam([theirs], foreach=False)
+    for number in range(12):
+        chosen = torch.randperm(rows, generator=draws)[:7]
+        gradient = 10.0 ** (number % 5 - 3) * torch.randn(7, 83, generator=draws)
+        theirs.grad = torch.zeros_like(theirs)
+        theirs.grad[chosen] = gradient
+        adam.param_groups[0]["lr"] = lr = 0.1 / (1 + number)
+        adam.step()
+        dense.step(chosen, gradient, lr)
+    state = dense.state_dict()
+    assert torch.equal(ours, theirs.detach())
+    assert all(torch.equal(state[name], adam.state[theirs][name]) for name in ("step", "exp_avg", "exp_avg_sq"))

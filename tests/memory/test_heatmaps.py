@@ -3,12 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F
 
 from memory.cases import crops, single_positives
 from reference import heatmaps as reference
 from tagfill.images.geometry import Geometry
 from tagfill.labels import LabelMatrix
 from tagfill.memory import Heatmaps, SavedPart, Scores, Shard
+from tagfill.memory.heatmaps import ScratchBuffers, cut, paste
 
 IMAGES, CLASSES, SIZE, GRID = 5, 3, 8, (4, 4)
 LABELS = single_positives(IMAGES, CLASSES)
@@ -212,3 +214,67 @@ def test_batches_that_were_expected_are_read_ahead_two_before_their_turn(tmp_pat
     for images in ([0, 1], [3], [6, 7]):
         store.read(torch.tensor(images), Geometry.whole(len(images)), GRID)
     assert asked == [[0, 1], [2, 3], [4, 5], [6, 7], [10, 11]]
+
+
+VIEW_SIZE, VIEW_GRID = 14, (7, 5)
+VIEWS = crops(12)
+MAPS = torch.rand(12, 3, VIEW_SIZE, VIEW_SIZE, generator=torch.Generator().manual_seed(0))
+SEEN = torch.rand(12, 3, *VIEW_GRID, generator=torch.Generator().manual_seed(1))
+
+
+def resized(values: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
+    return F.interpolate(values[None], size=size, mode="bilinear", align_corners=False)[0]
+
+
+def classes_last(maps: torch.Tensor) -> torch.Tensor:
+    return maps.permute(0, 2, 3, 1)
+
+
+def mirrored(values: torch.Tensor, view: int) -> torch.Tensor:
+    flips = [dim for dim, flip in ((-1, VIEWS.flip_x[view]), (-2, VIEWS.flip_y[view])) if flip]
+    return values.flip(flips)
+
+
+@pytest.mark.parametrize("view", range(12))
+def test_cutting_slices_mirrors_and_resizes(view):
+    left, top, right, bottom = VIEWS.windows(VIEW_SIZE)[view]
+    expected = resized(mirrored(MAPS[view, :, top:bottom, left:right], view), VIEW_GRID)
+    found = cut(classes_last(MAPS), VIEWS, VIEW_GRID)[view].permute(2, 0, 1)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("view", range(12))
+def test_pasting_mirrors_back_and_resizes_into_the_window(view):
+    left, top, right, bottom = VIEWS.windows(VIEW_SIZE)[view]
+    maps = paste(classes_last(SEEN), VIEWS, VIEW_SIZE)[0].permute(0, 3, 1, 2)
+    expected = resized(mirrored(SEEN[view], view), (bottom - top, right - left))
+    torch.testing.assert_close(maps[view, :, top:bottom, left:right], expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("view", range(12))
+def test_visible_cells_are_those_of_the_window(view):
+    left, top, right, bottom = VIEWS.windows(VIEW_SIZE)[view]
+    expected = torch.zeros(VIEW_SIZE, VIEW_SIZE, dtype=torch.bool)
+    expected[top:bottom, left:right] = True
+    _, visible = paste(classes_last(SEEN), VIEWS, VIEW_SIZE)
+    assert torch.equal(visible[view, :, :, 0], expected)
+
+
+def test_one_half_of_a_map_shown_at_its_own_resolution_is_copied():
+    half = Geometry(np.array([[0.5, 0, 1, 1]], dtype=np.float32), np.array([True]), np.array([False]), np.array([True]))
+    maps = torch.arange(16.0).reshape(1, 4, 4, 1)
+    assert cut(maps, half, (4, 2))[0, :, :, 0].tolist() == [[3, 2], [7, 6], [11, 10], [15, 14]]
+
+
+def test_buffers_that_were_used_before_leave_no_trace():
+    scratch = ScratchBuffers()
+    cut(9 * classes_last(MAPS), VIEWS, VIEW_GRID, scratch=scratch)
+    paste(9 * classes_last(SEEN), VIEWS, VIEW_SIZE, scratch=scratch)
+    few, views = slice(2, 5), VIEWS.take(np.arange(2, 5))
+    assert torch.equal(
+        cut(classes_last(MAPS[few]), views, VIEW_GRID, scratch=scratch), cut(classes_last(MAPS[few]), views, VIEW_GRID)
+    )
+    assert torch.equal(
+        paste(classes_last(SEEN[few]), views, VIEW_SIZE, scratch=scratch)[0],
+        paste(classes_last(SEEN[few]), views, VIEW_SIZE)[0],
+    )

@@ -3,10 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
-from memory.cases import single_positives
+from memory.cases import modest, single_positives
+from tagfill.errors import TagfillError
 from tagfill.labels import LabelMatrix
-from tagfill.memory import Scores, Shard
+from tagfill.memory import EntrySet, Memory, SavedPart, Scores, Shard, TopKScores
 
 LOGITS = torch.tensor([[2, -1, 0.5, -3], [-0.5, 1.5, -2, 0]])
 LABELS = LabelMatrix.from_dense(np.array([[1, -1, -1, 0], [-1, 1, -1, -1]], dtype=np.int8))
@@ -72,3 +76,113 @@ def test_saved_scores_come_back():
     again = Scores(LABELS, whole(LABELS), momentum=0.8).allocate()
     again.load_state_dict(scores.state_dict())
     assert torch.equal(again.values, scores.values)
+
+
+IMAGES, CLASSES, K = 9, 7, 3
+TOP_K_LABELS = single_positives(IMAGES, CLASSES)
+EVERYBODY = torch.arange(IMAGES)
+
+
+def store(shard: np.ndarray | None = None) -> TopKScores:
+    return TopKScores(
+        TOP_K_LABELS, Shard(np.arange(IMAGES) if shard is None else shard), momentum=0.8, count=K
+    ).allocate()
+
+
+def probabilities(seed: int) -> torch.Tensor:
+    return torch.rand(IMAGES, CLASSES, generator=torch.Generator().manual_seed(seed))
+
+
+@modest
+@given(visits=st.lists(st.lists(st.integers(0, IMAGES - 1), unique=True, min_size=1), max_size=6))
+def test_kept_classes_hold_what_all_classes_would(visits):
+    few, every = store(), Scores(TOP_K_LABELS, Shard(np.arange(IMAGES)), momentum=0.8).allocate()
+    for number, images in enumerate(visits):
+        index = torch.tensor(images)
+        few.update(index, probabilities(number)[index])
+        every.update(index, probabilities(number)[index])
+    kept = torch.zeros(IMAGES, CLASSES, dtype=torch.bool)
+    for n, classes in enumerate(few.classes.tolist()):
+        kept[n, [c for c in classes if c >= 0]] = True
+    seen = kept.any(1)
+    assert torch.equal(few.read(EVERYBODY)[kept], every.read(EVERYBODY)[kept])
+    assert not few.read(EVERYBODY)[seen][~kept[seen]].any()
+    assert torch.equal(few.read(EVERYBODY)[~seen], every.read(EVERYBODY)[~seen])
+
+
+def test_an_image_keeps_its_annotated_class_and_the_highest_of_its_first_visit():
+    few = store()
+    few.update(EVERYBODY, probabilities(0))
+    few.update(EVERYBODY, 1 - probabilities(0))
+    for n in range(IMAGES):
+        positive = int(np.flatnonzero(TOP_K_LABELS.dense()[n] == 1)[0])
+        others = sorted(set(range(CLASSES)) - {positive}, key=lambda c: -float(probabilities(0)[n, c]))
+        assert few.classes[n].tolist() == sorted([positive, *others[: K - 1]])
+
+
+def test_columns_are_those_of_all_rows():
+    few = store()
+    few.update(EVERYBODY[:5], probabilities(0)[:5])
+    values, kept = few.columns(2, 5)
+    assert torch.equal(values[:5].float(), few.read(EVERYBODY)[:5, 2:5])
+    assert kept.sum() == ((few.classes >= 2) & (few.classes < 5)).sum() > 0
+
+
+def test_more_annotated_classes_than_are_kept_are_refused():
+    labels = LabelMatrix.from_dense(np.ones((2, 5), dtype=np.int8))
+    with pytest.raises(
+        TagfillError, match=r"keep 3 classes per image, but an image has 5 annotated ones; set classes_per"
+    ):
+        Memory(labels, np.arange(2), seed=0).scores(momentum=0.8, classes_per_image=3)
+
+
+def test_as_many_classes_as_there_are_is_all_of_them():
+    assert isinstance(
+        Memory(TOP_K_LABELS, np.arange(3), seed=0).scores(momentum=0.8, classes_per_image=CLASSES), Scores
+    )
+
+
+def test_saved_scores_come_back_and_move_with_their_image():
+    few = store()
+    few.update(EVERYBODY[:6], probabilities(0)[:6])
+    again, moved = store(), store(np.array([8, 1, 3]))
+    again.load_state_dict(few.state_dict())
+    moved.reshard([SavedPart(Shard(np.arange(IMAGES)), few.state_dict())])
+    assert again.visited
+    for one, index in ((again, EVERYBODY), (moved, torch.tensor([3, 8, 1]))):
+        assert torch.equal(one.read(index), few.read(index))
+
+
+def test_bytes_are_those_of_both_tables():
+    few = store()
+    assert few.bytes == few.classes.nbytes + few.values.nbytes
+
+
+SHARD = Shard(np.array([1, 4, 5, 8]))
+
+
+def test_nothing_is_in_the_set_at_first():
+    assert not EntrySet(SHARD, 3).allocate().read(torch.tensor([4, 8])).any()
+
+
+@modest
+@given(mask=arrays(np.bool_, (4, 3)), asked=st.lists(st.sampled_from([1, 4, 5, 8]), max_size=6))
+def test_reading_equals_a_dense_mask(mask, asked):
+    entries = EntrySet(SHARD, 3).allocate()
+    entries.replace([(0, torch.from_numpy(mask))])
+    expected = [mask[[1, 4, 5, 8].index(image)].tolist() for image in asked]
+    assert entries.read(torch.tensor(asked, dtype=torch.int64)).tolist() == expected
+
+
+def test_replacing_forgets_what_was_there():
+    entries = EntrySet(SHARD, 3).allocate()
+    entries.replace([(0, torch.ones(4, 3, dtype=torch.bool))])
+    entries.replace([(0, torch.zeros(4, 3, dtype=torch.bool))])
+    assert len(entries) == 0
+
+
+def test_saved_entries_come_back():
+    entries, again = EntrySet(SHARD, 3).allocate(), EntrySet(SHARD, 3).allocate()
+    entries.replace([(0, torch.tensor([[1, 0, 1], [0, 0, 0], [0, 1, 0], [0, 0, 1]], dtype=torch.bool))])
+    again.load_state_dict(entries.state_dict())
+    assert torch.equal(again.read(torch.from_numpy(SHARD.index)), entries.read(torch.from_numpy(SHARD.index)))

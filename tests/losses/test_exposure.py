@@ -7,8 +7,34 @@ import torch
 from hypothesis import given
 
 from losses.cases import LABELS, LOGITS, batches, modest, signed
-from reference.soft_exposure import soft_exposure as reference
-from tagfill.losses import assume_negative, ignore_unknown, soft_exposure
+from reference.full_exposure import full_exposure as reference
+from reference.soft_exposure import soft_exposure as soft_reference
+from tagfill.losses import assume_negative, full_exposure, ignore_unknown, soft_exposure
+
+
+def test_worked_example():
+    assert full_exposure(LOGITS, LABELS, reduction="batchmean").item() == pytest.approx(2.135892, abs=1e-6)
+
+
+@pytest.mark.parametrize("unknown_as", ["absent", "present"])
+@pytest.mark.parametrize("eps", [0.0, 1e-5])
+@modest
+@given(batch=batches())
+def test_equals_the_formula(unknown_as, eps, batch):
+    options = {"positive_weight": 3.0, "unknown_as": unknown_as, "eps": eps}
+    loss = full_exposure(batch.logits, batch.labels, reduction="batchmean", **options)
+    expected = reference(batch.logits.tolist(), batch.labels.tolist(), **options)
+    assert loss.item() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+def test_without_the_weight_it_assumes_negatives():
+    assert full_exposure(LOGITS, LABELS, positive_weight=1.0) == assume_negative(LOGITS, LABELS)
+
+
+def test_another_reading_is_refused():
+    with pytest.raises(ValueError, match="cannot be treated as 'unsure'"):
+        full_exposure(LOGITS, LABELS, unknown_as="unsure")
+
 
 TEMPERATURE = torch.tensor(
     [[9.0, exp(2.5), -exp(5), 9.0], [-1.0, 9.0, -exp(1.25), exp(5)]], dtype=torch.float64
@@ -16,7 +42,7 @@ TEMPERATURE = torch.tensor(
 
 
 @pytest.mark.parametrize(("weight", "value"), [(5.0, 2.367259), (1.0, 1.710576)])
-def test_worked_example(weight, value):
+def test_soft_worked_example(weight, value):
     loss = soft_exposure(LOGITS, LABELS, TEMPERATURE, positive_weight=weight)
     assert loss.item() == pytest.approx(value, abs=1e-6)
 
@@ -24,10 +50,10 @@ def test_worked_example(weight, value):
 @pytest.mark.parametrize("eps", [0.0, 1e-5])
 @modest
 @given(batch=batches())
-def test_equals_the_formula(eps, batch):
+def test_soft_equals_the_formula(eps, batch):
     temperature = signed(batch.extra)
     loss = soft_exposure(batch.logits, batch.labels, temperature, positive_weight=3.0, eps=eps)
-    expected = reference(batch.logits.tolist(), batch.labels.tolist(), temperature.tolist(), 3.0, eps)
+    expected = soft_reference(batch.logits.tolist(), batch.labels.tolist(), temperature.tolist(), 3.0, eps)
     assert loss.item() == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
