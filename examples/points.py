@@ -44,6 +44,6 @@ for name, (part, method, options) in runs.items():
         out=args.out / name.replace(", ", "-"),
         force=True,
     )
-    table = tagfill.evaluate(run, data, split="test", features=cache, localise="minmax")
+    table = tagfill.evaluate(run, data, split="test", features=cache, localize="minmax")
     minutes, known = part.protocol["kept"]["seconds"] / 60, part.labels("train").known.sum()
-    print(f"{name:<24}{100 * table.mean:>10.1f}{100 * table.localised.mean:>10.1f}{minutes:>10.0f}{known:>8,}")
+    print(f"{name:<24}{100 * table.mean:>10.1f}{100 * table.localized.mean:>10.1f}{minutes:>10.0f}{known:>8,}")

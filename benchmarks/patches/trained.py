@@ -101,8 +101,8 @@ def train(job: Job) -> dict[str, float]:
         run = tagfill.train(part, features=cache, epochs=job.epochs, seed=job.seed, out=folder, **settings)
     scores = {"cls": 0.0}
     for truth, dataset in (("masks", data), ("boxes", tagfill.Dataset.open(job.out / "boxes"))):
-        result = tagfill.evaluate(run, dataset, split="test", features=cache.folder, localise="minmax")
-        scores |= {"cls": 100 * result.mean, f"loc_{truth}": 100 * result.localised.mean}
+        result = tagfill.evaluate(run, dataset, split="test", features=cache.folder, localize="minmax")
+        scores |= {"cls": 100 * result.mean, f"loc_{truth}": 100 * result.localized.mean}
     kept = part.protocol["kept"]
     scores |= {key: kept[key] for key in ("positives", "negatives", "images", "seconds")}
     record.write_text(json.dumps(scores), encoding="utf-8")

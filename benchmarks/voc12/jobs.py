@@ -101,7 +101,7 @@ def _trained_and_scored(job: Job, work: Path, folder: Path) -> Scores:
         )  # fmt: skip
     fine_tuned = any(stage.get("train") == "all" for stage in job.settings.get("stages", []))
     seen = None if fine_tuned else cache  # features are those of the backbone as it was
-    result = tagfill.evaluate(run, data, split="test", features=seen, localise="minmax" if job.localise else None)
+    result = tagfill.evaluate(run, data, split="test", features=seen, localize="minmax" if job.localise else None)
     lines = (folder / "timings.jsonl").read_text(encoding="utf-8").splitlines()
     return {
         "val": run.best["val_mAP"],
@@ -109,7 +109,7 @@ def _trained_and_scored(job: Job, work: Path, folder: Path) -> Scores:
         "mF1": 100 * float(np.nanmean(result.counts.f1)),
         "epoch": run.best["epoch"],
         "seconds": sum(json.loads(line)["seconds"] for line in lines),
-        **({"loc": 100 * result.localised.mean} if result.localised is not None else {}),
+        **({"loc": 100 * result.localized.mean} if result.localized is not None else {}),
     }
 
 

@@ -7,7 +7,7 @@ from tagfill.contract import Ranks
 from tagfill.curation.crossfit import calibrate
 from tagfill.data.extract import features
 from tagfill.training import train
-from tagfill.training.evaluation import LoadedModel, gather
+from tagfill.training.evaluation import LoadedModel, gather_predictions
 
 
 @pytest.fixture(scope="package")
@@ -34,6 +34,8 @@ def run(place, part, cache):
 @pytest.fixture(scope="package")
 def shares(run, part, cache):
     """Share of images that show each class, as the run predicts it on the validation split."""
-    validation = gather(LoadedModel.open(run, part, features=cache.folder).predict("val"), Ranks(), len(part.classes))
+    validation = gather_predictions(
+        LoadedModel.open(run, part, features=cache.folder).predict("val"), Ranks(), len(part.classes)
+    )
     expected = calibrate(validation.scores, validation.labels)(validation.scores).mean(0)
     return dict(zip(part.classes, expected.tolist(), strict=True))

@@ -59,7 +59,7 @@ def test_the_class_token_alone_learns_and_has_no_maps(data: dict[str, Path], tmp
 
     assert last["loss"]["ignore"] < first["loss"]["ignore"]
     assert 0 < run("evaluate", str(tmp_path / "run"), str(data["halves"]))["mAP"] < 100
-    refused = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), str(data["halves"]), "--localise"])
+    refused = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), str(data["halves"]), "--localize"])
     assert isinstance(refused.exception, TagfillError)
     assert "linear head has no class maps" in str(refused.exception)
 
@@ -74,7 +74,7 @@ def test_maps_and_coupled_maps_of_tags_and_of_points(
     assert set(last["loss"]) == ({"image", "patch"} if kind == "SP" else {"image"})
     assert sum(last["loss"].values()) < sum(first["loss"].values())
     scores = {
-        maps: run("evaluate", str(tmp_path / "run"), str(data["halves"]), "--localise", "--maps", maps)
+        maps: run("evaluate", str(tmp_path / "run"), str(data["halves"]), "--localize", "--maps", maps)
         for maps in ("minmax", "coupled")
     }
     assert scores["minmax"]["mAP"] == scores["coupled"]["mAP"] > 0

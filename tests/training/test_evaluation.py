@@ -24,7 +24,7 @@ from tagfill.metrics import (
 from tagfill.models import Classifier
 from tagfill.probabilities import probabilities
 from tagfill.training import Evaluation, Run, evaluate
-from tagfill.training.evaluation import LoadedModel, gather
+from tagfill.training.evaluation import LoadedModel, gather_predictions
 
 from .conftest import Material
 
@@ -53,7 +53,7 @@ def found(material: Material, runs: dict[str, Run], dataset: tagfill.Dataset) ->
 
 def predictions(run: Run, dataset: tagfill.Dataset, material: Material, split: str) -> GatheredPredictions:
     trained = LoadedModel.open(run, dataset, features=material.cache)
-    return gather(trained.predict(split), Ranks(), len(dataset.classes))
+    return gather_predictions(trained.predict(split), Ranks(), len(dataset.classes))
 
 
 def test_thresholds_are_chosen_on_validation_and_saved_with_the_model(material, runs, dataset, found):
@@ -117,7 +117,7 @@ def test_json_and_csv_hold_the_same_rows(found):
 def test_a_boost_changes_scores_so_thresholds_are_chosen_anew(material, runs, dataset):
     boosted = evaluate(runs["partial"], dataset, features=material.cache, boost=5.0)
     trained = LoadedModel.open(runs["partial"], dataset, features=material.cache, boost=5.0)
-    seen = gather(trained.predict("val"), Ranks(), len(dataset.classes))
+    seen = gather_predictions(trained.predict("val"), Ranks(), len(dataset.classes))
 
     expected = best_thresholds(probabilities(seen.scores), seen.labels, default=0.5)
 

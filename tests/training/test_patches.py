@@ -35,8 +35,8 @@ def test_points_teach_any_head_with_maps(points, tmp_path, head):
     (line,) = trained(points, tmp_path / "run", "patchml", head=head)
     assert line["loss"]["image"] > 0
     assert line["loss"]["patch"] > 0
-    found = tagfill.evaluate(tmp_path / "run", Dataset.open(points.truth), split="test", localise="sigmoid")
-    assert found.localised.placed.sum() > 0
+    found = tagfill.evaluate(tmp_path / "run", Dataset.open(points.truth), split="test", localize="sigmoid")
+    assert found.localized.placed.sum() > 0
 
 
 def test_pseudo_labels_of_a_stage_are_those_of_the_next(points, tmp_path):

@@ -82,7 +82,7 @@ def evaluate(
         split=split,
         features=features,
         workers=workers,
-        localise=maps if localize else None,
+        localize=maps if localize else None,
         definition=definition,  # type: ignore[arg-type]  # checked there
         empty=empty,  # type: ignore[arg-type]
         ceiling=ceiling,
@@ -133,8 +133,8 @@ def _summary(result: Evaluation) -> list[str]:
     if result.groups is not None:
         means = enumerate(result.groups.tolist(), start=1)
         lines.append("mAP of groups, rarest first: " + ", ".join(f"G{at} {_percent(value)}" for at, value in means))
-    if result.localised is not None:
-        lines.append(f"mAP-loc {_percent(result.localised.mean)}")
+    if result.localized is not None:
+        lines.append(f"mAP-loc {_percent(result.localized.mean)}")
     for state, number in (("present", result.positives), ("absent", result.known - result.positives)):
         if lacking := int((number == 0).sum()):
             lines.append(f"{lacking:,} classes are never known to be {state}; they count as --empty {result.empty}")

@@ -32,7 +32,7 @@ from tagfill.probabilities import sigmoid
 from tagfill.progress import Progress
 from tagfill.rng import generator
 from tagfill.training import Run
-from tagfill.training.evaluation import LoadedModel, gather
+from tagfill.training.evaluation import LoadedModel, gather_predictions
 
 HELD_OUT, TRAIN, VALIDATION = "held-out", "train", "val"
 _MAX_STEPS, _TOLERANCE = 50, 1e-10  # of Newton's method
@@ -132,7 +132,7 @@ def _score(
     calibration, errors = Calibration(1.0, np.zeros(len(dataset.classes)), fitted=False), None
     shares = (dataset.labels().positives + 1) / (len(dataset) + 2)
     if VALIDATION in dataset.splits and split != VALIDATION:
-        validation: GatheredPredictions = gather(model.predict(VALIDATION), Ranks(), len(dataset.classes))
+        validation: GatheredPredictions = gather_predictions(model.predict(VALIDATION), Ranks(), len(dataset.classes))
         calibration = calibrate(validation.scores, validation.labels)
         errors = calibration_errors(validation.scores, validation.labels) if calibration.fitted else None
         shares = calibration(validation.scores).mean(0)

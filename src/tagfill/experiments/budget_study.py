@@ -29,7 +29,8 @@ from tagfill.images import open_root, thumbnail
 from tagfill.io import atomic_write, write_json
 from tagfill.progress import SILENT, Progress
 from tagfill.training import Recipe, build_recipe
-from tagfill.training.evaluation import LoadedModel, has_extents
+from tagfill.training.evaluation import LoadedModel
+from tagfill.training.localization import has_extents
 
 RESULTS, PAGE = "budget.json", "budget.md"
 FIGURE_SVG, FIGURE_PNG, MAPS = "budget.svg", "budget.png", "maps.png"

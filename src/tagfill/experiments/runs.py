@@ -177,14 +177,14 @@ def score_run(run: Run, dataset: Dataset, *, split: str, localize: str | None = 
         recover: whether to score how many missing training labels the model finds.
     """
     features = run.recipe.final_features
-    result = evaluate(run, dataset, split=split, features=features, localise=localize)
+    result = evaluate(run, dataset, split=split, features=features, localize=localize)
     timings = (run.folder / "timings.jsonl").read_text(encoding="utf-8").splitlines()
     return Outcome(
         100 * result.mean,
         run.best.get("val_mAP"),
         run.best["epoch"],
         float(sum(json.loads(line)["seconds"] for line in timings)),
-        localization=None if result.localised is None else 100 * result.localised.mean,
+        localization=None if result.localized is None else 100 * result.localized.mean,
         split=split,
         recovered=recovered_labels(run, dataset, features=features) if recover else None,
     )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tagfill.deprecation import warn_renamed
 from tagfill.io import nan_to_none
 from tagfill.metrics import Confusion, Counts, Definition, Empty, Interval, LocalizationScores, PrecisionRecall
 
@@ -41,7 +42,7 @@ class Evaluation:
         interval: bootstrap interval of mAP over images, where that was asked for.
         ceiling: average precision of the model that this one is held against, where there is one.
         groups: mean average precision of groups of classes, rarest in training first, where that was asked for.
-        localised: how well class maps find the classes, where that was asked for.
+        localized: how well class maps find the classes, where that was asked for.
     """
 
     split: str
@@ -63,7 +64,13 @@ class Evaluation:
     interval: Interval | None = None
     ceiling: NDArray[np.float64] | None = None
     groups: NDArray[np.float64] | None = None
-    localised: LocalizationScores | None = None
+    localized: LocalizationScores | None = None
+
+    @property
+    def localised(self) -> LocalizationScores | None:
+        """The old name of `localized`."""
+        warn_renamed("Evaluation.localised", "Evaluation.localized")
+        return self.localized
 
     @property
     def mean(self) -> float:
@@ -99,7 +106,7 @@ class Evaluation:
     def columns(self) -> list[str]:
         """Names of the columns of `rows`."""
         against = [] if self.ceiling is None else ["ceiling AP", "loss"]
-        placed = [] if self.localised is None else ["AP-loc"]
+        placed = [] if self.localized is None else ["AP-loc"]
         return ["class", "AP", *against, *placed, "F1", "precision", "recall", "threshold", "positives", "known"]
 
     def rows(self) -> list[list[Any]]:
@@ -115,8 +122,8 @@ class Evaluation:
         }
         if self.ceiling is not None and self.loss is not None:
             values |= {"ceiling AP": 100 * self.ceiling, "loss": 100 * self.loss}
-        if self.localised is not None:
-            values["AP-loc"] = 100 * self.localised.average_precision.mean(1)
+        if self.localized is not None:
+            values["AP-loc"] = 100 * self.localized.average_precision.mean(1)
         names = self.columns()[1:]
         return [[self.classes[c], *(nan_to_none(values[name][c].item()) for name in names)] for c in self.order()]
 
@@ -174,9 +181,9 @@ class Evaluation:
             found["ceiling_mAP"] = _percent(self.ceiling_mean)
         if self.groups is not None:
             found["mAP_by_group"] = [_percent(value) for value in self.groups.tolist()]
-        if self.localised is not None:
-            found["mAP_loc"] = _percent(self.localised.mean)
-            found["mAP_loc_at"] = {str(at): _percent(value) for at, value in self.localised.means().items()}
+        if self.localized is not None:
+            found["mAP_loc"] = _percent(self.localized.mean)
+            found["mAP_loc_at"] = {str(at): _percent(value) for at, value in self.localized.means().items()}
         return found
 
 

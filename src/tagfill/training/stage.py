@@ -33,7 +33,7 @@ from tagfill.progress import Progress
 from tagfill.training import checkpoints
 from tagfill.training.checkpoints import Checkpoint
 from tagfill.training.devices import Devices
-from tagfill.training.evaluation import can_validate, predict, share
+from tagfill.training.evaluation import can_validate, predict, rank_positions
 from tagfill.training.optimizers import (
     build_optimizer,
     load_average_state,
@@ -264,7 +264,7 @@ def enter_stage(
             wrapped if average is None else average.module,
             source,
             split,
-            sampler.shard if split == "train" else share(len(context.dataset.split(split)), devices.ranks),
+            sampler.shard if split == "train" else rank_positions(len(context.dataset.split(split)), devices.ranks),
             maps=maps,
             place=devices.place,
         ),

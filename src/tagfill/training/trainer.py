@@ -31,7 +31,7 @@ from tagfill.progress import Bar
 from tagfill.rng import random_bits
 from tagfill.training import checkpoints
 from tagfill.training.checkpoints import Checkpoint, State
-from tagfill.training.evaluation import choose_thresholds, gather, observed_labels
+from tagfill.training.evaluation import choose_thresholds, gather_predictions, observed_labels
 from tagfill.training.optimizers import average_state, optimizer_state
 from tagfill.training.recipe import Stopping
 from tagfill.training.records import Recorder
@@ -285,7 +285,9 @@ class Trainer:
         context = self._context
         if not context.validated:
             return None
-        gathered = gather(self._active.task.predict("val"), context.devices.ranks, len(context.dataset.classes))
+        gathered = gather_predictions(
+            self._active.task.predict("val"), context.devices.ranks, len(context.dataset.classes)
+        )
         if context.recipe.val_labels == "observed":
             gathered.labels[:] = observed_labels(context.dataset, "val")[gathered.index]
         return gathered

@@ -30,7 +30,7 @@ from tagfill.experiments.report import Figure, Section, Table
 from tagfill.io import nan_to_none
 from tagfill.labels import POSITIVE, UNKNOWN
 from tagfill.metrics import GatheredPredictions, average_precision, by_label_count, group_means
-from tagfill.training.evaluation import has_extents
+from tagfill.training.localization import has_extents
 
 _AXIS_LABELS = {
     "labels": "true labels per image",

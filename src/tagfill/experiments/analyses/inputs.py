@@ -17,7 +17,7 @@ from tagfill.labels import LabelMatrix
 from tagfill.metrics import GatheredPredictions
 from tagfill.progress import SILENT, Progress
 from tagfill.training import Run
-from tagfill.training.evaluation import LoadedModel, gather
+from tagfill.training.evaluation import LoadedModel, gather_predictions
 from tagfill.training.stage import true_labels
 
 _NOT_IN_TITLES = {"dataset", "features", "seed", "record", "threads"}
@@ -53,7 +53,7 @@ class AnalyzedRun:
 
     def predictions(self, split: str) -> GatheredPredictions:
         """Logits and known labels of a split."""
-        return gather(self.load_model().predict(split), Ranks(), len(self.dataset.classes))
+        return gather_predictions(self.load_model().predict(split), Ranks(), len(self.dataset.classes))
 
     def truth(self) -> LabelMatrix:
         """The complete labels of the training images.

@@ -21,8 +21,8 @@ from tagfill.images import EVAL
 from tagfill.images.geometry import Geometry
 from tagfill.metrics import LocalizationMeter
 from tagfill.models import Classifier, create
-from tagfill.training import evaluation
-from tagfill.training.evaluation import predict, truth_of
+from tagfill.training.evaluation import predict
+from tagfill.training.localization import locations_with_extent, measure_localization, paint_truth
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,9 @@ def test_equals_a_loop_over_pixels(model, maps):
     ((batch, prediction),) = predict(classifier, source, "train", np.arange(12), maps=True)
     prediction = replace(prediction, maps=30 * prediction.maps)  # as sure of themselves as trained ones are
     found = LocalizationMeter(len(data.classes))
-    passes = evaluation.watch(iter([(batch, prediction)]), evaluation.places(data, "train"), found, maps=maps, raster=8)
+    passes = measure_localization(
+        iter([(batch, prediction)]), locations_with_extent(data, "train"), found, maps=maps, raster=8
+    )
     assert [given for _, given in passes] == [prediction]
     expected = by_hand(prediction, data, maps, 8)
     np.testing.assert_allclose(found.compute().average_precision, expected)
@@ -91,9 +93,9 @@ def painted(records: list[dict], raster: int) -> list[list[bool]]:
 
 
 def test_the_ranking_is_the_same_with_and_without_maps(model):
-    found = tagfill.evaluate(model, scenes(), split="test", localise="minmax")
+    found = tagfill.evaluate(model, scenes(), split="test", localize="minmax")
     assert found.mean == tagfill.evaluate(model, scenes(), split="test").mean
-    assert found.localised.placed.sum() == (scenes().labels("test").dense() == 1).sum()
+    assert found.localized.placed.sum() == (scenes().labels("test").dense() == 1).sum()
 
 
 def test_boxes_and_masks_are_joined_and_points_are_no_truth():
@@ -101,7 +103,7 @@ def test_boxes_and_masks_are_joined_and_points_are_no_truth():
     corner[3, 3] = True
     boxes = np.array([[0.25, 0.25, 0.5, 0.5], [0.875, 0.875, 0.25, 0.25], [0.1, 0.1, 0, 0]])
     marks = Marks(np.zeros(3, int), np.array([0, 0, 1]), boxes, (None, (masks.encode(corner), 4, 4), None))
-    image, label, truth = truth_of(marks, Geometry.whole(1), np.array([[1, 1]]), raster=4)
+    image, label, truth = paint_truth(marks, Geometry.whole(1), np.array([[1, 1]]), raster=4)
     assert (image.tolist(), label.tolist()) == ([0], [0])
     assert truth[0].astype(int).tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]]
 
@@ -112,18 +114,18 @@ def test_truth_follows_the_view():
     marks = Marks(np.zeros(1, int), np.zeros(1, int), np.array([[0.25, 0.5, 0.5, 1.0]]), ((masks.encode(left), 2, 2),))
     geometry = Geometry(np.array([[0, 0, 0.75, 1]], np.float32), np.array([True]), np.array([False]), np.array([True]))
     for given in (marks, Marks(marks.image, marks.label, marks.box, (None,))):
-        assert truth_of(given, geometry, np.array([[1]]), raster=3)[2][0].tolist() == [[False, True, True]] * 3
+        assert paint_truth(given, geometry, np.array([[1]]), raster=3)[2][0].tolist() == [[False, True, True]] * 3
 
 
 def test_a_split_without_extents_is_refused():
     data = dataset(row("cat", kind="point", x=0.5, y=0.5))
     with pytest.raises(TagfillError, match="against boxes or masks, but split 'train' of small has none"):
-        evaluation.places(data, "train")
+        locations_with_extent(data, "train")
 
 
 def test_coupled_maps_need_attention(model):
     with pytest.raises(TagfillError, match="attention"):
-        tagfill.evaluate(model, scenes(), split="test", localise="coupled")
+        tagfill.evaluate(model, scenes(), split="test", localize="coupled")
 
 
 def test_coupled_maps_are_those_of_the_class_token(tmp_path):
@@ -134,18 +136,22 @@ def test_coupled_maps_are_those_of_the_class_token(tmp_path):
     found = [LocalizationMeter(len(data.classes)) for _ in range(2)]
     product = replace(prediction, maps=prediction.maps * prediction.attention[:, None])
     for given, maps, into in ((prediction, "coupled", found[0]), (product, "minmax", found[1])):
-        list(evaluation.watch(iter([(batch, given)]), evaluation.places(data, "train"), into, maps=maps, raster=8))
+        list(
+            measure_localization(
+                iter([(batch, given)]), locations_with_extent(data, "train"), into, maps=maps, raster=8
+            )
+        )
     values = [each.compute().average_precision for each in found]
     np.testing.assert_array_equal(*values)
     assert np.nansum(values[0]) > 0
-    assert tagfill.evaluate(tmp_path / "vit", data, split="test", localise="coupled").localised.mean >= 0
+    assert tagfill.evaluate(tmp_path / "vit", data, split="test", localize="coupled").localized.mean >= 0
 
 
 def test_the_command_line_shows_both_scores(model):
     runner, folder = CliRunner(), str(scenes().folder)
-    shown = runner.invoke(app, ["evaluate", str(model), folder, "--localise", "--maps", "sigmoid"])
+    shown = runner.invoke(app, ["evaluate", str(model), folder, "--localize", "--maps", "sigmoid"])
     assert shown.exit_code == 0, shown.output
     assert "mAP-loc" in shown.output
-    told = json.loads(runner.invoke(app, ["evaluate", str(model), folder, "--localise", "--json"]).stdout)
+    told = json.loads(runner.invoke(app, ["evaluate", str(model), folder, "--localize", "--json"]).stdout)
     assert told["mAP_loc"] == pytest.approx(np.mean(list(told["mAP_loc_at"].values())))
     assert {"class", "AP", "AP_loc", "known"} <= set(told["classes"][0])
