@@ -1,9 +1,8 @@
-"""`tagfill predict` and `tagfill export` as a user meets them."""
+"""`tagfill predict` and `tagfill export`."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,24 +11,13 @@ import pytest
 
 import tagfill
 from inference.colors import write_images, write_model
-from tagfill.cli import main
 
 Call = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
-    """The command line inside this process and a folder of its own; code, standard output and error."""
+@pytest.fixture(autouse=True)
+def working_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-
-    def calling(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tagfill", *arguments])
-        with pytest.raises(SystemExit) as ending:
-            main()
-        written = capsys.readouterr()
-        return int(ending.value.code or 0), written.out, written.err
-
-    return calling
 
 
 @pytest.fixture
@@ -40,7 +28,7 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
-def test_without_a_file_lines_of_json_go_to_a_pipe(call: Call, photos: Path) -> None:
+def test_without_a_file_json_lines_go_to_a_pipe(call: Call, photos: Path) -> None:
     code, out, err = call("predict", "colors.onnx", "photos", "--top-k", "1", "--quiet")
 
     lines = [json.loads(line) for line in out.splitlines()]
@@ -60,7 +48,7 @@ def test_one_document_holds_predictions_and_bad_images(call: Call, photos: Path)
     assert document["bad"][0][0] == "photos/bad.png"
 
 
-def test_a_file_is_written_once_and_a_rerun_says_the_same(call: Call, photos: Path) -> None:
+def test_a_file_is_written_once_and_a_second_call_reports_the_same(call: Call, photos: Path) -> None:
     arguments = ("predict", "colors.onnx", "photos/*.png", "--out", "out.parquet", "--json")
 
     first, second = (json.loads(call(*arguments)[1]) for _ in range(2))
@@ -70,14 +58,14 @@ def test_a_file_is_written_once_and_a_rerun_says_the_same(call: Call, photos: Pa
     assert pq.read_table("out.parquet").num_rows == 18 * 3
 
 
-def test_from_a_run_to_an_exported_model_that_says_the_same(call: Call, tmp_path: Path) -> None:
+def test_an_exported_model_predicts_the_same_as_its_run(call: Call, tmp_path: Path) -> None:
     tagfill.scenes.make(tmp_path / "scenes", train=12, val=4, test=6, size=64)
     small = ["--backbone", "test_efficientnet", "--pretrained", "none", "--set", "image_size=64", "--head", "cam"]
     assert call("train", "scenes", *small, "--epochs", "1", "--out", "run")[0] == 0
 
     code, out, err = call("export", "run", "--onnx", "scenes.onnx", "--maps", "--json")
     assert code == 0, err
-    assert json.loads(out)["real_images"] == 8  # of the dataset that the run was trained on
+    assert json.loads(out)["real_images"] == 8  # from the dataset of the run
 
     for model, name in (("run", "torch"), ("scenes.onnx", "onnx")):
         arguments = ["predict", model, "scenes", "--split", "test", "--heatmaps", f"maps-{name}", "--classes", "anchor"]
@@ -105,7 +93,9 @@ def test_from_a_run_to_an_exported_model_that_says_the_same(call: Call, tmp_path
         (["export", "colors.onnx", "--onnx", "other.onnx"], "A run or model folder is exported"),
     ],
 )
-def test_mistakes_get_one_sentence_and_code_2(call: Call, photos: Path, arguments: list[str], sentence: str) -> None:
+def test_user_errors_print_one_sentence_and_exit_with_2(
+    call: Call, photos: Path, arguments: list[str], sentence: str
+) -> None:
     code, out, err = call(*arguments)
 
     assert (code, out) == (2, "")

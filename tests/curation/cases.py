@@ -1,4 +1,4 @@
-"""A few photos with one tag each, and suggestions about them."""
+"""A few photos with one label each, and suggestions about them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ CLASSES = ("cup", "dog", "tree")
 
 
 def photos(folder: Path, count: int = 6, *, tables: str = "parquet") -> Dataset:
-    """A dataset on disk whose images are small coloured squares; every image is known to show a dog."""
+    """A dataset on disk whose images are small colored squares; every image is known to show a dog."""
     (folder / "images").mkdir(parents=True, exist_ok=True)
     names = [f"{number:05d}.jpg" for number in range(count)]
     for number, name in enumerate(names):
-        colour = tuple(np.random.default_rng(number).integers(40, 220, 3).tolist())
-        Image.new("RGB", (48, 40), colour).save(folder / "images" / name)
+        color = tuple(np.random.default_rng(number).integers(40, 220, 3).tolist())
+        Image.new("RGB", (48, 40), color).save(folder / "images" / name)
     data = Dataset(
         name="photos",
         root=folder / "images",
@@ -35,7 +35,7 @@ def photos(folder: Path, count: int = 6, *, tables: str = "parquet") -> Dataset:
 
 
 def suggestions(data: Dataset, labels: tuple[str, ...] = ("cup", "tree"), **changes: Any) -> Suggestions:
-    """Every image with every label, likeliest first."""
+    """Suggestions of every image with every label, most probable first."""
     names = data.names()
     rows = [
         {"image": name, "label": label, "kind": "missing", "annotated": None, **changes}

@@ -69,8 +69,8 @@ def test_fold_models_are_reused(found, run, part, place):
 def test_other_splits_are_scored_by_the_run_itself(run, part, cache):
     found = suggest(run.folder, part, split="test", features=cache.folder, minimum=0.0)
     assert found.folds == 0
-    told = json.loads(json.dumps(found.to_json(), allow_nan=False))  # nothing is missing, so shares of it are null
-    assert told["measured"]["recovered"] is told["measured"]["labels_per_hour_in_random_order"] is None
+    summary = json.loads(json.dumps(found.to_json(), allow_nan=False))  # nothing is missing, so shares of it are null
+    assert summary["measured"]["recovered"] is summary["measured"]["labels_per_hour_in_random_order"] is None
     with pytest.raises(TagfillError, match="--folds is for the training split"):
         suggest(run.folder, part, split="test", folds=3)
     with pytest.raises(TagfillError, match="has no recipe"):

@@ -175,7 +175,7 @@ function count() {
   const rate = minutes ? state.pace.length / minutes : 0;
   const left = rate >= 1 ? ` · ${Math.round(rate)} per minute, ${duration((total - decided) / rate)} left` : "";
   $("pace").textContent = `${decided.toLocaleString()} of ${total.toLocaleString()} decided${left}`;
-  $("where").textContent = `${state.left.toLocaleString()} from here on`;
+  $("where").textContent = `${state.left.toLocaleString()} remaining`;
   for (const option of $("label").options) {
     const one = labels[option.dataset.number];
     const left = one.total - one.decided;
