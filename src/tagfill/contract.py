@@ -235,7 +235,7 @@ class Method(Protocol):
     """A method to learn from partial labels.
 
     Attributes:
-        needs: what the method requires of the model and the data: `maps`, `marks`, `unlabeled`, `weak+strong`, `neighbors`,
+        needs: requirements on the model and the data: `maps`, `marks`, `unlabeled`, `weak+strong`, `neighbors`,
             `expected_positives`, `prior`, `hierarchy`, `memory`, `truth`.
     """
 

@@ -1,9 +1,9 @@
 """Implied labels: a present child makes its ancestors present, an absent parent makes its descendants absent.
 
 Edges are (child, parent) pairs; a class may have several parents, and cycles are an error. Implied labels are computed
-from the resolved ones and never stored. An implied label replaces "cannot tell". A present class with an absent ancestor
-is a contradiction and an error, whichever row is newer, because the two rows are about different labels and neither
-supersedes the other.
+from the resolved ones and never stored. An implied label replaces "cannot tell". A present class with an absent
+ancestor is a contradiction and an error, whichever row is newer, because the two rows are about different labels and
+neither supersedes the other.
 """
 
 from __future__ import annotations
