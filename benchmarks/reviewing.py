@@ -90,7 +90,7 @@ def ordered(data: Dataset, run: Path, order: str, folds: Path, loop: Loop, rng: 
 def at_random(data: Dataset, count: int, rng: np.random.Generator) -> Suggestions:
     """Pairs that nobody looked at, in random order."""
     rows = data.split("train")
-    image, label = np.nonzero(~data.labels().looked_at(rows))
+    image, label = np.nonzero(~data.labels().is_annotated(rows))
     chosen = rng.permutation(len(image))[:count]
     nothing = np.zeros(len(chosen))
     return as_suggestions(data, Pairs(rows[image[chosen]], label[chosen], nothing, nothing, nothing.astype(np.int8)))

@@ -57,7 +57,7 @@ def test_images_about_which_nothing_was_said():
 
 
 def test_undecided_differs_from_never_looked_at():
-    assert small().looked_at(np.array([2])).tolist() == [[True, False, False, True]]
+    assert small().is_annotated(np.array([2])).tolist() == [[True, False, False, True]]
     assert small().rows(np.array([2])).tolist() == [[1, -1, -1, -1]]
 
 
@@ -160,7 +160,7 @@ def test_an_ignored_label_stays_an_entry_of_the_matrix():
     overlay = Overlay(LabelMatrix.from_dense(np.array([[1, 0]], np.int8)))
     overlay.set([0], [0], -1)
     assert overlay.rows([0]).tolist() == [[-1, 0]]
-    assert overlay.matrix().looked_at(np.array([0])).tolist() == [[True, True]]
+    assert overlay.matrix().is_annotated(np.array([0])).tolist() == [[True, True]]
 
 
 def test_keys_and_values_are_all_there_is_to_save():

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tagfill.deprecation import warn_renamed
+
 POSITIVE = 1
 NEGATIVE = 0
 UNKNOWN = -1
@@ -96,10 +98,10 @@ class LabelMatrix:
         dense[row, self.classes[entry]] = self.values[entry]
         return dense
 
-    def looked_at(self, index: NDArray[np.integer]) -> NDArray[np.bool_]:
+    def is_annotated(self, index: NDArray[np.integer]) -> NDArray[np.bool_]:
         """Which labels of these images are annotated, B×L: known, or annotated as "cannot tell".
 
-        >>> LabelMatrix.from_entries(np.array([0]), np.array([1]), np.array([-1]), (1, 2)).looked_at([0]).tolist()
+        >>> LabelMatrix.from_entries(np.array([0]), np.array([1]), np.array([-1]), (1, 2)).is_annotated([0]).tolist()
         [[False, True]]
         """
         index = np.asarray(index, dtype=np.int64)
@@ -107,6 +109,11 @@ class LabelMatrix:
         entry, row = self.entries(index)
         dense[row, self.classes[entry]] = True
         return dense
+
+    def looked_at(self, index: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """The old name of `is_annotated`, kept for one version."""
+        warn_renamed("LabelMatrix.looked_at", "LabelMatrix.is_annotated")
+        return self.is_annotated(index)
 
     def entries(self, index: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Positions of the entries of these images in `classes` and `values`, and the row of `index` of each."""

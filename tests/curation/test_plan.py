@@ -39,7 +39,7 @@ def test_hours_are_kept_and_used(made):
 
 def test_pairs_are_unknown_ones_and_the_most_valuable_of_them(made, part):
     labels = part.labels()
-    assert not labels.looked_at(made.pairs.row)[np.arange(360), made.pairs.label].any()
+    assert not labels.is_annotated(made.pairs.row)[np.arange(360), made.pairs.label].any()
     assert (np.diff(made.pairs.value) <= 0).all()
     assert len({*zip(made.pairs.row.tolist(), made.pairs.label.tolist(), strict=True)}) == 360
 

@@ -37,7 +37,7 @@ def test_a_row_without_a_time_is_older_than_any():
 def test_cannot_tell_supersedes_and_leaves_an_entry():
     labels = dataset(row(present=True, time=at(0)), row(present=None, time=at(1))).labels()
     assert labels.dense()[0, 0] == -1
-    assert labels.looked_at(np.array([0]))[0].tolist() == [True] + [False] * 8
+    assert labels.is_annotated(np.array([0]))[0].tolist() == [True] + [False] * 8
     assert labels.undecided[0] == 1
 
 
@@ -98,7 +98,7 @@ def test_a_majority_is_more_than_half_of_the_votes_and_without_one_the_label_is_
     data = dataset(*rows)
     labels = data.labels(conflict="majority")
     assert labels.dense()[0, 0] == label
-    assert labels.looked_at(np.array([0]))[0, 0]
+    assert labels.is_annotated(np.array([0]))[0, 0]
 
 
 def test_a_source_has_one_vote_however_many_boxes_it_draws():

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from reference.localisation import average_precision as reference_ap
-from reference.localisation import ioa as reference_ioa
+from reference.localization import average_precision as reference_ap
+from reference.localization import ioa as reference_ioa
 from reference.rank_correlation import spearman
 from tagfill.metrics import LocalizationMeter, average_precision, rank_correlation
 from tagfill.metrics import intersection_over_prediction as ioa

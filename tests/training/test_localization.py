@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import tagfill
 from data.cases import scenes
 from dataset.cases import dataset, row
-from reference.localisation import average_precision, ioa
+from reference.localization import average_precision, ioa
 from tagfill.cli.app import app
 from tagfill.contract import Marks, Prediction
 from tagfill.data import PixelSource

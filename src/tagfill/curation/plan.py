@@ -192,7 +192,7 @@ def plan(
         workers=workers,
         progress=progress,
     ):
-        unknown = ~labels.looked_at(images.rows)
+        unknown = ~labels.is_annotated(images.rows)
         probability = images.calibration(images.logits)
         value = probability * rarity(images.shares)
         top.add(Pairs.where(unknown, images.rows, probability, value, labels.rows(images.rows)))

@@ -142,7 +142,7 @@ def suggest(
 def _candidates(data: Dataset, images: ScoredImages, minimum: float) -> dict[str, Pairs]:
     """Pairs of some images that may be suggested, by kind."""
     labels = data.labels()
-    known, looked = labels.rows(images.rows), labels.looked_at(images.rows)
+    known, looked = labels.rows(images.rows), labels.is_annotated(images.rows)
     probability = images.calibration(images.logits)
     value = entropy(probability) * rarity(images.shares)
     missing = Pairs.where(~looked & (probability >= minimum), images.rows, probability, value, known)

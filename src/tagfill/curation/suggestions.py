@@ -207,7 +207,7 @@ def measure(suggestions: Suggestions, dataset: Dataset, split: str, seconds: flo
     unknown = missing = 0
     for start in range(0, len(rows), _BLOCK):
         block = rows[start : start + _BLOCK]
-        unlabeled = ~known.looked_at(block) & (complete.rows(block) >= 0)
+        unlabeled = ~known.is_annotated(block) & (complete.rows(block) >= 0)
         unknown += int(unlabeled.sum())
         missing += int((unlabeled & (complete.rows(block) == 1)).sum())
     truths = _true_labels(suggestions, dataset, complete)

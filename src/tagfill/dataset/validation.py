@@ -31,7 +31,6 @@ from tagfill.progress import SILENT, Progress
 if TYPE_CHECKING:
     from tagfill.dataset.dataset import Dataset
 
-
 Severity = Literal["error", "warning"]
 
 
@@ -106,7 +105,7 @@ class Problems:
             found.append(Problem(kind, file, None if row is None else int(row), text, remedy, severity))
         self._counts[kind, file] = self._counts.get((kind, file), 0) + len(rows)
 
-    def room(self, kind: str, file: str) -> int:
+    def remaining(self, kind: str, file: str) -> int:
         """How many more examples of a kind are listed."""
         return max(self._examples - len(self._found.get((kind, file), ())), 0)
 
@@ -122,6 +121,8 @@ class Problems:
                 listed.append(Problem(last.kind, last.file, None, what, last.remedy, last.severity))
         return sorted(listed, key=lambda problem: problem.severity != "error")
 
+
+# The image table
 
 _OUTSIDE = r"(^[/\\])|(^[A-Za-z]:[/\\])|((^|[/\\])\.\.([/\\]|$))"  # an absolute path, or one with ..
 
@@ -149,12 +150,12 @@ def _check_names(images: pa.Table, file: str, problems: Problems) -> None:
     names = images["image"]
     empty = _rows(pc.equal(pc.fill_null(names, ""), ""))
     problems.add("blank-image", file, empty, "the image has no name", "give its path below the image root")
-    climbing = _rows(pc.fill_null(pc.match_substring_regex(names, _OUTSIDE), False))
+    outside = _rows(pc.fill_null(pc.match_substring_regex(names, _OUTSIDE), False))
     problems.add(
         "image-outside-root",
         file,
-        climbing,
-        lambda at: f"image '{names[int(climbing[at])].as_py()}' is not below the image root",
+        outside,
+        lambda at: f"image '{names[int(outside[at])].as_py()}' is not below the image root",
         "give a relative path without '..'",
     )
 
@@ -191,18 +192,21 @@ def _rows(mask: pa.ChunkedArray) -> NDArray[np.int64]:
     return np.flatnonzero(mask.to_numpy())
 
 
+# Annotation rows
+
+
 def _check_rows(dataset: Dataset, problems: Problems, progress: Progress) -> None:
     images, classes = Lookup(dataset.images["image"]), Lookup(pa.array(dataset.classes, pa.string()))
-    nowhere = [[np.nan, np.nan]]  # the size of images that are not in the table
+    unknown = [[np.nan, np.nan]]  # the size of images that are not in the table
     known = np.stack([_side(dataset.images["width"]), _side(dataset.images["height"])], axis=1)
-    sizes, file, offset = np.concatenate([known, nowhere]), dataset.where(), 0
+    sizes, file, offset = np.concatenate([known, unknown]), dataset.where(), 0
     with progress.bar("Checking rows", None, "rows") as bar:
         for batch in dataset.scan():
             columns = RowBatch(batch, images, classes, sizes)
             for check in CHECKS:
                 rows = np.flatnonzero(check.find(columns))
                 if len(rows):
-                    shown = rows[: problems.room(check.kind, file)]
+                    shown = rows[: problems.remaining(check.kind, file)]
                     words = [check.what(record) for record in batch.take(pa.array(shown)).to_pylist()]
                     problems.add(check.kind, file, rows + offset, words.__getitem__, check.remedy, check.severity)
             offset += batch.num_rows
@@ -414,6 +418,9 @@ CHECKS = (
 )
 
 
+# Labels
+
+
 def _check_labels(dataset: Dataset, problems: Problems) -> None:
     """Contradictions between rows, the hierarchy, and classes without a known positive."""
     file, selection = dataset.where(), Selection.of(dataset, None)
@@ -422,7 +429,7 @@ def _check_labels(dataset: Dataset, problems: Problems) -> None:
     if len(decided.conflicts) and dataset.conflict == "majority":
         resolve_by_vote(decided, newest_rows(dataset, selection.position, decided.conflicts, strict=False))
     elif len(decided.conflicts):
-        shown = decided.conflicts[: problems.room("contradiction", file)]
+        shown = decided.conflicts[: problems.remaining("contradiction", file)]
         found = newest_rows(dataset, selection.position, shown, strict=False)
         words = [describe_conflict(dataset, selection, found, int(key)) for key in shown]
         _add_words(problems, "contradiction", file, words, len(decided.conflicts))
@@ -434,7 +441,7 @@ def _check_labels(dataset: Dataset, problems: Problems) -> None:
     else:
         keys, values, contradictions = hierarchy.close(keys, values)
         if len(contradictions):
-            pairs = contradictions[: problems.room("hierarchy-contradiction", file)]
+            pairs = contradictions[: problems.remaining("hierarchy-contradiction", file)]
             found = newest_rows(dataset, selection.position, np.unique(pairs), strict=False)
             words = [describe_contradiction(dataset, selection, found, int(low), int(high)) for low, high in pairs]
             _add_words(problems, "hierarchy-contradiction", file, words, len(contradictions))
