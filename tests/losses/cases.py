@@ -1,7 +1,8 @@
-"""The batch of the worked example, random batches, and one line for each loss that must obey the laws."""
+"""The batch of the worked example, random batches, and the losses that must obey the laws."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +26,7 @@ modest = settings(max_examples=20, deadline=None)
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch, and B×L numbers in ±3 for whatever else a loss takes: estimates, expected positives, targets."""
+    """A batch, and B×L numbers in ±3 for further arguments of a loss: estimates, expected positives, targets."""
 
     logits: Tensor
     labels: Tensor
@@ -51,26 +52,33 @@ def _one_cell(values: Tensor) -> Tensor:
     return values[:, :, None, None]
 
 
-# Each takes (logits, labels, extra, *, reduction, eps).
+def arguments(name: str) -> list[str]:
+    """The required arguments of a public function of `tagfill.losses`; none for what is not a loss."""
+    found = getattr(losses, name)
+    parameters = inspect.signature(found).parameters if inspect.isfunction(found) else {}
+    if "reduction" not in parameters or name == "reduce":
+        return []
+    return [key for key, parameter in parameters.items() if parameter.default is parameter.empty]
+
+
+def _without_extra(name: str) -> Callable[..., Tensor]:
+    return lambda g, z, _, **kw: getattr(losses, name)(g, z, **kw)
+
+
+# Each takes (logits, labels, extra, *, reduction, eps). A loss of logits and labels needs no line: it is held to all
+# laws with its default options. Below are losses with further arguments, and other options.
 LOSSES: dict[str, Callable[..., Tensor]] = {
-    "binary": lambda g, z, _, **kw: losses.binary(g, z, **kw),
+    **{name: _without_extra(name) for name in losses.__all__ if arguments(name) == ["logits", "labels"]},
     "binary-ls": lambda g, z, _, **kw: losses.binary(g, z, smoothing=0.1, **kw),
-    "ignore-unknown": lambda g, z, _, **kw: losses.ignore_unknown(g, z, **kw),
-    "an": lambda g, z, _, **kw: losses.assume_negative(g, z, **kw),
     "an-ls": lambda g, z, _, **kw: losses.assume_negative(g, z, smoothing=0.1, **kw),
     "wan": lambda g, z, _, **kw: losses.assume_negative(g, z, negative_weight=0.25, **kw),
-    "fe": lambda g, z, _, **kw: losses.full_exposure(g, z, **kw),
     "fe-present": lambda g, z, _, **kw: losses.full_exposure(g, z, unknown_as="present", **kw),
-    "wne": lambda g, z, _, **kw: losses.weighted_known(g, z, **kw),
-    "pr": lambda g, z, _, **kw: losses.pairwise_rank(g, z, **kw),
     "asl": lambda g, z, _, **kw: losses.asymmetric(g, z, gamma_positive=1.0, **kw),
     "asl-gradient": lambda g, z, _, **kw: losses.asymmetric(g, z, gamma_positive=1.0, focal_gradient=True, **kw),
     "focal-asl": lambda g, z, _, **kw: losses.asymmetric(g, z, gamma_positive=2, gamma_negative=2, margin=0, **kw),
     "focal-gradient": lambda g, z, _, **kw: losses.asymmetric(
         g, z, gamma_positive=0.5, gamma_negative=0.5, margin=0, focal_gradient=True, **kw
     ),
-    "hill": lambda g, z, _, **kw: losses.hill(g, z, **kw),
-    "em": lambda g, z, _, **kw: losses.entropy_maximization(g, z, **kw),
     "em-apl": lambda g, z, x, **kw: losses.entropy_maximization(
         g, z, soft_labels=torch.where(x > 0, x.sigmoid(), -1.0), use_negatives=True, **kw
     ),
@@ -86,12 +94,12 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
     "patch": lambda g, z, _, **kw: losses.patch(_one_cell(g), _one_cell(z), gammas=(0, 0, 0), **kw),
     "ll-r": lambda g, z, _, **kw: losses.large_loss(g, z, rate=0.2, **kw),
     "ll-ct": lambda g, z, _, **kw: losses.large_loss(g, z, rate=0.2, mode="correct", **kw),
+    "ll-mask": lambda g, z, x, **kw: losses.large_loss_from_mask(g, z, (x > 0) & (z == -1), **kw),
     "p-asl": lambda g, z, _, **kw: losses.selective(g, z, mode="ignore", **kw),
     "p-asl-negative": lambda g, z, _, **kw: losses.selective(g, z, clip=0.05, **kw),
     "p-asl-normalised": lambda g, z, _, **kw: losses.selective(g, z, mode="ignore_normalised", **kw),
     "csl": lambda g, z, x, **kw: losses.selective(g, z, ignore=x > 0, **kw),
     "splc-first": lambda g, z, _, **kw: losses.splc(g, z, correct=False, **kw),
-    "splc": lambda g, z, _, **kw: losses.splc(g, z, **kw),
     **{
         f"consistency-{name}": partial(
             lambda g, z, x, name, **kw: losses.consistency(g, z, x.sigmoid(), distance=name, **kw), name=name
