@@ -1,4 +1,4 @@
-"""A small dataset with one label an image and the cache of its features; a comparison on it with its report."""
+"""A small dataset with one label per image and its feature cache; a comparison on it with its report."""
 
 from __future__ import annotations
 

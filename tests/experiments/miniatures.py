@@ -1,4 +1,4 @@
-"""The released datasets in miniature: a dozen pictures each, in the layout of the release, for dry runs of recipes."""
+"""Miniatures of the released datasets: a dozen images each, in the layout of the release, for dry runs of recipes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TRAIN, HELD_OUT = 12, 6
 
 
 def pictures(root: Path, pattern: str, *, splits: Sequence[str] = ("train", "val"), side: int | None = None) -> Dataset:
-    """A fully labelled dataset without rows: pictures of noise below `root`, named by the pattern."""
+    """A dataset without labels: images of noise below `root`, named by the pattern."""
     rng = np.random.RandomState(7)
     images = []
     for split in splits:
@@ -40,8 +40,8 @@ def pictures(root: Path, pattern: str, *, splits: Sequence[str] = ("train", "val
     return Dataset("miniature", root, CLASSES, from_records(images, IMAGES_SCHEMA), from_records([]))
 
 
-def labelled(data: Dataset, *, boxes: bool = True, known: float = 1.0, single: bool = False) -> Dataset:
-    """The same pictures with labels: each shows one to three classes, all of them known or a share of the absent."""
+def labeled(data: Dataset, *, boxes: bool = True, known: float = 1.0, single: bool = False) -> Dataset:
+    """The same images with labels: one to three classes each, and all or a share of the absent ones known."""
     rng, rows = np.random.RandomState(11), []
     leaves = [name for name in data.classes if name not in {parent for _, parent in data.hierarchy}]
     for place, image in enumerate(data.names()):
@@ -63,34 +63,34 @@ def labelled(data: Dataset, *, boxes: bool = True, known: float = 1.0, single: b
 
 def voc(root: Path) -> None:
     folder = root / "VOCdevkit" / "VOC2012"
-    voc_format.write(labelled(pictures(folder, "JPEGImages/2008_{number:06d}.jpg")), folder)
+    voc_format.write(labeled(pictures(folder, "JPEGImages/2008_{number:06d}.jpg")), folder)
 
 
 def coco(root: Path) -> None:
     """2014, 2017 and the panoptic labels of 2017, as they lie in one folder."""
     folder = root / "coco"
     for year, name in ((2014, "COCO_{split}2014_{number:012d}.jpg"), (2017, "{number:012d}.jpg")):
-        data = labelled(pictures(folder, f"{{split}}{year}/{name}"))
+        data = labeled(pictures(folder, f"{{split}}{year}/{name}"))
         coco_format.write(data, folder, year=year)
     things = pictures(folder, "{split}2017/{number:012d}.jpg")
     edges = (("bird", "animal"), ("cat", "animal"), ("dog", "animal"), ("tree", "plant"))
     graph = Dataset("miniature", folder, (*CLASSES, "animal", "plant"), things.images, things.annotations, edges)
-    coco_panoptic.write_dataset(folder, labelled(graph))
+    coco_panoptic.write_dataset(folder, labeled(graph))
 
 
 def nus(root: Path) -> None:
-    data = labelled(pictures(root / "nuswide" / "Flickr", "beach/{number:04d}.jpg"), boxes=False)
+    data = labeled(pictures(root / "nuswide" / "Flickr", "beach/{number:04d}.jpg"), boxes=False)
     parts = nus_wide.parts_of(data, {"train": "train", "val": "val"})
     nus_wide.write_arrays(root / "nuswide", parts, CLASSES)
 
 
 def cub(root: Path) -> None:
     data = pictures(root / "CUB_200_2011" / "images", "001.Albatross/{number:04d}.jpg")
-    cub_layout.write_dataset(root / "CUB_200_2011", labelled(data, boxes=False))
+    cub_layout.write_dataset(root / "CUB_200_2011", labeled(data, boxes=False))
 
 
 def imagenet(root: Path) -> None:
-    data = labelled(pictures(root / "pictures", "{split}/{number:04d}.jpg"), boxes=False, single=True)
+    data = labeled(pictures(root / "pictures", "{split}/{number:04d}.jpg"), boxes=False, single=True)
     imagenet_layout.write_dataset(root / "imagenet", data)
 
 
@@ -98,23 +98,23 @@ def cifar(root: Path) -> None:
     data = pictures(root / "pictures", "{split}/{number:05d}.png", side=32)
     edges = (("bird", "animal"), ("cat", "animal"), ("dog", "animal"), ("tree", "plant"))
     graph = Dataset("miniature", data.root, (*CLASSES, "animal", "plant"), data.images, data.annotations, edges)
-    cifar100.write_dataset(root / "cifar-100-binary", labelled(graph, boxes=False, single=True))
+    cifar100.write_dataset(root / "cifar-100-binary", labeled(graph, boxes=False, single=True))
 
 
 def lvis(root: Path) -> None:
-    data = labelled(pictures(root / "lvis", "{split}2017/{number:012d}.jpg"), known=0.5)
+    data = labeled(pictures(root / "lvis", "{split}2017/{number:012d}.jpg"), known=0.5)
     lvis_layout.write_dataset(root / "lvis", data)
 
 
 def objects365(root: Path) -> None:
-    data = labelled(pictures(root / "objects365", "{split}/patch0/objects365_v2_{number:08d}.jpg"))
+    data = labeled(pictures(root / "objects365", "{split}/patch0/objects365_v2_{number:08d}.jpg"))
     objects365_layout.write_dataset(root / "objects365", data)
 
 
 def openimages(root: Path) -> None:
     """Three editions over the same pictures."""
     folder = root / "openimages"
-    data = labelled(
+    data = labeled(
         pictures(folder, "{folder}/{number:016x}.jpg", splits=("train", "val", "test")), boxes=False, known=0.5
     )
     openimages_layout.write_dataset(folder, data)
@@ -143,7 +143,7 @@ def _text(path: Path, lines: Sequence[str]) -> None:
 
 
 def scenes(root: Path) -> None:
-    """Nothing is released: `tagfill import scenes` renders them."""
+    """Nothing to write: `tagfill import scenes` renders them."""
 
 
 RELEASES: dict[str, Callable[[Path], None]] = {

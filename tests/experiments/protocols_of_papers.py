@@ -1,16 +1,16 @@
-"""How the papers train and score, typed from the papers and not from the recipes, which are held against it."""
+"""How the papers train and score, typed from the papers; tests compare the recipes with it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-SQUASHED = (None, True, False, False)  # crop, flip, upside down, strong
+WHOLE = (None, True, False, False)  # crop, flip, upside down, strong
 STRONG = (None, False, False, True)
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """How the rows of a table are trained and scored; a value of each stage where there are several."""
+    """How the rows of a table are trained and scored; one value per stage if there are several."""
 
     net: str
     px: int
@@ -19,8 +19,8 @@ class Protocol:
     batch: int
     epochs: tuple[int, ...]
     scored: tuple[str, str, str]  # split, average precision, classes without positives
-    data: tuple[str, ...]  # what the commands must hold
-    views: tuple[object, ...] = SQUASHED
+    data: tuple[str, ...]  # what the commands must contain
+    views: tuple[object, ...] = WHOLE
     decay: float = 0.0
     head_rate: float = 1.0
     schedule: tuple[object, ...] = ("constant",)
@@ -105,7 +105,7 @@ Q2L = {
 
 
 def expected(name: str, row: str) -> Protocol:
-    """The protocol of a row: that of its table, with what is particular to it."""
+    """The protocol of a row: that of its table, with the differences of the row."""
     protocol = PROTOCOLS[name]
     if name.startswith("spml-"):
         if row.startswith("ll-"):

@@ -1,4 +1,4 @@
-"""The demonstration, small: same numbers each time, and a report that says what the terminal says."""
+"""A small demonstration: the same numbers each time, and a report with the same scores."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def numbers(board: Leaderboard) -> list[tuple[str, float]]:
     return [(score.name, score.mean) for score in board.scores]
 
 
-def test_every_method_takes_part_and_has_a_score(shown: tuple[Path, Leaderboard]) -> None:
+def test_every_method_has_a_score(shown: tuple[Path, Leaderboard]) -> None:
     board = shown[1]
 
     assert {score.name for score in board.scores} == {
@@ -36,7 +36,7 @@ def test_every_method_takes_part_and_has_a_score(shown: tuple[Path, Leaderboard]
     assert shares["full"] == 1
 
 
-def test_labels_beyond_one_an_image_are_priced_and_told(shown: tuple[Path, Leaderboard]) -> None:
+def test_the_cost_of_other_labels_is_reported(shown: tuple[Path, Leaderboard]) -> None:
     folder, board = shown
     costs = {score.name: score.annotation for score in board.scores}
     assert costs == {
@@ -63,7 +63,7 @@ def test_numbers_are_the_same_in_another_folder(
     assert numbers(demo(folder / "second", epochs=1, sizes=SIZES, jobs=1, report=False)) == numbers(board)
 
 
-def test_finished_runs_are_not_made_again(shown: tuple[Path, Leaderboard], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_runs_are_not_trained_again(shown: tuple[Path, Leaderboard], monkeypatch: pytest.MonkeyPatch) -> None:
     folder, board = shown
     monkeypatch.setenv("TAGFILL_CACHE", str(folder / "cache"))
     before = {path: path.stat().st_mtime_ns for path in (folder / "first" / "runs").rglob("*")}

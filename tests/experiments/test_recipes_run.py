@@ -1,7 +1,7 @@
-"""Every recipe from the released files to a trained step, small: real readers, real protocols, the real loop.
+"""Every recipe from the released files to a training step: real readers, real protocols, the real loop.
 
-Data come from miniatures in the layout of each release, through the very commands of the recipe. The network of the
-paper is built at its full size, without memory for its weights; a step is taken with a small one.
+The data are miniatures in the layout of each release, imported by the commands of the recipe. The network of the paper
+is built at its full size on the meta device; the training step uses a small one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FULL_CLASSES = {
     "voc12": 20, "coco14": 80, "coco17": 80, "nus": 81, "cub": 312, "imagenet": 1000, "panoptic": 163, "cifar100": 120,
     "lvis": 1203, "objects365": 365, "v3": 5000, "v5": 497, "v6": 9600,
 }  # fmt: skip
-SMALLER = [  # numbers of the releases, for a dozen pictures
+SMALLER = [  # numbers of the releases, for a dozen images
     (r"held_out=2000", "held_out=3"),
     (r"percent=[\d.]+", "percent=40"),
     (r"--backbone \S+ --pretrained \S+ --image-size \d+", ""),
@@ -50,7 +50,7 @@ def published(name: str) -> recipes.Published:
 
 
 class Workshop:
-    """Folders in which the commands of recipes were run, one for each list of commands."""
+    """Folders in which the commands of recipes were run, one per list of commands."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -62,7 +62,7 @@ class Workshop:
             save_file({key: value.contiguous() for key, value in state.items()}, self.weights[backbone])
 
     def make(self, name: str, outs: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> Path:
-        """Run those commands of a recipe that lead to these datasets and caches."""
+        """Run the commands of a recipe that these datasets and caches need."""
         commands = published(name).data
         first = sources(commands)
         folder = self._root / (next(first, "scenes") + "-" + re.sub(r"\W", "", commands[0]))
@@ -71,7 +71,7 @@ class Workshop:
             if not (folder / source).exists():
                 RELEASES[source](folder)
         monkeypatch.chdir(folder)
-        for command in leading_to(commands, outs):
+        for command in needed_for(commands, outs):
             if (str(folder), command) not in self._made:
                 self._run(command)
                 self._made.add((str(folder), command))
@@ -86,8 +86,8 @@ class Workshop:
         assert result.exit_code == 0, f"{command}: {result.output}"
 
 
-def leading_to(commands: Sequence[str], outs: Sequence[str]) -> list[str]:
-    """The commands that make these folders, and those that make what they start from, in order."""
+def needed_for(commands: Sequence[str], outs: Sequence[str]) -> list[str]:
+    """The commands that make these folders and everything they depend on, in order."""
     wanted, kept = set(outs), []
     for command in reversed(commands):
         words = command.split()
@@ -102,8 +102,8 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     return Workshop(tmp_path_factory.mktemp("workshop"))
 
 
-def reduced(settings: dict[str, Any], workshop: Workshop) -> Recipe:
-    """The settings of a row for a small network, one epoch a stage, on the processor."""
+def shrink(settings: dict[str, Any], workshop: Workshop) -> Recipe:
+    """The settings of a row for a small network and one epoch per stage, on the CPU."""
     content = json.loads(json.dumps(settings))
     vit = content["head"] == "tscam" or content.get("head_options", {}).get("pool") == "token"
     backbone = "test_vit" if vit else "test_resnet"
@@ -121,15 +121,15 @@ def reduced(settings: dict[str, Any], workshop: Workshop) -> Recipe:
 
 
 def shape_of(settings: dict[str, Any]) -> str:
-    """What of a row is particular to it once its network is small and its data a dozen pictures, numbers left out."""
+    """What distinguishes a row from others if the network is small and numbers are ignored."""
     options, head_options = settings.get("options", {}), settings.get("head_options", {})
     words = [value for own in options.values() for value in own.values() if isinstance(value, str)]
     stages = [(stage.get("input"), stage.get("train"), stage.get("method")) for stage in settings["stages"]]
     return json.dumps([settings["method"], words, settings["head"], sorted(head_options), stages], default=str)
 
 
-def chosen() -> list[tuple[str, str]]:
-    """Rows that differ from all before in more than numbers, and one of each recipe; the rest is left to a long run."""
+def distinct_rows() -> list[tuple[str, str]]:
+    """Rows that differ from all earlier ones in more than numbers, and at least one per recipe."""
     seen: set[str] = set()
     found: list[tuple[str, str]] = []
     for name in NAMES:
@@ -140,28 +140,28 @@ def chosen() -> list[tuple[str, str]]:
     return found
 
 
-def take_a_step(name: str, row: str, workshop: Workshop, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def train_one_step(name: str, row: str, workshop: Workshop, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = opened(name).settings(row)
     wanted = [settings["dataset"], *([settings["features"]] if settings.get("features") else [])]
     workshop.make(name, wanted, monkeypatch)
-    recipe = reduced(settings, workshop)
+    recipe = shrink(settings, workshop)
     run = start(Dataset.open(settings["dataset"]), recipe, out=out / "run")
     assert len(list(run.metrics())) == sum(stage.epochs for stage in recipe.stages)
 
 
-CHOSEN = chosen()
+CHOSEN = distinct_rows()
 REST = [(name, row) for name in NAMES for row in published(name).rows if (name, row) not in CHOSEN]
 
 
 @pytest.mark.parametrize(("name", "row"), CHOSEN, ids=[f"{name}:{row}" for name, row in CHOSEN])
 def test_row_trains(name, row, workshop, tmp_path, monkeypatch):
-    take_a_step(name, row, workshop, tmp_path, monkeypatch)
+    train_one_step(name, row, workshop, tmp_path, monkeypatch)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "row"), REST, ids=[f"{name}:{row}" for name, row in REST])
 def test_row_that_differs_in_numbers_trains(name, row, workshop, tmp_path, monkeypatch):
-    take_a_step(name, row, workshop, tmp_path, monkeypatch)
+    train_one_step(name, row, workshop, tmp_path, monkeypatch)
 
 
 @pytest.mark.long
@@ -173,7 +173,7 @@ def test_all_data_commands_run(name, workshop, monkeypatch):
 
 
 def networks() -> dict[str, tuple[str, str, dict[str, Any], Any, int]]:
-    """The distinct networks of all recipes, for as many classes as their dataset has."""
+    """The distinct networks of all recipes, each with the number of classes of its dataset."""
     found = {}
     for name in NAMES:
         width = next((count for part, count in FULL_CLASSES.items() if part in name), 12)
@@ -188,7 +188,7 @@ def networks() -> dict[str, tuple[str, str, dict[str, Any], Any, int]]:
 
 
 NETWORKS = networks()
-# A backbone at a size once; other heads on it, and CvT, which imports transformers for seconds, in the long run.
+# Each backbone and size once; other heads, and CvT, whose import of transformers takes seconds, are long tests.
 ONCE = {(backbone, size): name for name, (backbone, _, _, size, _) in NETWORKS.items() if backbone != "cvt_w24"}
 
 

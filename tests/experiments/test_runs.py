@@ -1,4 +1,4 @@
-"""How a run of an experiment is scored."""
+"""Scoring the runs of an experiment."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import tagfill
 from tagfill.experiments.runs import score_run
 
 
-def test_a_backbone_that_was_trained_after_the_cache_is_scored_on_images(material: dict[str, Any], tmp_path: Path):
-    """Its features are no longer those of the cache that its first stage learned from."""
+def test_a_trained_backbone_is_scored_on_images(material: dict[str, Any], tmp_path: Path):
+    """Its features are no longer those of the cache that its first stage was trained on."""
     data = tagfill.Dataset.open(material["dataset"])
     linear = {"name": "linear", "input": "cache", "epochs": 1}
     everything = {"name": "everything", "train": "all", "epochs": 1, "start": {"head": "best"}}
