@@ -1,0 +1,52 @@
+"""A COCO-style JSON file of any size, with random polygons, written in little memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+CLASSES = 80
+ANNOTATIONS_PER_IMAGE = 7
+BYTES_PER_ANNOTATION = 640  # on average, as in COCO 2017
+
+
+def generate(path: Path, size: int) -> None:
+    """Write a file of about `size` bytes; images come first, then annotations, categories last, as in COCO."""
+    random = Random(0)
+    images = max(size // BYTES_PER_ANNOTATION // ANNOTATIONS_PER_IMAGE, 1)
+    with path.open("w", encoding="utf-8") as file:
+        file.write('{"info": {"description": "benchmark"}, "images": [')
+        file.write(", ".join(json.dumps(image(number)) for number in range(images)))
+        file.write('], "licenses": [], "annotations": [')
+        number = 0
+        while file.tell() < size:
+            file.write(", " * (number > 0) + json.dumps(annotation(number, number % images, random)))
+            number += 1
+        file.write('], "categories": ')
+        file.write(json.dumps([{"id": number, "name": f"class {number}"} for number in range(CLASSES)]) + "}")
+
+
+def image(number: int) -> dict[str, Any]:
+    name = f"{number:012d}.jpg"
+    url = f"http://images.cocodataset.org/train2017/{name}"
+    return {"license": 3, "file_name": name, "coco_url": url, "height": 480, "width": 640, "id": number}
+
+
+def annotation(number: int, image_id: int, random: Random) -> dict[str, Any]:
+    corners = random.randrange(4, 60)
+    return {
+        "segmentation": [[round(random.uniform(0, 480), 2) for _ in range(2 * corners)]],
+        "area": 702.1,
+        "iscrowd": 0,
+        "image_id": image_id,
+        "bbox": [473.07, 395.93, 38.65, 28.67],
+        "category_id": number % CLASSES,
+        "id": number,
+    }
+
+
+def generate_nested(path: Path, depth: int) -> None:
+    """Write a small file with lists inside lists."""
+    path.write_text('{"info": ' + "[" * depth + "]" * depth + ', "images": []}', encoding="utf-8")
