@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from formats.datasets import dataset, known_labels, splits
 from formats.layouts import cifar100 as layout
 from formats.layouts.cifar100 import COARSE, FINE, pixels, write_binary
 from formats.layouts.pictures import write_picture
-from formats.states import dataset, said, splits
 from tagfill.errors import DatasetError
 from tagfill.formats import cifar100
 
@@ -22,7 +22,7 @@ def test_classes_and_superclasses(tmp_path):
         ("aquarium_fish", "fish"),
         ("bear", "large_carnivores"),
     )
-    decided = said(data)
+    decided = known_labels(data)
     assert list(decided) == [f"images/train/0000{number}.png" for number in range(3)] + ["images/test/00000.png"]
     shown = [[label for label, state in states.items() if state] for states in decided.values()]
     apple, bear = ["apple", "fruit_and_vegetables"], ["bear", "large_carnivores"]
@@ -43,7 +43,7 @@ def test_images_are_the_pixels(tmp_path):
 def test_other_labels_may_be_unknown(tmp_path):
     folder = write_binary(tmp_path / "cifar")
     data = cifar100.read(folder, images_to=tmp_path / "out", absent_means="unknown", held_out="val")
-    assert said(data)["images/val/00000.png"] == {"aquarium_fish": True, "fish": True}
+    assert known_labels(data)["images/val/00000.png"] == {"aquarium_fish": True, "fish": True}
 
 
 def test_damaged_files_are_named(tmp_path):
@@ -86,7 +86,7 @@ def test_every_image_is_read(tmp_path):
     data = cifar100.read(tmp_path / "cifar", images_to=tmp_path / "out")
 
     assert (data.classes, set(data.hierarchy)) == (classes, set(edges))
-    assert [next(label for label, state in states.items() if state) for states in said(data).values()] == [
+    assert [next(label for label, state in states.items() if state) for states in known_labels(data).values()] == [
         *shown.values()
     ]
     for image, original in zip(data.names(), shown, strict=True):

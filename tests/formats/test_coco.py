@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from pycocotools import mask as coco_mask
 
-from formats.comparing import rows, same, states
+from formats.compare import rows, same, states
 from formats.layouts import arbitrary
 from formats.layouts import coco as layout
 from tagfill.dataset import IMAGES_SCHEMA, Dataset, from_records
@@ -199,7 +199,7 @@ def test_any_file_of_this_form(tmp_path):
     assert str(dataset.root) == "elsewhere"
 
 
-def test_categories_of_the_same_name_are_told_apart(tmp_path):
+def test_categories_of_the_same_name_get_their_id(tmp_path):
     categories = [{"id": 3, "name": "bat"}, {"id": 5, "name": "cat"}, {"id": 9, "name": "bat"}]
     layout.write(tmp_path, [layout.image(9)], [], categories=categories)
 
@@ -359,7 +359,7 @@ NO_DOG = {"label": "dog", "present": False}
     ],
     ids=["unknown", "cannot tell", "unlocated", "point", "region"],
 )
-def test_what_the_format_cannot_say_is_refused(tmp_path, records, problem):
+def test_what_the_format_cannot_express_is_refused(tmp_path, records, problem):
     with pytest.raises(DatasetError) as error:
         coco.write(some(*records), tmp_path)
 

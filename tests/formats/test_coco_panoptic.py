@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from formats.comparing import rows, same
+from formats.compare import rows, same
 from formats.layouts import arbitrary
 from formats.layouts import coco_panoptic as layout
 from tagfill.errors import DatasetError
@@ -45,7 +45,7 @@ def test_supercategories_are_classes_and_parents(folder):
     )
 
 
-def test_rows_say_which_segments_there_are_and_what_is_absent(folder):
+def test_segments_are_boxes_and_other_classes_absent(folder):
     found = rows(coco_panoptic.read(folder), ("label", "present", "kind", "x", "y", "w", "h", "flags"))
 
     assert found == [

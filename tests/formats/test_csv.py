@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 
-from formats.states import dataset, label_states, quick, said, splits
+from formats.datasets import dataset, known_labels, label_states, quick, splits
 from tagfill import formats
 from tagfill.errors import DatasetError, TagfillError
 
@@ -22,7 +22,7 @@ def write_text(path, text, encoding="utf-8"):
 def test_values_are_present_absent_and_cannot_tell(tmp_path):
     path = write_text(tmp_path / "a.csv", "image,label,value\n1.jpg,cat,1\n1.jpg,dog,false\n2.jpg,cat,\n3.jpg,,\n")
     data = csv.read(path)
-    assert said(data) == {"1.jpg": {"cat": True, "dog": False}, "2.jpg": {"cat": None}, "3.jpg": {}}
+    assert known_labels(data) == {"1.jpg": {"cat": True, "dog": False}, "2.jpg": {"cat": None}, "3.jpg": {}}
     assert data.classes == ("cat", "dog")
     assert splits(data) == {"1.jpg": "train", "2.jpg": "train", "3.jpg": "train"}
     assert data.root == tmp_path
@@ -38,14 +38,14 @@ def test_marks_line_ends_quotes_and_leading_zeros(tmp_path):
     ]
     text = "\r\n".join(lines)
     data = csv.read(write_text(tmp_path / "a.csv", text, "utf-8-sig"))
-    assert said(data) == {"a, b.jpg": {'say "hi"': True}, "007": {"012": False}, "x\ny.jpg": {"猫": True}}
+    assert known_labels(data) == {"a, b.jpg": {'say "hi"': True}, "007": {"012": False}, "x\ny.jpg": {"猫": True}}
     assert splits(data) == {"a, b.jpg": "val", "007": "test", "x\ny.jpg": "val"}
 
 
 def test_tab_separated_and_other_column_names(tmp_path):
     path = write_text(tmp_path / "a.tsv", "tag\tfile\ncat\t1,2.jpg\n")
     data = csv.read(path, image_column="file", label_column="tag", absent_means="unknown")
-    assert said(data) == {"1,2.jpg": {"cat": True}}
+    assert known_labels(data) == {"1,2.jpg": {"cat": True}}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_tab_separated_and_other_column_names(tmp_path):
 )
 def test_without_values_the_reading_is_chosen(tmp_path, absent_means, expected):
     path = write_text(tmp_path / "a.csv", "image,label\n1.jpg,cat\n1.jpg,dog\n2.jpg,dog\n3.jpg,\n")
-    assert said(csv.read(path, absent_means=absent_means)) == expected
+    assert known_labels(csv.read(path, absent_means=absent_means)) == expected
 
 
 def test_without_values_the_reading_is_asked_for_with_counts(tmp_path):
@@ -76,7 +76,7 @@ def test_without_values_the_reading_is_asked_for_with_counts(tmp_path):
 def test_parquet_values_of_any_type(tmp_path):
     columns = {"image": ["1.jpg", "1.jpg", "2.jpg"], "label": [7, 8, 7], "value": [1.0, 0.0, None]}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
-    assert said(csv.read(tmp_path / "a.parquet")) == {"1.jpg": {"7": True, "8": False}, "2.jpg": {"7": None}}
+    assert known_labels(csv.read(tmp_path / "a.parquet")) == {"1.jpg": {"7": True, "8": False}, "2.jpg": {"7": None}}
 
 
 def test_classes_given_keep_their_order(tmp_path):
@@ -133,6 +133,6 @@ def test_target_must_have_a_known_ending(tmp_path):
 def test_round_trip(tmp_path, suffix, data):
     csv.write(data, tmp_path / f"a{suffix}")
     back = csv.read(tmp_path / f"a{suffix}", classes=data.classes)
-    assert said(back) == said(data)
+    assert known_labels(back) == known_labels(data)
     assert splits(back) == splits(data)
     assert back.classes == data.classes

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
+from formats.datasets import known_labels, label_states, quick, splits
 from formats.layouts import cub as layout
 from formats.layouts.cub import ATTRIBUTES, IMAGES, write_cub
-from formats.states import label_states, quick, said, splits
 from tagfill.errors import DatasetError
 from tagfill.formats import cub
 
@@ -20,7 +20,7 @@ def test_attributes_are_labels(tmp_path, nested, above):
     folder = write_cub(tmp_path / nested)
     data = cub.read(tmp_path if above else folder)
     assert data.classes == ATTRIBUTES
-    assert said(data) == {IMAGES[0]: {CURVED: False, BLUE: True}, IMAGES[1]: {CURVED: True, BLUE: False}}
+    assert known_labels(data) == {IMAGES[0]: {CURVED: False, BLUE: True}, IMAGES[1]: {CURVED: True, BLUE: False}}
     assert splits(data) == {IMAGES[0]: "val", IMAGES[1]: "train"}
     assert data.root == folder / "images"
 
@@ -71,5 +71,5 @@ def test_every_label_is_read(tmp_path_factory, data):
     folder = layout.write_dataset(tmp_path_factory.mktemp("cub") / "CUB_200_2011", data)
     back = cub.read(folder)
     assert back.classes == data.classes
-    assert said(back) == said(data)
+    assert known_labels(back) == known_labels(data)
     assert splits(back) == splits(data)

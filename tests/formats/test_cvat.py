@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from formats.datasets import PLAIN_NAMES, dataset, known_labels, label_states, quick, rows, splits
 from formats.layouts.cvat import write_cvat
-from formats.states import PLAIN_NAMES, dataset, label_states, quick, rows, said, splits
 from reference import rle
 from tagfill.dataset import IMAGES_SCHEMA, Dataset, from_records
 from tagfill.errors import DatasetError
@@ -50,8 +50,8 @@ def test_other_labels_are_asked_about_with_counts(tmp_path):
     path = write_cvat(tmp_path / "a.xml", ["cat", "dog"], {"a.jpg": TAG, "b.jpg": ""})
     with pytest.raises(DatasetError, match=r"1 of 4 .* the other 3 become unknown"):
         cvat.read(path)
-    assert said(cvat.read(path, absent_means="absent")) == {"a.jpg": {"cat": True, "dog": False}, "b.jpg": {}}
-    assert said(cvat.read(path, absent_means="absent", empty="absent"))["b.jpg"] == {"cat": False, "dog": False}
+    assert known_labels(cvat.read(path, absent_means="absent")) == {"a.jpg": {"cat": True, "dog": False}, "b.jpg": {}}
+    assert known_labels(cvat.read(path, absent_means="absent", empty="absent"))["b.jpg"] == {"cat": False, "dog": False}
 
 
 def test_polygons_and_masks(tmp_path):
@@ -139,7 +139,7 @@ def test_mask_of_another_size_is_refused(tmp_path):
         cvat.write(Dataset("test", tmp_path, ("x",), images, from_records([row])), tmp_path / "a.xml")
 
 
-def test_files_give_sizes_that_the_dataset_lacks(tmp_path):
+def test_missing_sizes_are_read_from_files(tmp_path):
     from formats.layouts.pictures import write_picture
 
     write_picture(tmp_path / "a.jpg", (12, 9))
@@ -157,7 +157,7 @@ def test_round_trip_of_labels(tmp_path, data):
     cvat.write(sized, tmp_path / "a.xml")
     back = cvat.read(tmp_path / "a.xml", absent_means="unknown")
     assert back.classes == data.classes
-    assert said(back) == said(data)
+    assert known_labels(back) == known_labels(data)
     assert splits(back) == splits(data)
 
 

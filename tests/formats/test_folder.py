@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from formats.datasets import PLAIN_NAMES, dataset, known_labels, quick, splits
 from formats.layouts.pictures import write_picture
-from formats.states import PLAIN_NAMES, dataset, quick, said, splits
 from tagfill.errors import DatasetError, TagfillError
 from tagfill.formats import folder
 
@@ -24,14 +24,18 @@ def test_folders_are_classes(tmp_path):
     (root / "dog" / "notes.txt").write_text("no image")
     data = folder.read(root, absent_means="unknown")
     assert data.classes == ("cat", "cow", "dog")
-    assert said(data) == {"cat/1.jpg": {"cat": True}, "dog/1.jpg": {"dog": True}, "dog/old/猫.PNG": {"dog": True}}
+    assert known_labels(data) == {
+        "cat/1.jpg": {"cat": True},
+        "dog/1.jpg": {"dog": True},
+        "dog/old/猫.PNG": {"dog": True},
+    }
     assert set(splits(data).values()) == {"train"}
 
 
-def test_others_are_absent_if_said(tmp_path):
+def test_other_labels_are_absent_on_request(tmp_path):
     root = write_pictures(tmp_path, "cat/1.jpg", "dog/2.jpg")
     data = folder.read(root, absent_means="absent")
-    assert said(data) == {"cat/1.jpg": {"cat": True, "dog": False}, "dog/2.jpg": {"cat": False, "dog": True}}
+    assert known_labels(data) == {"cat/1.jpg": {"cat": True, "dog": False}, "dog/2.jpg": {"cat": False, "dog": True}}
 
 
 def test_reading_is_asked_for_with_counts(tmp_path):
@@ -50,7 +54,7 @@ def test_folders_for_splits(tmp_path):
 def test_same_name_may_be_the_same_image(tmp_path):
     root = write_pictures(tmp_path, "cat/1.jpg", "dog/1.jpg", "dog/2.jpg")
     data = folder.read(root, absent_means="unknown", same_name="same")
-    assert said(data) == {"cat/1.jpg": {"cat": True, "dog": True}, "dog/2.jpg": {"dog": True}}
+    assert known_labels(data) == {"cat/1.jpg": {"cat": True, "dog": True}, "dog/2.jpg": {"dog": True}}
 
 
 @pytest.mark.parametrize(
@@ -85,7 +89,7 @@ def test_several_labels_repeat_the_image(tmp_path):
     data = dataset({"a.jpg": {"x": True, "y": True}, "b.jpg": {}}, ("x", "y"), root=tmp_path)
     folder.write(data, tmp_path / "out", several="repeat", none="skip", images="link")
     back = folder.read(tmp_path / "out", absent_means="unknown", same_name="same")
-    assert said(back) == {"train/x/a.jpg": {"x": True, "y": True}}
+    assert known_labels(back) == {"train/x/a.jpg": {"x": True, "y": True}}
     assert (tmp_path / "out/train/y/a.jpg").is_symlink()
 
 
@@ -101,5 +105,5 @@ def test_round_trip_keeps_paths(tmp_path_factory, data, meaning):
     first = folder.read(root, absent_means=meaning)
     folder.write(first, target)
     back = folder.read(target, absent_means=meaning)
-    assert said(back) == said(first)
+    assert known_labels(back) == known_labels(first)
     assert splits(back) == splits(first)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from formats.datasets import PLAIN_NAMES, dataset, known_labels, quick, splits
 from formats.layouts import imagenet as layout
 from formats.layouts.imagenet import FISH, HEN, SHARK, write_imagenet
-from formats.states import PLAIN_NAMES, dataset, quick, said, splits
 from tagfill.errors import DatasetError
 from tagfill.formats import imagenet
 
@@ -17,14 +17,14 @@ REAL = [[2], [0, 2], [], [1]]
 
 def by_number(data):
     """What is said of the validation images, in the order of their numbers."""
-    decided = {name.rsplit("/")[-1]: states for name, states in said(data).items() if name.startswith("val/")}
+    decided = {name.rsplit("/")[-1]: states for name, states in known_labels(data).items() if name.startswith("val/")}
     return [decided[name] for name in sorted(decided)]
 
 
-def test_folders_give_one_label(tmp_path):
+def test_a_folder_is_one_label(tmp_path):
     data = imagenet.read(write_imagenet(tmp_path), absent_means="unknown")
     assert data.classes == (FISH, SHARK, HEN)
-    assert said(data) == {
+    assert known_labels(data) == {
         f"train/{FISH}/{FISH}_18.JPEG": {FISH: True},
         f"train/{FISH}/{FISH}_36.JPEG": {FISH: True},
         f"train/{SHARK}/{SHARK}_2.JPEG": {SHARK: True},
@@ -45,7 +45,7 @@ def test_real_labels_are_complete_and_in_the_order_of_file_names(tmp_path, flat)
         {},
         {FISH: False, SHARK: True, HEN: False},
     ]
-    assert said(data)[f"train/{SHARK}/{SHARK}_2.JPEG"] == {SHARK: True}
+    assert known_labels(data)[f"train/{SHARK}/{SHARK}_2.JPEG"] == {SHARK: True}
 
 
 def test_flat_images_without_real_are_unlabelled(tmp_path):
@@ -57,7 +57,7 @@ def test_reading_is_asked_for_with_counts(tmp_path):
     with pytest.raises(DatasetError, match=r"3 of 9 .* the other 6 become unknown"):
         imagenet.read(tmp_path)
     data = imagenet.read(tmp_path, absent_means="absent")
-    assert said(data)[f"train/{SHARK}/{SHARK}_2.JPEG"] == {FISH: False, SHARK: True, HEN: False}
+    assert known_labels(data)[f"train/{SHARK}/{SHARK}_2.JPEG"] == {FISH: False, SHARK: True, HEN: False}
 
 
 def test_validation_images_alone(tmp_path):
@@ -114,5 +114,5 @@ def test_every_label_is_read(tmp_path_factory, data, meaning):
     folder = layout.write_dataset(tmp_path_factory.mktemp("imagenet"), first)
     back = imagenet.read(folder, absent_means=meaning)
     assert back.classes == first.classes
-    assert said(back) == said(first)
+    assert known_labels(back) == known_labels(first)
     assert splits(back) == splits(first)

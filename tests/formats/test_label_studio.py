@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from formats.datasets import NAMES, dataset, known_labels, label_states, quick, rows, splits
 from formats.layouts.label_studio import annotation, result, task, write_export
-from formats.states import NAMES, dataset, label_states, quick, rows, said, splits
 from reference import rle
 from tagfill.dataset import IMAGES_SCHEMA, Dataset, from_records
 from tagfill.errors import DatasetError
@@ -53,7 +53,7 @@ def test_untaken_choices_are_asked_about_with_counts(tmp_path):
     with pytest.raises(DatasetError, match=r"3 of 4 .* the other 1 become unknown"):
         label_studio.read(path)
     data = label_studio.read(path, absent_means="absent")
-    assert said(data)["b.jpg"] == {"cat": True, "dog": False}
+    assert known_labels(data)["b.jpg"] == {"cat": True, "dog": False}
     assert rows(data, "label", "present", "time", "seconds")[2:] == [
         ("cat", True, WHEN, 2.25),
         ("dog", False, WHEN, 2.25),
@@ -89,14 +89,14 @@ def test_rotated_rectangle_becomes_the_box_around_it(tmp_path):
     assert row["flags"] == ["rotated"]
 
 
-def test_own_controls_say_absent_and_cannot_tell(tmp_path):
+def test_controls_for_absent_and_cannot_tell(tmp_path):
     found = [
         result("choices", {"choices": ["cat"]}),
         result("choices", {"choices": ["dog"]}, control="absent"),
         result("choices", {"choices": ["cow"]}, control="cannot-tell"),
     ]
     path = write_export(tmp_path / "a.json", task("a.jpg", annotation(*found)))
-    assert said(label_studio.read(path)) == {"a.jpg": {"cat": True, "cow": None, "dog": False}}
+    assert known_labels(label_studio.read(path)) == {"a.jpg": {"cat": True, "cow": None, "dog": False}}
 
 
 def test_cancelled_annotations_predictions_and_brushes_are_left_out(tmp_path):
@@ -106,7 +106,7 @@ def test_cancelled_annotations_predictions_and_brushes_are_left_out(tmp_path):
     one["predictions"] = [{"result": [CHOICE]}]
     listener = Listener()
     data = label_studio.read(write_export(tmp_path / "a.json", one), absent_means="unknown", progress=listener)
-    assert said(data) == {"a.jpg": {}}
+    assert known_labels(data) == {"a.jpg": {}}
     assert listener.lines == [
         "a.json: 1 results of type brushlabels were left out; they have no counterpart here.",
         "a.json: 1 results of type choices were left out; they have no counterpart here.",
@@ -119,7 +119,7 @@ def test_newer_annotation_of_another_person_decides(tmp_path):
         result("choices", {"choices": ["cat"]}, control="absent"), created_at="2021-03-10T00:16:08+01:00"
     )
     data = label_studio.read(write_export(tmp_path / "a.json", task("a.jpg", first, second)))
-    assert said(data) == {"a.jpg": {"cat": False, "dog": True}}
+    assert known_labels(data) == {"a.jpg": {"cat": False, "dog": True}}
     assert rows(data, "source", "time")[2] == ("label-studio:10", datetime(2021, 3, 9, 23, 16, 8, tzinfo=UTC))
     assert rows(data, "source")[0] == ("label-studio:ann@example.org",)
 
@@ -167,7 +167,7 @@ def located(**columns):
     return Dataset("test", images=images, root=None, classes=("x",), annotations=from_records([row]))
 
 
-def test_what_cannot_be_said_is_refused(tmp_path):
+def test_what_the_format_cannot_express_is_refused(tmp_path):
     place = {"x": 0.5, "y": 0.5, "w": 0.5, "h": 0.5}
     with pytest.raises(DatasetError, match="cannot express that a region does not show a label"):
         label_studio.write(located(kind="box", present=False, **place), tmp_path / "a.json")
@@ -218,7 +218,7 @@ def test_predictions_and_set_up(tmp_path):
 def test_round_trip_of_labels(tmp_path, data):
     label_studio.write(data, tmp_path / "a.json")
     back = label_studio.read(tmp_path / "a.json", classes=data.classes, absent_means="unknown")
-    assert said(back) == said(data)
+    assert known_labels(back) == known_labels(data)
     assert splits(back) == splits(data)
 
 

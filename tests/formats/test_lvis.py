@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from pycocotools import mask as coco_mask
 
-from formats.comparing import rows, same, states
+from formats.compare import rows, same, states
 from formats.layouts import arbitrary
 from formats.layouts import lvis as layout
 from tagfill.errors import DatasetError

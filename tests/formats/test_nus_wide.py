@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from formats.datasets import PLAIN_NAMES, known_labels, label_states, quick, splits
 from formats.layouts import nus_wide as layout
 from formats.layouts.nus_wide import CONCEPTS, write_arrays, write_official
-from formats.states import PLAIN_NAMES, label_states, quick, said, splits
 from tagfill.errors import DatasetError
 from tagfill.formats import nus_wide
 
@@ -25,20 +25,20 @@ COMPLETE = {
 def test_official_files(tmp_path):
     data = nus_wide.read(write_official(tmp_path, {"Train": TRAIN, "Test": TEST}))
     assert data.classes == CONCEPTS
-    assert said(data) == COMPLETE
+    assert known_labels(data) == COMPLETE
     assert list(splits(data).values()) == ["train", "train", "val"]
     assert data.root == tmp_path / "Flickr"
 
 
 def test_released_arrays(tmp_path):
     data = nus_wide.read(write_arrays(tmp_path, {"train": TRAIN, "val": TEST}), held_out="test")
-    assert said(data) == COMPLETE
+    assert known_labels(data) == COMPLETE
     assert list(splits(data).values()) == ["train", "train", "test"]
 
 
 def test_zero_may_be_unknown(tmp_path):
     data = nus_wide.read(write_arrays(tmp_path, {"train": TRAIN, "val": TEST}), absent_means="unknown")
-    assert said(data)["actor/0001_2124494179.jpg"] == {"airport": True, "beach": True}
+    assert known_labels(data)["actor/0001_2124494179.jpg"] == {"airport": True, "beach": True}
 
 
 @pytest.mark.parametrize("text", ["a.jpg 0 2\nb.jpg\n", "a.jpg,0 2\r\nb.jpg,\r\n"])
@@ -47,7 +47,7 @@ def test_list_files(tmp_path, text):
     with pytest.raises(DatasetError, match=r"2 of 6 .* the other 4 become unknown"):
         nus_wide.read(tmp_path / "train.txt", classes=CONCEPTS)
     data = nus_wide.read(tmp_path / "train.txt", classes=CONCEPTS, absent_means="absent", split="test")
-    assert said(data) == {
+    assert known_labels(data) == {
         "a.jpg": {"airport": True, "animal": False, "beach": True},
         "b.jpg": {"airport": False, "animal": False, "beach": False},
     }
@@ -120,7 +120,7 @@ def test_every_label_is_read(tmp_path_factory, write, words, data):
     folder = write(tmp_path_factory.mktemp("nus"), layout.parts_of(data, words), data.classes)
     back = nus_wide.read(folder)
     assert back.classes == data.classes
-    assert said(back) == said(data)
+    assert known_labels(back) == known_labels(data)
     assert splits(back) == splits(data)
 
 
@@ -129,7 +129,9 @@ def test_every_label_is_read(tmp_path_factory, write, words, data):
 def test_every_line_of_a_list_is_read(tmp_path, data, meaning):
     states = (True, False) if meaning == "absent" else (True, "unknown")
     first = data.draw(label_states(states=states, names=PLAIN_NAMES, splits=("train",)))
-    shown = {image: [label for label in first.classes if its.get(label)] for image, its in said(first).items()}
+    shown = {image: [label for label in first.classes if its.get(label)] for image, its in known_labels(first).items()}
     lines = [" ".join([image, *(str(first.classes.index(label)) for label in its)]) for image, its in shown.items()]
     (tmp_path / "a.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    assert said(nus_wide.read(tmp_path / "a.txt", classes=first.classes, absent_means=meaning)) == said(first)
+    assert known_labels(nus_wide.read(tmp_path / "a.txt", classes=first.classes, absent_means=meaning)) == known_labels(
+        first
+    )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from formats.comparing import rows, same, states
+from formats.compare import rows, same, states
 from formats.layouts import arbitrary
 from formats.layouts import objects365 as layout
 from tagfill.errors import DatasetError

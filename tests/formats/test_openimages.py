@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from formats.comparing import rows, same, states
+from formats.compare import rows, same, states
 from formats.layouts import arbitrary
 from formats.layouts import openimages as layout
 from tagfill.dataset import IMAGES_SCHEMA, Dataset, from_records
@@ -87,7 +87,7 @@ def test_labels_only(tmp_path):
     assert openimages.read(layout.v5(tmp_path), locations="none").names() == [FIRST]
 
 
-def test_v6_tells_classes_of_the_same_name_apart(tmp_path):
+def test_v6_classes_of_the_same_name_get_their_id(tmp_path):
     assert openimages.read(layout.v6(tmp_path)).classes == ("Pet (/m/01yrx)", "Dog", "Pet (/m/068hy)")
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from pycocotools import mask as coco_mask
 
-from formats.comparing import rows, same, states
+from formats.compare import rows, same, states
 from formats.layouts import arbitrary
 from formats.layouts import voc as layout
 from tagfill.errors import DatasetError
@@ -141,7 +141,7 @@ def test_pixels_of_a_class_are_those_of_its_only_object(folder):
     assert [(row["image"], row["label"]) for row in found] == [(PLAIN, "person")]
 
 
-def test_an_archive_is_unpacked_where_one_says(tmp_path):
+def test_an_archive_is_unpacked_into_extract_to(tmp_path):
     layout.write(tmp_path / "original")
     with tarfile.open(tmp_path / "voc.tar", "w") as archive:
         archive.add(tmp_path / "original" / "VOCdevkit", "VOCdevkit")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from formats.states import dataset, label_states, quick, said, splits
+from formats.datasets import dataset, known_labels, label_states, quick, splits
 from tagfill.errors import DatasetError, TagfillError
 from tagfill.formats import wide_csv
 
@@ -22,7 +22,7 @@ def test_blank_is_unknown_and_zero_is_absent(tmp_path):
     text = '\ufefffile,split,"cup, red",007\r\na.jpg,val,1,\r\nb.jpg,test,NaN,0.0\r\nc.jpg,test,,\r\n'
     data = wide_csv.read(write_text(tmp_path / "a.csv", text))
     assert data.classes == ("cup, red", "007")
-    assert said(data) == {"a.jpg": {"cup, red": True}, "b.jpg": {"007": False}, "c.jpg": {}}
+    assert known_labels(data) == {"a.jpg": {"cup, red": True}, "b.jpg": {"007": False}, "c.jpg": {}}
     assert splits(data) == {"a.jpg": "val", "b.jpg": "test", "c.jpg": "test"}
 
 
@@ -30,8 +30,8 @@ def test_zero_and_one_alone_are_asked_about_with_counts(tmp_path):
     path = write_text(tmp_path / "a.csv", "image,cat,dog\n1.jpg,1,0\n2.jpg,0,0\n")
     with pytest.raises(DatasetError, match=r"1 of 4 .* the other 3 become unknown .* verified absent"):
         wide_csv.read(path)
-    assert said(wide_csv.read(path, absent_means="unknown")) == {"1.jpg": {"cat": True}, "2.jpg": {}}
-    assert said(wide_csv.read(path, absent_means="absent")) == {
+    assert known_labels(wide_csv.read(path, absent_means="unknown")) == {"1.jpg": {"cat": True}, "2.jpg": {}}
+    assert known_labels(wide_csv.read(path, absent_means="absent")) == {
         "1.jpg": {"cat": True, "dog": False},
         "2.jpg": {"cat": False, "dog": False},
     }
@@ -52,7 +52,7 @@ def test_minus_one_is_refused_with_the_counts_of_each_reading(tmp_path):
     ],
 )
 def test_named_codings(tmp_path, coding, expected):
-    assert said(wide_csv.read(write_text(tmp_path / "a.csv", SIGNED), coding=coding)) == expected
+    assert known_labels(wide_csv.read(write_text(tmp_path / "a.csv", SIGNED), coding=coding)) == expected
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_round_trip(tmp_path, data, coding):
     assume(not {"image", "split"} & set(data.classes))
     wide_csv.write(data, tmp_path / "a.tsv", coding=coding)
     back = wide_csv.read(tmp_path / "a.tsv", coding=coding)
-    assert said(back) == said(data)
+    assert known_labels(back) == known_labels(data)
     assert splits(back) == splits(data)
     assert back.classes == data.classes
 
@@ -114,4 +114,4 @@ def test_round_trip(tmp_path, data, coding):
 @quick
 def test_round_trip_of_complete_labels(tmp_path, data):
     wide_csv.write(data, tmp_path / "a.csv", coding="true")
-    assert said(wide_csv.read(tmp_path / "a.csv", absent_means="absent")) == said(data)
+    assert known_labels(wide_csv.read(tmp_path / "a.csv", absent_means="absent")) == known_labels(data)

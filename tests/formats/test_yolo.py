@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from formats.datasets import PLAIN_NAMES, dataset, known_labels, quick, rows, splits
 from formats.layouts.pictures import write_picture
 from formats.layouts.yolo import NAMES_AS_DICT, NAMES_AS_LIST, write_yolo
-from formats.states import PLAIN_NAMES, dataset, quick, rows, said, splits
 from reference import rle
 from tagfill.dataset import IMAGES_SCHEMA, Dataset, from_records
 from tagfill.errors import DatasetError
@@ -21,7 +21,7 @@ def test_boxes_empty_files_and_missing_files(tmp_path, names, splits_above):
     labels = {"train/1": "\ufeff1 0.5 0.25 0.5 0.125\r\n1 0.75 0.5 0.25 1\r\n", "train/2": "", "valid/3": None}
     data = yolo.read(write_yolo(tmp_path, labels, names=names, splits_above=splits_above))
     one, two, three = data.names()
-    assert said(data) == {one: {"cat": False, "no": True}, two: {"cat": False, "no": False}, three: {}}
+    assert known_labels(data) == {one: {"cat": False, "no": True}, two: {"cat": False, "no": False}, three: {}}
     assert list(splits(data).values()) == ["train", "train", "val"]
     assert (data.root / one).is_file()
     assert rows(data, "image", "label", "present", "kind", "x", "y", "w", "h")[:2] == [
@@ -30,16 +30,16 @@ def test_boxes_empty_files_and_missing_files(tmp_path, names, splits_above):
     ]
 
 
-def test_classes_without_a_box_stay_unknown_if_said(tmp_path):
+def test_classes_without_a_box_stay_unknown_on_request(tmp_path):
     data = yolo.read(write_yolo(tmp_path, {"train/1": "1 .5 .5 .5 .5", "train/2": ""}), absent_means="unknown")
-    assert list(said(data).values()) == [{"no": True}, {"cat": False, "no": False}]
+    assert list(known_labels(data).values()) == [{"no": True}, {"cat": False, "no": False}]
 
 
 def test_split_as_a_list_of_files(tmp_path):
     root = write_yolo(tmp_path, {"train/1": "", "train/2": "0 .5 .5 .5 .5"})
     (root / "some.txt").write_text("./images/train/2.jpg\n")
     (root / "data.yaml").write_text("train: some.txt\n" + NAMES_AS_LIST)
-    assert said(yolo.read(root / "data.yaml")) == {"images/train/2.jpg": {"cat": True, "no": False}}
+    assert known_labels(yolo.read(root / "data.yaml")) == {"images/train/2.jpg": {"cat": True, "no": False}}
 
 
 def test_polygons_become_masks_or_boxes(tmp_path):
@@ -110,7 +110,7 @@ def test_labels_without_a_box(tmp_path):
     yolo.write(data, tmp_path / "whole", without_box="whole")
     assert (tmp_path / "whole/labels/train/a.txt").read_text() == "0 0.5 0.5 1 1\n"
     yolo.write(data, tmp_path / "drop", without_box="drop")
-    assert list(said(yolo.read(tmp_path / "drop")).values()) == [{}]
+    assert list(known_labels(yolo.read(tmp_path / "drop")).values()) == [{}]
 
 
 SIDE = st.floats(0, 1, width=32)
@@ -149,7 +149,7 @@ def test_round_trip(tmp_path_factory, meaning, data):
     yolo.write(first, target, images="link")
     back = yolo.read(target, absent_means=meaning)
     assert back.classes == first.classes
-    assert said(back) == said(first)
+    assert known_labels(back) == known_labels(first)
     assert splits(back) == splits(first)
     columns = ("image", "label", "present", "kind", "x", "y", "w", "h")
     assert sorted(rows(back, *columns), key=repr) == sorted(rows(first, *columns), key=repr)

@@ -17,49 +17,49 @@ STRANGE: tuple[Any, ...] = (
 _IDS = ("id", "image_id", "category_id", "neg_category_ids", "not_exhaustive_category_ids")
 
 
-def reordered(content: bytes, chance: Random) -> tuple[bytes, Promise]:
+def reordered(content: bytes, rng: Random) -> tuple[bytes, Promise]:
     """Keys, and entries of lists of objects, in another order."""
 
     def shuffled(value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: shuffled(value[key]) for key in chance.sample(list(value), len(value))}
+            return {key: shuffled(value[key]) for key in rng.sample(list(value), len(value))}
         if isinstance(value, list) and all(isinstance(entry, dict) for entry in value):
-            return [shuffled(entry) for entry in chance.sample(value, len(value))]
+            return [shuffled(entry) for entry in rng.sample(value, len(value))]
         return value
 
     return _dumped(shuffled(json.loads(content))), Promise.SAME
 
 
-def repeated(content: bytes, chance: Random) -> tuple[bytes, Promise]:
+def repeated(content: bytes, rng: Random) -> tuple[bytes, Promise]:
     """An entry of a list, twice."""
     value = json.loads(content)
     lists = [entry for entry in _containers(value) if isinstance(entry, list) and entry]
     if lists:
-        chosen = chance.choice(lists)
-        at = chance.randrange(len(chosen))
+        chosen = rng.choice(lists)
+        at = rng.randrange(len(chosen))
         chosen.insert(at, chosen[at])
     return _dumped(value), Promise.SAME_OR_REFUSED
 
 
-def key_twice(content: bytes, chance: Random) -> tuple[bytes, Promise]:
+def key_twice(content: bytes, rng: Random) -> tuple[bytes, Promise]:
     """A key of the outermost object again, with fewer entries, or one of an inner object, with the same value."""
     value = json.loads(content)
-    if isinstance(value, dict) and chance.random() < 0.5:
-        key = chance.choice(list(value))
+    if isinstance(value, dict) and rng.random() < 0.5:
+        key = rng.choice(list(value))
         less = value[key][:-1] if isinstance(value[key], list) else value[key]
         return _dumped(value)[:-1] + b"," + _dumped({key: less})[1:], Promise.SAME_OR_REFUSED
     lines = _dumped(value).split(b"\n")
     plain = [at for at, line in enumerate(lines) if b'": ' in line and line.endswith(b",") and b"[" not in line]
     if plain:
-        at = chance.choice(plain)
+        at = rng.choice(plain)
         lines.insert(at, lines[at])
     return b"\n".join(lines), Promise.SAME_OR_REFUSED
 
 
-def retyped(content: bytes, chance: Random) -> tuple[bytes, Promise]:
+def retyped(content: bytes, rng: Random) -> tuple[bytes, Promise]:
     """A value that is written as another type."""
     value = json.loads(content)
-    container, key = chance.choice(list(_places(value)))
+    container, key = rng.choice(list(_places(value)))
     held = container[key]
     others: list[Any] = [[held]]
     if isinstance(held, bool | int | float):
@@ -68,38 +68,38 @@ def retyped(content: bytes, chance: Random) -> tuple[bytes, Promise]:
         others += [bool(held)]
     if isinstance(held, list) and len(held) == 1:
         others += held
-    container[key] = chance.choice(others)
+    container[key] = rng.choice(others)
     return _dumped(value), Promise.SAME_OR_REFUSED
 
 
-def replaced(content: bytes, chance: Random) -> tuple[bytes, Promise]:
+def replaced(content: bytes, rng: Random) -> tuple[bytes, Promise]:
     """Something strange in place of a value."""
     value = json.loads(content)
-    container, key = chance.choice(list(_places(value)))
-    container[key] = chance.choice(STRANGE)
+    container, key = rng.choice(list(_places(value)))
+    container[key] = rng.choice(STRANGE)
     return _dumped(value), Promise.NO_CRASH
 
 
-def lost(content: bytes, chance: Random) -> tuple[bytes, Promise]:
+def lost(content: bytes, rng: Random) -> tuple[bytes, Promise]:
     """A key or an entry that is missing."""
     value = json.loads(content)
-    container, key = chance.choice(list(_places(value)))
+    container, key = rng.choice(list(_places(value)))
     del container[key]
     return _dumped(value), Promise.NO_CRASH
 
 
-def nested(content: bytes, chance: Random) -> tuple[bytes, Promise]:
-    """Lists within lists in place of a value."""
+def nested(content: bytes, rng: Random) -> tuple[bytes, Promise]:
+    """Lists inside lists in place of a value."""
     value = json.loads(content)
-    container, key = chance.choice(list(_places(value)))
+    container, key = rng.choice(list(_places(value)))
     container[key] = "here"
-    depth = chance.choice((60, 3000, 100_000))
+    depth = rng.choice((60, 3000, 100_000))
     return _dumped(value).replace(b'"here"', b"[" * depth + b"]" * depth, 1), Promise.NO_CRASH
 
 
-def renumbered(content: bytes, chance: Random) -> tuple[bytes, Promise]:
+def renumbered(content: bytes, rng: Random) -> tuple[bytes, Promise]:
     """All ids larger by the same number, however large."""
-    more = chance.choice((10**9, 2**31, 2**53, 2**63, 10**30))
+    more = rng.choice((10**9, 2**31, 2**53, 2**63, 10**30))
 
     def larger(value: Any, is_id: bool) -> Any:
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Text of one entry a line: words changed, lines lost, repeated, and put elsewhere."""
+"""Text with one entry per line: words changed, lines lost, repeated and moved."""
 
 from __future__ import annotations
 
@@ -19,55 +19,55 @@ _STRANGE_YAML = (
 _UNQUOTED_SPACE = r' (?=(?:[^"]*"[^"]*")*[^"]*$)'
 
 
-def reordered(content: bytes, chance: Random) -> tuple[bytes, Promise]:
+def reordered(content: bytes, rng: Random) -> tuple[bytes, Promise]:
     lines = _lines(content)
-    return _joined(chance.sample(lines, len(lines))), Promise.SAME
+    return _joined(rng.sample(lines, len(lines))), Promise.SAME
 
 
-def repeated(content: bytes, chance: Random) -> tuple[bytes, Promise]:
+def repeated(content: bytes, rng: Random) -> tuple[bytes, Promise]:
     """A line that follows a second time, next to itself or later."""
     lines = _lines(content)
     if lines:
-        at = chance.randrange(len(lines))
-        lines.insert(chance.choice((at, len(lines))), lines[at])
+        at = rng.randrange(len(lines))
+        lines.insert(rng.choice((at, len(lines))), lines[at])
     return _joined(lines), Promise.SAME_OR_REFUSED
 
 
-def spaced(content: bytes, chance: Random) -> tuple[bytes, Promise]:
-    """Other white space between words, before the first and after the last; not within quotes, where it has meaning."""
+def spaced(content: bytes, rng: Random) -> tuple[bytes, Promise]:
+    """Other white space between words, before the first and after the last; not inside quotes, where it has meaning."""
     lines = _lines(content)
     if lines:
-        at = chance.randrange(len(lines))
-        between = chance.choice(("  ", "\t", " \t "))
-        around = chance.choice(("", " ", "\t"))
+        at = rng.randrange(len(lines))
+        between = rng.choice(("  ", "\t", " \t "))
+        around = rng.choice(("", " ", "\t"))
         lines[at] = around + re.sub(_UNQUOTED_SPACE, lambda _: between, lines[at]) + around
     return _joined(lines), Promise.SAME_OR_REFUSED
 
 
-def blank_lines(content: bytes, chance: Random) -> tuple[bytes, Promise]:
+def blank_lines(content: bytes, rng: Random) -> tuple[bytes, Promise]:
     """Empty lines, of which one may be the last, and maybe no end of the last line."""
     lines = _lines(content)
-    for _ in range(chance.randrange(3)):
-        lines.insert(chance.randrange(len(lines) + 1), "")
+    for _ in range(rng.randrange(3)):
+        lines.insert(rng.randrange(len(lines) + 1), "")
     text = _joined(lines)
-    return text[:-1] if chance.random() < 0.5 else text, Promise.EXACTLY
+    return text[:-1] if rng.random() < 0.5 else text, Promise.EXACTLY
 
 
-def replaced(content: bytes, chance: Random) -> tuple[bytes, Promise]:
-    return _with_word(content, chance, STRANGE), Promise.NO_CRASH
+def replaced(content: bytes, rng: Random) -> tuple[bytes, Promise]:
+    return _with_word(content, rng, STRANGE), Promise.NO_CRASH
 
 
-def replaced_yaml(content: bytes, chance: Random) -> tuple[bytes, Promise]:
-    return _with_word(content, chance, STRANGE + _STRANGE_YAML), Promise.NO_CRASH
+def replaced_yaml(content: bytes, rng: Random) -> tuple[bytes, Promise]:
+    return _with_word(content, rng, STRANGE + _STRANGE_YAML), Promise.NO_CRASH
 
 
 def lost(*, counted: bool) -> Callable[[bytes, Random], tuple[bytes, Promise]]:
     """A line that is missing, from a file whose lines are counted elsewhere or not."""
 
-    def lost_line(content: bytes, chance: Random) -> tuple[bytes, Promise]:
+    def lost_line(content: bytes, rng: Random) -> tuple[bytes, Promise]:
         lines = _lines(content)
         if lines:
-            del lines[chance.randrange(len(lines))]
+            del lines[rng.randrange(len(lines))]
         return _joined(lines), Promise.SAME_OR_REFUSED if counted else Promise.NO_CRASH
 
     return lost_line
@@ -77,9 +77,9 @@ ALL = [repeated, spaced, blank_lines, replaced]
 YAML = [repeated, blank_lines, replaced_yaml]
 
 
-def _with_word(content: bytes, chance: Random, words: tuple[str, ...]) -> bytes:
+def _with_word(content: bytes, rng: Random, words: tuple[str, ...]) -> bytes:
     parts = re.split(r"([\s,]+)", content.decode())
-    parts[2 * chance.randrange(len(parts) // 2 + 1)] = chance.choice(words)
+    parts[2 * rng.randrange(len(parts) // 2 + 1)] = rng.choice(words)
     return "".join(parts).encode()
 
 

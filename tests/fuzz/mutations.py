@@ -1,8 +1,8 @@
-"""Ways in which a file can differ from what its format says, each with the promise that still holds.
+"""Ways in which a file can be changed or damaged, each with the promise that still holds.
 
-A mutation takes the bytes of a file and a generator, and gives other bytes with a promise. Which apply depends on the
-kind of the file. On top of any mutation, text may begin with a byte order mark and end its lines in any way: that
-never changes what it says.
+A mutation takes the bytes of a file and a random generator, and returns other bytes with a promise. Which mutations
+apply depends on the kind of the file. On top of any mutation, text may begin with a byte order mark and end its lines
+in any way: that never changes its meaning.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fuzz.promises import Promise
 
 Mutation = Callable[[bytes, Random], tuple[bytes, Promise]]
 TEXT = ("json", "lines", "csv", "xml", "yaml")
-_WHOLE = ("json", "xml", "binary", "archive")  # a file that was cut off can be told
+_WHOLE = ("json", "xml", "binary", "archive")  # a cut-off file is recognized
 _LINE_ENDS = (b"\n", b"\r\n", b"\r")
 
 
@@ -38,7 +38,7 @@ class File:
 
 
 def mutations(file: File) -> list[Mutation]:
-    """Those that apply to a file."""
+    """Return the mutations that apply to a file."""
     found: list[Mutation] = [unchanged, noise, emptied, _truncation(file)]
     if file.kind == "json":
         found += json_mutations.ALL
@@ -55,38 +55,38 @@ def mutations(file: File) -> list[Mutation]:
     return found
 
 
-def unchanged(content: bytes, chance: Random) -> tuple[bytes, Promise]:
+def unchanged(content: bytes, rng: Random) -> tuple[bytes, Promise]:
     return content, Promise.EXACTLY
 
 
-def emptied(content: bytes, chance: Random) -> tuple[bytes, Promise]:
+def emptied(content: bytes, rng: Random) -> tuple[bytes, Promise]:
     return b"", Promise.NO_CRASH
 
 
-def twice(content: bytes, chance: Random) -> tuple[bytes, Promise]:
+def twice(content: bytes, rng: Random) -> tuple[bytes, Promise]:
     """The whole file, and again."""
     return content + content, Promise.SAME_OR_REFUSED
 
 
-def noise(content: bytes, chance: Random) -> tuple[bytes, Promise]:
+def noise(content: bytes, rng: Random) -> tuple[bytes, Promise]:
     """Some bytes lost, overwritten, or added."""
-    at, size = chance.randrange(len(content) + 1), chance.choice((0, 1, 1, 3, 20))
-    added = chance.choice((b"", b"\0", b"\xff", b'"', b",", b"\n", b"<", b"-", b"9" * 30, chance.randbytes(3)))
+    at, size = rng.randrange(len(content) + 1), rng.choice((0, 1, 1, 3, 20))
+    added = rng.choice((b"", b"\0", b"\xff", b'"', b",", b"\n", b"<", b"-", b"9" * 30, rng.randbytes(3)))
     return content[:at] + added + content[at + size :], Promise.NO_CRASH
 
 
-def encoded(content: bytes, chance: Random) -> bytes:
+def encoded(content: bytes, rng: Random) -> bytes:
     """Text with a byte order mark or not, and its lines ended in one way or in several."""
-    ends = chance.choice([[end] for end in _LINE_ENDS] + [list(_LINE_ENDS)])
+    ends = rng.choice([[end] for end in _LINE_ENDS] + [list(_LINE_ENDS)])
     lines = content.split(b"\n")
-    text = b"".join(line + chance.choice(ends) for line in lines[:-1]) + lines[-1]
-    return b"\xef\xbb\xbf" * chance.randrange(2) + text
+    text = b"".join(line + rng.choice(ends) for line in lines[:-1]) + lines[-1]
+    return b"\xef\xbb\xbf" * rng.randrange(2) + text
 
 
 def _truncation(file: File) -> Mutation:
     promise = Promise.SAME_OR_REFUSED if file.kind in _WHOLE or file.counted else Promise.NO_CRASH
 
-    def truncated(content: bytes, chance: Random) -> tuple[bytes, Promise]:
-        return content[: chance.randrange(len(content))] if content else content, promise
+    def truncated(content: bytes, rng: Random) -> tuple[bytes, Promise]:
+        return content[: rng.randrange(len(content))] if content else content, promise
 
     return truncated

@@ -1,25 +1,25 @@
-"""What a reader must make of a file that was changed in some way."""
+"""What a reader promises about a file that was changed in some way."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 from typing import Any
 
-from formats.comparing import rows, states
+from formats.compare import rows, states
 from tagfill.dataset import SCHEMA, Dataset
 
 
 class Promise(IntEnum):
-    """From the weakest to the strongest; each includes a clear error in place of a crash, but for the last two."""
+    """From the weakest to the strongest; each includes a clear error in place of a crash, except the last two."""
 
-    NO_CRASH = 0  # whatever is read now, it is no other exception than a TagfillError
-    SAME_OR_REFUSED = 1  # the file still says the same, or it no longer says anything: no third meaning
+    NO_CRASH = 0  # no other exception than a TagfillError, whatever is read
+    SAME_OR_REFUSED = 1  # the same statements, or an error
     SAME = 2  # the same statements, in an order that may differ
     EXACTLY = 3  # the same dataset
 
 
 def meaning(dataset: Dataset) -> dict[str, Any]:
-    """What a dataset says, whatever the order and however often."""
+    """Return the statements of a dataset, without their order and repetitions."""
     return {
         "images": {tuple(record.values()) for record in dataset.images.to_pylist()},
         "classes": set(dataset.classes),
@@ -30,7 +30,7 @@ def meaning(dataset: Dataset) -> dict[str, Any]:
 
 
 def content(dataset: Dataset) -> dict[str, Any]:
-    """Everything in a dataset, in its order."""
+    """Return everything in a dataset, in order."""
     return {
         "images": dataset.images.to_pylist(),
         "classes": dataset.classes,

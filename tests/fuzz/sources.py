@@ -32,7 +32,7 @@ from formats.layouts import (
 )
 from formats.layouts.pictures import write_picture
 from fuzz.mutations import File
-from fuzz.trees import Tree, taken
+from fuzz.trees import Tree, read_tree
 from tagfill import formats
 from tagfill.dataset import Dataset
 
@@ -62,7 +62,7 @@ class Source:
         """The files of the source."""
         with tempfile.TemporaryDirectory() as folder:
             self.write(Path(folder))
-            return taken(Path(folder))
+            return read_tree(Path(folder))
 
     def read(self, folder: Path, output: Path) -> Dataset:
         """Read what is in a folder."""

@@ -47,7 +47,7 @@ def with_change(source: Source, path: str, old: bytes, new: bytes) -> Tree:
         ("wide-csv", "wide.csv", b"train,1,\n", b"train,1,\r"),
     ],
 )
-def test_what_means_nothing_changes_nothing(format_name, path, old, new):
+def test_changes_without_meaning_change_nothing(format_name, path, old, new):
     source = SOURCES[format_name][0]
     clean, found = outcome(source, source.tree), outcome(source, with_change(source, path, old, new))
     assert isinstance(clean, Dataset)

@@ -26,7 +26,7 @@ from tagfill.errors import TagfillError
 CASES = int(os.environ.get("FUZZ_CASES", "25"))
 _MEMORY = Path("/dev/shm")
 SCRATCH = _MEMORY if _MEMORY.is_dir() else None
-TREES_OF_TEN = 2  # of ten cases, so many change which files there are, the others what is in one
+TREES_OF_TEN = 2  # of ten cases that change which files exist; the others change the content of one
 
 fuzzed = settings(
     max_examples=CASES,
@@ -49,18 +49,18 @@ class Case(tuple[Tree, Promise]):
 @st.composite
 def changed(draw: st.DrawFn, source: Source) -> tuple[Tree, Promise]:
     """The files of a source after one change, and what must be made of them."""
-    chance = Random(draw(st.integers(0, 2**32 - 1)))
+    rng = Random(draw(st.integers(0, 2**32 - 1)))
     if not source.files or draw(st.integers(0, 9)) < TREES_OF_TEN:
         mutation = draw(st.sampled_from(trees.ALL))
         note(mutation.__name__)
-        return mutation(source.tree, chance)
+        return mutation(source.tree, rng)
     file = draw(st.sampled_from(source.files))
     change = draw(st.sampled_from(mutations(file)))
     whole = source.tree[file.path]
     assert isinstance(whole, bytes)
-    other, promise = change(whole, chance)
+    other, promise = change(whole, rng)
     if file.kind in TEXT:
-        other = encoded(other, chance)
+        other = encoded(other, rng)
     note(f"{file.path} {change.__name__} ({promise.name}):\n{other[:3000]!r}")
     return {**source.tree, file.path: other}, promise
 
@@ -68,7 +68,7 @@ def changed(draw: st.DrawFn, source: Source) -> tuple[Tree, Promise]:
 def outcome(source: Source, tree: Tree) -> Dataset | TagfillError:
     """What a reader makes of files: a dataset without errors, or the error."""
     with tempfile.TemporaryDirectory(dir=SCRATCH, prefix="fuzz-") as folder:
-        trees.put(tree, Path(folder, "source"))
+        trees.write_tree(tree, Path(folder, "source"))
         try:
             dataset = source.read(Path(folder, "source"), Path(folder, "output"))
             dataset = dataset.replace(annotations=dataset.rows().combine_chunks())  # one batch, which is quicker

@@ -25,8 +25,8 @@ _STRANGE = (
 )
 
 
-def taken(folder: Path) -> Tree:
-    """What is below a folder."""
+def read_tree(folder: Path) -> Tree:
+    """Read all files below a folder."""
     tree: Tree = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -37,8 +37,8 @@ def taken(folder: Path) -> Tree:
     return tree
 
 
-def put(tree: Tree, folder: Path) -> None:
-    """Write a tree."""
+def write_tree(tree: Tree, folder: Path) -> None:
+    """Write a tree into a folder."""
     for name, content in tree.items():
         path = folder / name
         for above in path.parents:
@@ -55,35 +55,35 @@ def put(tree: Tree, folder: Path) -> None:
             path.write_bytes(content)
 
 
-def hidden_file(tree: Tree, chance: Random) -> tuple[Tree, Promise]:
+def hidden_file(tree: Tree, rng: Random) -> tuple[Tree, Promise]:
     """What file managers leave behind, beside any other file."""
-    beside = Path(chance.choice(list(tree)))
-    name = chance.choice((".DS_Store", f"._{beside.name}", "Thumbs.db", f".{beside.name}.swp"))
+    beside = Path(rng.choice(list(tree)))
+    name = rng.choice((".DS_Store", f"._{beside.name}", "Thumbs.db", f".{beside.name}.swp"))
     return {**tree, beside.with_name(name).as_posix(): b"\0\x05\x16\x07 \xff"}, Promise.SAME
 
 
-def lost(tree: Tree, chance: Random) -> tuple[Tree, Promise]:
-    return _without(tree, chance.choice(list(tree))), Promise.NO_CRASH
+def lost(tree: Tree, rng: Random) -> tuple[Tree, Promise]:
+    return _without(tree, rng.choice(list(tree))), Promise.NO_CRASH
 
 
-def folder_instead(tree: Tree, chance: Random) -> tuple[Tree, Promise]:
-    return {**tree, chance.choice(list(tree)): None}, Promise.NO_CRASH
+def folder_instead(tree: Tree, rng: Random) -> tuple[Tree, Promise]:
+    return {**tree, rng.choice(list(tree)): None}, Promise.NO_CRASH
 
 
-def linked(tree: Tree, chance: Random) -> tuple[Tree, Promise]:
+def linked(tree: Tree, rng: Random) -> tuple[Tree, Promise]:
     """A link in place of a file, to nowhere, to itself or to the folder that it is in."""
-    name = chance.choice(list(tree))
-    return {**tree, name: Link(chance.choice(("nowhere", Path(name).name, ".")))}, Promise.NO_CRASH
+    name = rng.choice(list(tree))
+    return {**tree, name: Link(rng.choice(("nowhere", Path(name).name, ".")))}, Promise.NO_CRASH
 
 
-def renamed(tree: Tree, chance: Random) -> tuple[Tree, Promise]:
-    name = chance.choice(list(tree))
-    return {**_without(tree, name), _strange(name, chance): tree[name]}, Promise.NO_CRASH
+def renamed(tree: Tree, rng: Random) -> tuple[Tree, Promise]:
+    name = rng.choice(list(tree))
+    return {**_without(tree, name), _strange(name, rng): tree[name]}, Promise.NO_CRASH
 
 
-def copied(tree: Tree, chance: Random) -> tuple[Tree, Promise]:
-    name = chance.choice(list(tree))
-    return {**tree, _strange(name, chance): tree[name]}, Promise.NO_CRASH
+def copied(tree: Tree, rng: Random) -> tuple[Tree, Promise]:
+    name = rng.choice(list(tree))
+    return {**tree, _strange(name, rng): tree[name]}, Promise.NO_CRASH
 
 
 ALL: list[Mutation] = [hidden_file, lost, folder_instead, linked, renamed, copied]
@@ -93,8 +93,8 @@ def _without(tree: Tree, name: str) -> Tree:
     return {other: content for other, content in tree.items() if other != name}
 
 
-def _strange(name: str, chance: Random) -> str:
+def _strange(name: str, rng: Random) -> str:
     """The path with another last part, or with another folder above it; never that of a file's own folder."""
-    path, word = Path(name), chance.choice(_STRANGE)
-    other = path.parent / word / path.name if chance.random() < 0.3 else path.with_name(word or "_")
+    path, word = Path(name), rng.choice(_STRANGE)
+    other = path.parent / word / path.name if rng.random() < 0.3 else path.with_name(word or "_")
     return other.as_posix()

@@ -1,4 +1,4 @@
-"""XML: elements lost, repeated and put elsewhere, texts and attributes changed."""
+"""XML: elements lost, repeated and moved, texts and attributes changed."""
 
 from __future__ import annotations
 
@@ -14,61 +14,61 @@ STRANGE = (
 _ENCODINGS = (b"utf-16", b"latin-1", b"no-such", b"utf-8", b"punycode", b"gbk")
 
 
-def reordered(content: bytes, chance: Random) -> tuple[bytes, Promise]:
+def reordered(content: bytes, rng: Random) -> tuple[bytes, Promise]:
     root = ElementTree.fromstring(content)
     for element in root.iter():
-        element[:] = chance.sample(list(element), len(element))
-        element.attrib = dict(chance.sample(list(element.attrib.items()), len(element.attrib)))
+        element[:] = rng.sample(list(element), len(element))
+        element.attrib = dict(rng.sample(list(element.attrib.items()), len(element.attrib)))
     return _written(root), Promise.SAME
 
 
-def repeated(content: bytes, chance: Random) -> tuple[bytes, Promise]:
+def repeated(content: bytes, rng: Random) -> tuple[bytes, Promise]:
     root = ElementTree.fromstring(content)
-    parent, child = chance.choice(_pairs(root))
+    parent, child = rng.choice(_pairs(root))
     parent.insert(list(parent).index(child), child)
     return _written(root), Promise.SAME_OR_REFUSED
 
 
-def spaced(content: bytes, chance: Random) -> tuple[bytes, Promise]:
+def spaced(content: bytes, rng: Random) -> tuple[bytes, Promise]:
     """White space around a text."""
     root = ElementTree.fromstring(content)
-    element = chance.choice([element for element in root.iter() if (element.text or "").strip()])
+    element = rng.choice([element for element in root.iter() if (element.text or "").strip()])
     element.text = f"\n {element.text}\t"
     return _written(root), Promise.SAME_OR_REFUSED
 
 
-def commented(content: bytes, chance: Random) -> tuple[bytes, Promise]:
+def commented(content: bytes, rng: Random) -> tuple[bytes, Promise]:
     """A comment between two elements."""
     parts = content.split(b">")
-    at = chance.randrange(2, len(parts) - 1)
+    at = rng.randrange(2, len(parts) - 1)
     return b">".join(parts[:at]) + b"><!-- <object> -->" + b">".join(parts[at:]), Promise.SAME
 
 
-def lost(content: bytes, chance: Random) -> tuple[bytes, Promise]:
+def lost(content: bytes, rng: Random) -> tuple[bytes, Promise]:
     root = ElementTree.fromstring(content)
-    parent, child = chance.choice(_pairs(root))
-    if child.attrib and chance.random() < 0.5:
-        child.attrib.pop(chance.choice(list(child.attrib)))
+    parent, child = rng.choice(_pairs(root))
+    if child.attrib and rng.random() < 0.5:
+        child.attrib.pop(rng.choice(list(child.attrib)))
     else:
         parent.remove(child)
     return _written(root), Promise.NO_CRASH
 
 
-def replaced(content: bytes, chance: Random) -> tuple[bytes, Promise]:
+def replaced(content: bytes, rng: Random) -> tuple[bytes, Promise]:
     root = ElementTree.fromstring(content)
-    element = chance.choice(list(root.iter()))
-    if element.attrib and chance.random() < 0.7:
-        element.set(chance.choice(list(element.attrib)), chance.choice(STRANGE))
-    elif chance.random() < 0.8:
-        element.text = chance.choice(STRANGE)
+    element = rng.choice(list(root.iter()))
+    if element.attrib and rng.random() < 0.7:
+        element.set(rng.choice(list(element.attrib)), rng.choice(STRANGE))
+    elif rng.random() < 0.8:
+        element.text = rng.choice(STRANGE)
     else:
-        element.tag = chance.choice(("annotation", "annotations", "image", "track", "object", "box", "name", "size"))
+        element.tag = rng.choice(("annotation", "annotations", "image", "track", "object", "box", "name", "size"))
     return _written(root), Promise.NO_CRASH
 
 
-def declared(content: bytes, chance: Random) -> tuple[bytes, Promise]:
+def declared(content: bytes, rng: Random) -> tuple[bytes, Promise]:
     """A declaration of an encoding that may not be the file's."""
-    start = b'<?xml version="1.0" encoding="' + chance.choice(_ENCODINGS) + b'"?>'
+    start = b'<?xml version="1.0" encoding="' + rng.choice(_ENCODINGS) + b'"?>'
     return start + _written(ElementTree.fromstring(content)), Promise.NO_CRASH
 
 

@@ -1,4 +1,4 @@
-"""COCO instances as they are published: ids with gaps, `images` before `annotations`, `categories` last."""
+"""COCO instances in the published layout: ids with gaps, `images` before `annotations`, `categories` last."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_reading_returns_a_dataset_and_writing_returns_nothing(name, function):
     assert returned == {"read": "Dataset", "write": "None"}[function]
 
 
-def test_what_is_not_written_says_what_is():
+def test_asking_for_a_missing_writer_lists_the_writable_formats():
     assert set(formats.FORMATS) - set(formats.WRITABLE) == READ_ONLY
     for name in READ_ONLY:
         assert not hasattr(formats.get(name), "write")

@@ -60,7 +60,7 @@ def label_states(
     return dataset(labels, classes, splits={image: draw(st.sampled_from(splits)) for image in images})
 
 
-def said(data: Dataset) -> dict[str, dict[str, bool | None]]:
+def known_labels(data: Dataset) -> dict[str, dict[str, bool | None]]:
     """What is decided about each image: present, absent or cannot tell; unknown labels are left out."""
     decided: dict[str, dict[str, bool | None]] = {image: {} for image in data.names()}
     labels = data.labels()
