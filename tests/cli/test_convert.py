@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from models.converting import published
+from models import published
 from tagfill.models import Classifier, create_backbone
 
 
