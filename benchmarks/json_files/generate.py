@@ -16,16 +16,17 @@ def generate(path: Path, size: int) -> None:
     """Write a file of about `size` bytes; images come first, then annotations, categories last, as in COCO."""
     random = Random(0)
     images = max(size // BYTES_PER_ANNOTATION // ANNOTATIONS_PER_IMAGE, 1)
-    with path.open("w", encoding="utf-8") as file:
-        file.write('{"info": {"description": "benchmark"}, "images": [')
-        file.write(", ".join(json.dumps(image(number)) for number in range(images)))
-        file.write('], "licenses": [], "annotations": [')
+    with path.open("wb") as file:
+        file.write(b'{"info": {"description": "benchmark"}, "images": [')
+        for number in range(images):
+            file.write(b", " * (number > 0) + json.dumps(image(number)).encode())
+        file.write(b'], "licenses": [], "annotations": [')
         number = 0
         while file.tell() < size:
-            file.write(", " * (number > 0) + json.dumps(annotation(number, number % images, random)))
+            file.write(b", " * (number > 0) + json.dumps(annotation(number, number % images, random)).encode())
             number += 1
-        file.write('], "categories": ')
-        file.write(json.dumps([{"id": number, "name": f"class {number}"} for number in range(CLASSES)]) + "}")
+        categories = [{"id": number, "name": f"class {number}"} for number in range(CLASSES)]
+        file.write(b'], "categories": ' + json.dumps(categories).encode() + b"}")
 
 
 def image(number: int) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Time and memory of reading large JSON files.
 
-Writes benchmarks/results/json_files.json and docs/benchmarks/json_files.md. Compares the byte scan of `tagfill.formats.json_stream` with one pass of ijson per list. Each measurement is a fresh
-process on a generated file in a temporary folder.
+Writes benchmarks/results/json_files.json and docs/benchmarks/json_files.md. Compares the byte scan of
+`tagfill.formats.json_stream` with one pass of ijson per list. Each measurement is a fresh process on a generated file
+in a temporary folder.
 
     python benchmarks/json_files/run.py           a file of 500 MB; two minutes
     python benchmarks/json_files/run.py --quick   a file of 20 MB, printed and not written down
