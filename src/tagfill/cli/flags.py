@@ -36,7 +36,7 @@ Pretrained = Annotated[
 ]
 Boost = Annotated[
     str | None,
-    typer.Option(metavar="A[,B]", help="BoostLU of the `cam` head: scores above B (default 0) are multiplied by A."),
+    typer.Option(metavar="A[,B]", help="BoostLU of the `cam` head: slope A for scores above B (default 0)."),
 ]
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 
 _SECONDS_BETWEEN_LINES = 10.0
+_SHORT = 13  # characters of a column whose words are never split
 _WIDE = 110  # columns of a terminal that has room for a column of text
 
 
@@ -46,16 +48,28 @@ def show_json(content: Any) -> None:
 
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table to standard output, with numbers aligned to the right."""
+    """Print a table to standard output, with numbers aligned to the right.
+
+    On a narrow terminal, headers are wrapped between words; if that is not enough, the borders are left out.
+    """
     if not is_main_process():
         return
+    texts = list(zip(columns, *rows, strict=True))
+    natural = [max(map(len, column)) for column in texts]
+    narrow = [max(len(word) for text in column for word in text.split() or [""]) for column in texts]
+    available, borders = Console().width, 3 * len(columns) + 1
+    wraps = sum(natural) + borders > available
+    least = sum(min(width, _SHORT) for width in narrow)
     table = Table(title=title, title_justify="left", title_style="bold")
-    for position, column in enumerate(columns):
-        numbers = all(row[position].strip("-%").replace(",", "").replace(".", "", 1).isdigit() for row in rows)
-        table.add_column(column, justify="right" if numbers else "left", overflow="fold")
+    if wraps and least + borders > available:
+        table.box, table.padding, table.show_edge = SIMPLE_HEAD, (0, 0), False
+    for position, (header, *cells) in enumerate(texts):
+        numbers = all(cell.strip("-%").replace(",", "").replace(".", "", 1).isdigit() for cell in cells)
+        width = narrow[position] if wraps and natural[position] <= _SHORT else None
+        table.add_column(header, justify="right" if numbers else "left", overflow="fold", width=width)
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    Console(width=max(available, least + len(columns))).print(table)
 
 
 def show_board(board: Leaderboard, title: str) -> None:

@@ -49,7 +49,7 @@ def train(
     ] = None,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, such as memory.storage=disk. Repeatable."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Any other setting of the recipe, by its path; repeatable."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder; by default a descriptive name in runs/.")] = None,
     device: Annotated[str, typer.Option(help="`cpu`, `cuda`, `mps` or `auto`.")] = "cpu",
