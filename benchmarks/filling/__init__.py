@@ -10,6 +10,7 @@ from filling.points import points
 from filling.published import published, published_by_budget
 from filling.review import review
 from filling.single_positive import single_positive
+from filling.step_files import step_files
 
 KINDS: dict[str, Callable[[str, str], str]] = {
     "budgets": budgets,
@@ -23,6 +24,7 @@ KINDS: dict[str, Callable[[str, str], str]] = {
     "review": review,
     "scratch": scratch,
     "single-positive": single_positive,
+    "step-files": step_files,
     "whole": whole,
 }
 

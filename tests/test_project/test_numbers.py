@@ -29,13 +29,15 @@ def fill_in() -> ModuleType:
 
 def test_no_page_differs_from_its_results(fill_in):
     differing = [path.name for path, text in fill_in.should_be() if path.read_text(encoding="utf-8") != text]
-    assert differing == [], "python benchmarks/fill_in.py writes them anew"
+    assert differing == [], "python benchmarks/fill_in.py updates them"
 
 
 def test_every_result_has_its_page(fill_in):
     written = {path.stem for path, _ in fill_in.pages()}
     results = {path.stem.partition("-")[0] for path in (ROOT / "benchmarks" / "results").glob("*.json")}
-    assert results == written
+    in_a_block = {"step_files"}
+    assert "<!-- numbers: step-files -->" in (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert results - in_a_block == written
 
 
 def test_a_number_that_was_typed_is_found(fill_in):
