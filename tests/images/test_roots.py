@@ -1,30 +1,39 @@
-"""Each kind of image root gives the bytes of a folder."""
+"""Image roots: folders, tar shards and URLs."""
 
 from __future__ import annotations
 
+import functools
+import http.server
+import io
 import multiprocessing
+import os
 import pickle
+import tarfile
+import threading
 import zipfile
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import fsspec
+import numpy as np
 import pytest
+from PIL import Image
 
-from images.pictures import write
+from images.pictures import encode, noise, write
 from tagfill.errors import ImageError, TagfillError
-from tagfill.images import open_root
-from tagfill.images.roots import FolderRoot, RemoteRoot
+from tagfill.images import decode, open_root, roots
+from tagfill.images.roots import FolderRoot, RemoteRoot, ShardRoot, expand_braces
 
 FILES = {"a.jpg": b"first", "sub/b c%20.PNG": b"second", "sub/deep/ü#?.webp": b"third", "sub/notes.txt": b"text"}
 IMAGES = sorted(name for name in FILES if name != "sub/notes.txt")
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch) -> Path:
-    """A cache folder of this test's own."""
+    """A cache folder of this test's own, and no pauses between attempts to fetch."""
     monkeypatch.setenv("TAGFILL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(roots, "_RETRY_PAUSES", (0.0, 0.0))
     return tmp_path / "cache"
 
 
@@ -157,3 +166,379 @@ def test_hidden_files_are_not_listed(folder):
 def test_url_with_a_query_is_refused():
     with pytest.raises(TagfillError, match="query"):
         RemoteRoot("https://host/photos?key=1")
+
+
+# Random access to tar shards
+
+
+SHARDS = 3
+
+
+def contents(count: int = 12, seed: int = 0) -> dict[str, bytes]:
+    """Members of lengths that are no multiples of a tar block, and one of none."""
+    rng = np.random.default_rng(seed)
+    images = {f"sub/{number:04}.jpg": rng.bytes(int(rng.integers(1, 3000))) for number in range(count)}
+    return {**images, "sub/0000.json": b"{}", "sub/0001.txt": b"", "ü" * 90 + ".png": b"long name"}
+
+
+def write_tar(path: Path, members: dict[str, bytes], mode: str = "w", kind: int = tarfile.PAX_FORMAT) -> Path:
+    with tarfile.open(path, mode, format=kind) as tar:
+        for name, content in members.items():
+            header = tarfile.TarInfo(name)
+            header.size = len(content)
+            tar.addfile(header, io.BytesIO(content))
+    return path
+
+
+@pytest.fixture
+def shards(tmp_path) -> Path:
+    """A folder with the members dealt to three shards."""
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    (folder / "sizes.json").write_text("{}")
+    items = list(contents().items())
+    for number in range(SHARDS):
+        write_tar(folder / f"part-{number:06}.tar", dict(items[number::SHARDS]))
+    return folder
+
+
+@pytest.mark.parametrize("kind", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+def test_members_are_those_that_were_written(tmp_path, kind):
+    root = open_root(write_tar(tmp_path / "all.tar", contents(), kind=kind))
+    assert {name: root.read(name) for name in reversed(contents())} == contents()
+
+
+def test_members_are_those_that_the_tar_program_would_unpack(shards, tmp_path):
+    for shard in sorted(shards.glob("*.tar")):
+        with tarfile.open(shard) as tar:
+            tar.extractall(tmp_path / "unpacked", filter="data")
+    root, folder = open_root(shards), FolderRoot(tmp_path / "unpacked")
+    assert root.names() == folder.names()
+    assert all(root.read(name) == folder.read(name) for name in contents())
+
+
+def test_folder_and_pattern_name_the_same_shards(shards):
+    assert open_root(shards) == open_root(f"{shards}/part-{{000000..000002}}.tar")
+
+
+def test_only_images_are_listed(shards):
+    assert open_root(shards).names() == sorted(name for name in contents() if name.endswith(("jpg", "png")))
+
+
+def test_images_are_decoded(tmp_path):
+    picture = noise(4, 5)
+    root = open_root(write_tar(tmp_path / "a.tar", {"x.png": encode(Image.fromarray(picture))}))
+    assert np.array_equal(np.asarray(decode(root, "x.png")), picture)
+
+
+def test_folder_with_images_beside_a_tar_file_is_a_folder(shards):
+    (shards / "a.jpg").touch()
+    assert isinstance(open_root(shards), FolderRoot)
+
+
+def test_missing_member(shards):
+    with pytest.raises(ImageError, match=r"Image none\.jpg: none of the 3 shards") as caught:
+        open_root(shards).read("none.jpg")
+    assert caught.value.image == "none.jpg"
+
+
+def test_missing_shard(shards):
+    with pytest.raises(TagfillError, match=r"part-000003\.tar cannot be read: No such file"):
+        open_root(f"{shards}/part-{{000000..000003}}.tar")
+
+
+def test_index_is_made_once(shards, monkeypatch):
+    open_root(shards)
+    monkeypatch.setattr(roots, "_scan", None)
+    assert open_root(shards).read("sub/0000.json") == b"{}"
+
+
+@pytest.mark.parametrize("change", ["size", "time"])
+def test_index_of_a_changed_shard_is_made_again(tmp_path, change):
+    members = contents()
+    path = write_tar(tmp_path / "a.tar", members)
+    status = path.stat()
+    open_root(path)
+    exchanged = dict(reversed(members.items()))  # as many bytes in all
+    members = exchanged if change == "time" else {"new.jpg": bytes(100_000), **members}
+    write_tar(path, members)
+    os.utime(path, ns=(0, status.st_mtime_ns + (change == "time")))
+    root = open_root(path)
+    assert {name: root.read(name) for name in members} == members
+
+
+def test_shard_that_changes_under_an_open_root_is_noticed(tmp_path):
+    path = write_tar(tmp_path / "a.tar", contents())
+    root = open_root(path)
+    write_tar(path, contents(seed=1))
+    with pytest.raises(ImageError, match="has changed since it was opened"):
+        root.read("sub/0003.jpg")
+
+
+@pytest.mark.parametrize("junk", [b"", b"{", b"[]", b'{"version": 0}', b'{"version": 1, "stamp": 3}', b"\xff\xfe"])
+def test_damaged_index_is_made_again(shards, cache, junk):
+    open_root(shards)
+    for index in (cache / "shards").iterdir():
+        index.write_bytes(junk)
+    assert open_root(shards).read("sub/0001.txt") == b""
+
+
+def test_cache_that_cannot_be_written_is_done_without(shards, cache):
+    cache.write_text("a file, not a folder")
+    assert open_root(shards).read("sub/0000.json") == b"{}"
+
+
+def test_root_sends_only_its_list_of_shards(shards):
+    root = open_root(shards)
+    assert len(pickle.dumps(root)) < 1000
+    assert pickle.loads(pickle.dumps(root)).read("sub/0000.json") == b"{}"
+
+
+def test_processes_read_at_the_same_time(shards):
+    root, names = open_root(shards), list(contents()) * 5
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as pool:
+        assert list(pool.map(root.read, names)) == [contents()[name] for name in names]
+
+
+def test_name_in_two_shards_is_refused(tmp_path):
+    for number in range(2):
+        write_tar(tmp_path / f"{number}.tar", {"a.jpg": b"x"})
+    with pytest.raises(TagfillError, match=r"'a\.jpg' is in .*0\.tar and in .*1\.tar"):
+        open_root(f"{tmp_path}/{{0..1}}.tar")
+
+
+def test_name_twice_in_a_shard_is_refused(tmp_path):
+    write_tar(tmp_path / "a.tar", {"a.jpg": b"x", "b.jpg": b"y"})
+    write_tar(tmp_path / "a.tar", {"a.jpg": b"z"}, mode="a")
+    with pytest.raises(TagfillError, match=r"two members 'a\.jpg'"):
+        open_root(tmp_path / "a.tar")
+
+
+def test_compressed_shard_is_refused(tmp_path):
+    path = write_tar(tmp_path / "a.tar", contents(), mode="w:gz")
+    with pytest.raises(TagfillError, match="without compression"):
+        open_root(path)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.6])
+def test_cut_shard_is_refused(tmp_path, share):
+    path = write_tar(tmp_path / "a.tar", contents())
+    os.truncate(path, int(path.stat().st_size * share) // 512 * 512 + 100 * bool(share))
+    with pytest.raises(TagfillError, match="cannot be read as an uncompressed tar file"):
+        open_root(path)
+
+
+def test_damaged_header_is_not_taken_for_the_end(tmp_path):
+    path = write_tar(tmp_path / "a.tar", {"a.jpg": bytes(512), "b.jpg": bytes(512)})
+    content = bytearray(path.read_bytes())
+    content[1024 + 3] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(TagfillError, match="damaged at byte 1,024"):
+        open_root(path)
+
+
+def test_hard_links_are_the_file_and_other_members_are_left_out(tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for name, kind, target in [
+            ("./a.jpg", tarfile.REGTYPE, ""),
+            ("b.jpg", tarfile.LNKTYPE, "./a.jpg"),
+            ("c.jpg", tarfile.SYMTYPE, "a.jpg"),
+            ("d.jpg", tarfile.DIRTYPE, ""),
+        ]:
+            header = tarfile.TarInfo(name)
+            header.type, header.linkname, header.size = kind, target, 4 if kind == tarfile.REGTYPE else 0
+            tar.addfile(header, io.BytesIO(b"data"))
+    root = open_root(tmp_path / "a.tar")
+    assert root.names() == ["a.jpg", "b.jpg"]
+    assert root.read("a.jpg") == root.read("b.jpg") == b"data"
+
+
+def test_progress_is_told_about_each_shard(shards):
+    steps = []
+
+    class Watch:
+        def bar(self, title, total, unit=""):
+            assert total == SHARDS
+            return self
+
+        advance = staticmethod(lambda steps_done=1: steps.append(steps_done))
+        __enter__ = lambda self: self  # noqa: E731
+        __exit__ = lambda self, *error: None  # noqa: E731
+
+    ShardRoot(tuple(sorted(shards.glob("*.tar")))).index(Watch())
+    assert steps == [1] * SHARDS
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("a.tar", ["a.tar"]),
+        ("a-{8..11}.tar", ["a-8.tar", "a-9.tar", "a-10.tar", "a-11.tar"]),
+        ("{0..1}/{07..08}", ["0/07", "0/08", "1/07", "1/08"]),
+        ("a{2..1}", []),
+        ("a{x..y}", ["a{x..y}"]),
+    ],
+)
+def test_braces(pattern, names):
+    assert expand_braces(pattern) == names
+
+
+# Images of a web server, which this test starts and stops
+
+
+NAMES = ["a.png", "sub/b c.png", "sub/ü#1?.png", "sub/..%2e/odd.png"]
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    """Serves a folder or ranges of its files, keeps a list of requests, and fails or cuts answers when told to."""
+
+    def do_GET(self):
+        self.server.requests.append(self.path)
+        trouble = self.server.trouble.pop(0) if self.server.trouble else None
+        if trouble == "cut":
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(b"half of it")
+        elif trouble is not None:
+            self.send_error(trouble)
+        elif "Range" in self.headers and self.server.ranges:
+            first, last = map(int, self.headers["Range"].removeprefix("bytes=").split("-"))
+            content = Path(self.translate_path(self.path)).read_bytes()
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {first}-{last}/{len(content)}")
+            self.end_headers()
+            self.wfile.write(content[first : last + 1])
+        else:
+            super().do_GET()
+
+    def log_message(self, *args):
+        """Says nothing."""
+
+
+@pytest.fixture
+def server(tmp_path) -> Iterator[http.server.ThreadingHTTPServer]:
+    for number, name in enumerate(NAMES):
+        write(tmp_path / "photos", name, encode(Image.fromarray(noise(4, 5, seed=number))))
+    handler = functools.partial(Handler, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.requests, server.trouble, server.ranges = [], [], True
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def url(server) -> str:
+    return f"http://127.0.0.1:{server.server_port}/photos"
+
+
+def kept(cache: Path) -> list[Path]:
+    return [path for path in cache.rglob("*") if path.is_file()]
+
+
+def test_images_are_fetched_and_decoded(url):
+    for number, name in enumerate(NAMES):
+        assert np.array_equal(np.asarray(decode(open_root(url), name)), noise(4, 5, seed=number))
+
+
+def test_slash_at_the_end_does_not_matter(url):
+    assert open_root(url + "/") == open_root(url)
+
+
+def test_an_image_is_fetched_once(url, server, cache):
+    first = open_root(url).read("a.png")
+    assert open_root(url).read("a.png") == first
+    assert server.requests == ["/photos/a.png"]
+    assert len(kept(cache)) == 1
+
+
+def test_kept_images_need_no_server(url, server):
+    content = open_root(url).read("a.png")
+    server.trouble += [500] * 9
+    assert open_root(url).read("a.png") == content
+
+
+def test_listing(url):
+    assert open_root(url).names() == sorted(NAMES)
+
+
+def test_missing_image_is_asked_for_once(url, server, cache):
+    with pytest.raises(ImageError, match=r"Image sub/none\.png: there is no such file below http://127"):
+        open_root(url).read("sub/none.png")
+    assert server.requests == ["/photos/sub/none.png"]
+    assert kept(cache) == []
+
+
+def test_passing_trouble_is_tried_again(url, server):
+    server.trouble += [503, "cut"]
+    assert decode(open_root(url), "a.png").size == (5, 4)
+    assert len(server.requests) == 3
+
+
+def test_lasting_trouble_names_the_image_and_the_cause(url, server, cache):
+    server.trouble += [503] * 3
+    with pytest.raises(ImageError, match=r"Image a\.png: it cannot be fetched from .*503"):
+        open_root(url).read("a.png")
+    assert kept(cache) == []
+
+
+def test_half_an_answer_is_not_kept(url, server, cache):
+    server.trouble += ["cut"] * 3
+    with pytest.raises(ImageError, match=r"a\.png: it cannot be fetched"):
+        open_root(url).read("a.png")
+    assert kept(cache) == []
+
+
+def test_writing_that_fails_leaves_nothing(url, cache, monkeypatch):
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        open_root(url).read("a.png")
+    assert kept(cache) == []
+
+
+def test_server_that_is_not_there():
+    root = open_root("http://127.0.0.1:9/photos")
+    with pytest.raises(ImageError, match="cannot be fetched"):
+        root.read("a.png")
+    with pytest.raises(TagfillError, match="cannot be listed"):
+        root.names()
+
+
+def test_threads_and_processes_after_a_fork(url, cache):
+    root = open_root(url)
+    root.read("a.png")  # the connection of this process is of no use to its children
+    names = NAMES * 4
+    with ThreadPoolExecutor(4) as threads:
+        contents = list(threads.map(root.read, names))
+    for path in kept(cache):
+        path.unlink()
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as pool:
+        assert list(pool.map(root.read, names)) == contents
+    assert len(kept(cache)) == len(NAMES)
+
+
+@pytest.fixture
+def remote_archive(url, tmp_path) -> str:
+    with zipfile.ZipFile(tmp_path / "photos" / "all.zip", "w") as file:
+        file.writestr("in/a.png", b"content")
+        file.writestr("in/large.png", np.random.default_rng(0).bytes(1_000_000))
+    return f"zip://in::{url}/all.zip"
+
+
+def test_zip_file_of_a_server(remote_archive, cache):
+    root = open_root(remote_archive)
+    assert root.names() == ["a.png", "large.png"]
+    assert root.read("a.png") == b"content"
+    assert len(kept(cache)) == 1
+
+
+def test_zip_file_of_a_server_without_ranges(remote_archive, server):
+    server.ranges = False
+    with pytest.raises(TagfillError, match=r"cannot be opened .*range requests"):
+        open_root(remote_archive).read("a.png")

@@ -1,3 +1,7 @@
+"""Thumbnails keep the shape of their image."""
+
+from __future__ import annotations
+
 import pytest
 from PIL import Image
 

@@ -1,4 +1,4 @@
-"""Probabilities, thresholds and the most probable labels."""
+"""Logits become probabilities and decisions."""
 
 from __future__ import annotations
 
