@@ -18,7 +18,7 @@ def noise(height: int, width: int, seed: int = 0) -> NDArray[np.uint8]:
 
 
 def photo(height: int, width: int, seed: int = 0) -> Image.Image:
-    """Smooth random colours, as a photo has them, with a bright disc off the centre."""
+    """Smooth random colors, as a photo has them, with a bright disc off the centre."""
     coarse = Image.fromarray(noise(7, 9, seed)).resize((width, height), Image.Resampling.BICUBIC)
     pixels = np.array(coarse)
     y, x = np.ogrid[:height, :width]
@@ -33,9 +33,9 @@ def encode(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
     return file.getvalue()
 
 
-def png(width: int, height: int, depth: int, colour: int, rows: bytes, *chunks: tuple[bytes, bytes]) -> bytes:
+def png(width: int, height: int, depth: int, color: int, rows: bytes, *chunks: tuple[bytes, bytes]) -> bytes:
     """A PNG made by hand, for what Pillow does not write: chunks before the pixels, and sixteen bits."""
-    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    header = struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, 0)
     parts = [(b"IHDR", header), *chunks, (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts

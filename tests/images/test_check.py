@@ -16,7 +16,7 @@ GOOD = encode(Image.fromarray(noise(4, 4)))
 
 
 class Watch:
-    """A progress that remembers."""
+    """A progress bar that records its calls."""
 
     def __init__(self):
         self.steps, self.notes, self.ended = 0, [], False

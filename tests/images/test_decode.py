@@ -46,11 +46,11 @@ def test_lossless_webp_is_kept(tmp_path):
     assert np.array_equal(np.asarray(decode(tmp_path, "a")), noise(5, 7))
 
 
-def test_grey_becomes_three_equal_channels(tmp_path):
+def test_gray_becomes_three_equal_channels(tmp_path):
     assert pixels(tmp_path, encode(picture("L", [0, 77, 255]))) == [(0, 0, 0), (77, 77, 77), (255, 255, 255)]
 
 
-def test_grey_jpeg(tmp_path):
+def test_gray_jpeg(tmp_path):
     assert pixels(tmp_path, encode(Image.new("L", (2, 1), 90), "JPEG")) == [(90, 90, 90)] * 2
 
 
@@ -76,7 +76,7 @@ def test_half_transparent_palette_entry_is_mixed_with_white(tmp_path):
     assert pixels(tmp_path, encode(image, transparency=bytes([255, 51]))) == [(204, 204, 204), (10, 20, 30)]
 
 
-def test_alpha_is_laid_on_white(tmp_path):
+def test_alpha_is_composited_on_white(tmp_path):
     values = [(10, 20, 30, 255), (10, 20, 30, 0), (0, 100, 255, 51)]
     mixed = tuple(round((51 * value + 204 * 255) / 255) for value in (0, 100, 255))
     assert pixels(tmp_path, encode(picture("RGBA", values))) == [(10, 20, 30), (255, 255, 255), mixed]
@@ -88,7 +88,7 @@ def test_transparent_webp(tmp_path):
     assert pixels(tmp_path, content) == [(10, 20, 30), (255, 255, 255)]
 
 
-def test_grey_with_alpha(tmp_path):
+def test_gray_with_alpha(tmp_path):
     assert pixels(tmp_path, encode(picture("LA", [(0, 255), (0, 0), (0, 51)]))) == [
         (0, 0, 0),
         (255, 255, 255),
@@ -96,32 +96,32 @@ def test_grey_with_alpha(tmp_path):
     ]
 
 
-def test_one_grey_that_stands_for_transparency(tmp_path):
+def test_one_gray_value_that_means_transparency(tmp_path):
     assert pixels(tmp_path, encode(picture("L", [7, 8]), transparency=7)) == [(255, 255, 255), (8, 8, 8)]
 
 
-def test_one_colour_that_stands_for_transparency(tmp_path):
+def test_one_color_that_means_transparency(tmp_path):
     values = [(7, 8, 9), (7, 8, 10)]
     assert pixels(tmp_path, encode(picture("RGB", values), transparency=(7, 8, 9))) == [(255, 255, 255), (7, 8, 10)]
 
 
-def test_sixteen_bit_grey_is_scaled_and_not_clipped(tmp_path):
+def test_sixteen_bit_gray_is_scaled_and_not_clipped(tmp_path):
     rows = b"\0" + struct.pack(">4H", 0, 256, 32768, 65535)
     expected = [(value,) * 3 for value in (0, 1, 128, 255)]
     assert pixels(tmp_path, png(4, 1, 16, 0, rows)) == expected
 
 
-def test_sixteen_bit_grey_with_a_transparent_value(tmp_path):
+def test_sixteen_bit_gray_with_a_transparent_value(tmp_path):
     rows = b"\0" + struct.pack(">2H", 1000, 1001)
     assert pixels(tmp_path, png(2, 1, 16, 0, rows, (b"tRNS", struct.pack(">H", 1000)))) == [(255, 255, 255), (3, 3, 3)]
 
 
-def test_sixteen_bit_colour_is_scaled_and_not_clipped(tmp_path):
+def test_sixteen_bit_color_is_scaled_and_not_clipped(tmp_path):
     rows = b"\0" + struct.pack(">6H", 0, 256, 65535, 32768, 511, 512)
     assert pixels(tmp_path, png(2, 1, 16, 2, rows)) == [(0, 1, 255), (128, 1, 2)]
 
 
-def test_sixteen_bit_colour_with_a_transparent_value(tmp_path):
+def test_sixteen_bit_color_with_a_transparent_value(tmp_path):
     rows = b"\0" + struct.pack(">6H", 30000, 256, 65535, 32768, 511, 512)
     key = struct.pack(">3H", 30000, 256, 65535)
     assert pixels(tmp_path, png(2, 1, 16, 2, rows, (b"tRNS", key))) == [(255, 255, 255), (128, 1, 2)]
@@ -132,7 +132,7 @@ def test_sixteen_bit_alpha(tmp_path):
     assert pixels(tmp_path, png(2, 1, 16, 6, rows)) == [(10, 20, 30), (255, 255, 255)]
 
 
-def test_sixteen_bit_grey_with_alpha(tmp_path):
+def test_sixteen_bit_gray_with_alpha(tmp_path):
     rows = b"\0" + struct.pack(">4H", 2560, 65535, 0, 0)
     assert pixels(tmp_path, png(2, 1, 16, 4, rows)) == [(10, 10, 10), (255, 255, 255)]
 
@@ -147,18 +147,18 @@ def test_cmyk_jpeg(tmp_path, ink, expected):
 
 @pytest.mark.parametrize("kind", ["PNG", "WEBP"])
 def test_first_frame_of_an_animation(tmp_path, kind):
-    frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "lime", "blue")]
+    frames = [Image.new("RGB", (4, 4), color) for color in ("red", "lime", "blue")]
     content = encode(frames[0], kind, save_all=True, append_images=frames[1:], duration=50, lossless=True)
     assert set(pixels(tmp_path, content)) == {(255, 0, 0)}
 
 
 def test_first_picture_of_a_stereo_jpeg(tmp_path):
-    frames = [Image.new("L", (8, 8), grey) for grey in (40, 200)]
+    frames = [Image.new("L", (8, 8), gray) for gray in (40, 200)]
     content = encode(frames[0], "MPO", save_all=True, append_images=frames[1:])
     assert set(pixels(tmp_path, content)) == {(40, 40, 40)}
 
 
-# Images are upright, however the camera was held
+# Orientation
 
 
 # What makes stored pixels upright, from the EXIF standard: where row 0 and column 0 of the stored pixels belong.
@@ -215,7 +215,7 @@ def test_reduced_jpegs_are_turned(tmp_path, orientation):
 
 
 @pytest.mark.parametrize("value", [0, 9, 77])
-def test_values_that_mean_nothing_are_upright(tmp_path, value):
+def test_invalid_orientations_are_upright(tmp_path, value):
     write(tmp_path, "a", encode(Image.fromarray(noise(5, 8)), exif=exif(value)))
     assert np.array_equal(np.asarray(decode(tmp_path, "a")), noise(5, 8))
 
@@ -227,7 +227,7 @@ def test_views_see_the_upright_image(tmp_path):
     assert np.array_equal(pixels, UPRIGHT[6](stored))
 
 
-# Decoding a large JPEG at a fraction of its size moves nothing, and hardly changes how a view looks
+# Large JPEGs are decoded at a fraction of their size
 
 
 SIZES = [(1024, 768), (1000, 1000), (1023, 767), (1024, 767), (1020, 764), (96, 1600)]  # width, height
@@ -262,7 +262,7 @@ def test_views_are_near_those_of_the_full_image(tmp_path, size, name):
         ((1023, 768), (64, 64), (1023, 768)),
     ],
 )
-def test_reduction_leaves_enough_pixels_and_no_rest(tmp_path, size, shrink_to, decoded):
+def test_reduction_leaves_enough_pixels_and_no_remainder(tmp_path, size, shrink_to, decoded):
     write(tmp_path, "a.jpg", encode(photo(size[1], size[0]), "JPEG"))
     assert decode(tmp_path, "a.jpg", shrink_to=shrink_to).size == decoded
 
@@ -299,7 +299,7 @@ def test_other_colors_are_reduced_too(tmp_path, mode):
     assert (image.mode, image.size) == ("RGB", (32, 32))
 
 
-# Whatever a file turns out to be, the error names the image
+# Bad files
 
 
 def half(content: bytes) -> bytes:
@@ -348,7 +348,7 @@ def test_bad_content_is_an_error_about_this_image(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_looking_at_a_bad_image_raises_the_same(tmp_path, kind):
+def test_loading_a_view_of_a_bad_image_raises_the_same(tmp_path, kind):
     content, problem = BAD[kind]
     write(tmp_path, "a.jpg", content)
     with pytest.raises(ImageError, match=problem):
@@ -381,7 +381,7 @@ def test_folder(tmp_path):
         decode(tmp_path, "a.jpg")
 
 
-def test_named_pipe_does_not_wait_for_a_writer(tmp_path):
+def test_named_pipe_does_not_block(tmp_path):
     os.mkfifo(tmp_path / "a.jpg")
     with pytest.raises(ImageError, match="special file"):
         decode(tmp_path, "a.jpg")
@@ -423,7 +423,7 @@ def test_symbolic_links_are_followed(tmp_path):
     assert decode(tmp_path / "root", "b.png").size == PICTURE.size
 
 
-def test_limit_is_checked_before_memory_is_taken():
+def test_limit_is_checked_before_memory_is_allocated():
     tracemalloc.start()
     try:
         with pytest.raises(ImageError):
@@ -440,7 +440,7 @@ def test_limit_itself_is_allowed():
         open_header("a.png", png(8_000, 8_001, 1, 0, b""))
 
 
-def test_settings_of_pillow_neither_matter_nor_change(tmp_path, monkeypatch):
+def test_global_settings_of_pillow_have_no_effect_and_stay(tmp_path, monkeypatch):
     write(tmp_path, "a.png", encode(PICTURE))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10 * 48)  # Image.open would warn, and warnings are errors here
     decode(tmp_path, "a.png")

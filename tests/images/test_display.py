@@ -15,7 +15,7 @@ def test_an_image_fits_and_keeps_its_shape(tmp_path, size, expected):
     assert thumbnail(tmp_path, "a.png", 160).size == expected
 
 
-def test_what_is_no_image_is_told(tmp_path):
+def test_a_file_that_is_not_an_image_is_named(tmp_path):
     (tmp_path / "a.png").write_bytes(b"no picture")
     with pytest.raises(ImageError, match=r"a\.png"):
         thumbnail(tmp_path, "a.png", 160)

@@ -106,6 +106,6 @@ def test_joined_geometries_can_be_taken_apart(one, other):
         np.testing.assert_array_equal(getattr(again, name), getattr(other, name))
 
 
-def test_whole_images_are_seen_as_they_are():
+def test_whole_images_have_no_crop_and_no_flip():
     points = np.array([[0.2, 0.3], [0.9, 0.1]])
     np.testing.assert_array_equal(Geometry.whole(2).to_view(points), points)

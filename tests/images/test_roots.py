@@ -116,7 +116,7 @@ def test_root_can_be_used_after_a_fork(root):
         assert list(pool.map(opened.read, IMAGES * 4)) == [FILES[name] for name in IMAGES * 4]
 
 
-def test_what_lies_on_this_machine_is_not_copied(root, cache):
+def test_local_images_are_not_cached(root, cache):
     open_root(root).read("a.jpg")
     assert not cache.exists()
 
@@ -146,7 +146,7 @@ def test_relative_folder_stays_where_it_was(folder, monkeypatch, tmp_path):
     assert opened.read("a.jpg") == b"first"
 
 
-def test_links_between_folders_end(folder):
+def test_cyclic_links_between_folders_end(folder):
     (folder / "sub" / "up").symlink_to(folder)
     assert open_root(folder).names() == IMAGES
 
@@ -283,7 +283,7 @@ def test_damaged_index_is_made_again(shards, cache, junk):
     assert open_root(shards).read("sub/0001.txt") == b""
 
 
-def test_cache_that_cannot_be_written_is_done_without(shards, cache):
+def test_a_cache_that_cannot_be_written_is_no_error(shards, cache):
     cache.write_text("a file, not a folder")
     assert open_root(shards).read("sub/0000.json") == b"{}"
 
@@ -353,7 +353,7 @@ def test_hard_links_are_the_file_and_other_members_are_left_out(tmp_path):
     assert root.read("a.jpg") == root.read("b.jpg") == b"data"
 
 
-def test_progress_is_told_about_each_shard(shards):
+def test_progress_counts_each_shard(shards):
     steps = []
 
     class Watch:
@@ -435,7 +435,7 @@ def url(server) -> str:
     return f"http://127.0.0.1:{server.server_port}/photos"
 
 
-def kept(cache: Path) -> list[Path]:
+def cached_files(cache: Path) -> list[Path]:
     return [path for path in cache.rglob("*") if path.is_file()]
 
 
@@ -452,10 +452,10 @@ def test_an_image_is_fetched_once(url, server, cache):
     first = open_root(url).read("a.png")
     assert open_root(url).read("a.png") == first
     assert server.requests == ["/photos/a.png"]
-    assert len(kept(cache)) == 1
+    assert len(cached_files(cache)) == 1
 
 
-def test_kept_images_need_no_server(url, server):
+def test_cached_images_need_no_server(url, server):
     content = open_root(url).read("a.png")
     server.trouble += [500] * 9
     assert open_root(url).read("a.png") == content
@@ -465,31 +465,31 @@ def test_listing(url):
     assert open_root(url).names() == sorted(NAMES)
 
 
-def test_missing_image_is_asked_for_once(url, server, cache):
+def test_missing_image_is_requested_once(url, server, cache):
     with pytest.raises(ImageError, match=r"Image sub/none\.png: there is no such file below http://127"):
         open_root(url).read("sub/none.png")
     assert server.requests == ["/photos/sub/none.png"]
-    assert kept(cache) == []
+    assert cached_files(cache) == []
 
 
-def test_passing_trouble_is_tried_again(url, server):
+def test_a_temporary_error_is_retried(url, server):
     server.trouble += [503, "cut"]
     assert decode(open_root(url), "a.png").size == (5, 4)
     assert len(server.requests) == 3
 
 
-def test_lasting_trouble_names_the_image_and_the_cause(url, server, cache):
+def test_a_lasting_error_names_the_image_and_the_cause(url, server, cache):
     server.trouble += [503] * 3
     with pytest.raises(ImageError, match=r"Image a\.png: it cannot be fetched from .*503"):
         open_root(url).read("a.png")
-    assert kept(cache) == []
+    assert cached_files(cache) == []
 
 
-def test_half_an_answer_is_not_kept(url, server, cache):
+def test_an_incomplete_answer_is_not_cached(url, server, cache):
     server.trouble += ["cut"] * 3
     with pytest.raises(ImageError, match=r"a\.png: it cannot be fetched"):
         open_root(url).read("a.png")
-    assert kept(cache) == []
+    assert cached_files(cache) == []
 
 
 def test_writing_that_fails_leaves_nothing(url, cache, monkeypatch):
@@ -499,10 +499,10 @@ def test_writing_that_fails_leaves_nothing(url, cache, monkeypatch):
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space"):
         open_root(url).read("a.png")
-    assert kept(cache) == []
+    assert cached_files(cache) == []
 
 
-def test_server_that_is_not_there():
+def test_unreachable_server():
     root = open_root("http://127.0.0.1:9/photos")
     with pytest.raises(ImageError, match="cannot be fetched"):
         root.read("a.png")
@@ -516,11 +516,11 @@ def test_threads_and_processes_after_a_fork(url, cache):
     names = NAMES * 4
     with ThreadPoolExecutor(4) as threads:
         contents = list(threads.map(root.read, names))
-    for path in kept(cache):
+    for path in cached_files(cache):
         path.unlink()
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as pool:
         assert list(pool.map(root.read, names)) == contents
-    assert len(kept(cache)) == len(NAMES)
+    assert len(cached_files(cache)) == len(NAMES)
 
 
 @pytest.fixture
@@ -535,7 +535,7 @@ def test_zip_file_of_a_server(remote_archive, cache):
     root = open_root(remote_archive)
     assert root.names() == ["a.png", "large.png"]
     assert root.read("a.png") == b"content"
-    assert len(kept(cache)) == 1
+    assert len(cached_files(cache)) == 1
 
 
 def test_zip_file_of_a_server_without_ranges(remote_archive, server):

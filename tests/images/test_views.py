@@ -153,7 +153,7 @@ def test_a_crop_at_its_own_size_is_the_slice():
     np.testing.assert_array_equal(shown, PIXELS[4:12, 6:18])
 
 
-def test_a_crop_of_whole_pixels_is_the_resized_slice_but_for_its_rim():
+def test_a_crop_of_whole_pixels_is_the_resized_slice_except_its_rim():
     """Pixels beside the crop take part in its outermost ones, within the reach of the filter: two source pixels."""
     shown = render(IMAGE, view(0.25, 0.25, 0.75, 0.75), (16, 24)).astype(int)
     expected = resized(IMAGE.crop((6, 4, 18, 12)), (16, 24))
@@ -265,7 +265,7 @@ def test_plain_views_show_everything(plain: View, flip):
     assert geometry.exact.all()
 
 
-# Strong views: the same from any process and thread, and torch's generator untouched
+# Strong views are the same in any process and thread
 
 
 SEEDS = list(range(30))
@@ -293,7 +293,7 @@ def test_seeds_differ():
     assert len({digest(seed) for seed in SEEDS}) == len(SEEDS)
 
 
-def test_generator_of_torch_is_left_as_it_was():
+def test_state_of_torchs_generator_is_restored():
     torch.manual_seed(3)
     expected = torch.rand(5)
     torch.manual_seed(3)
@@ -321,7 +321,7 @@ def test_shape_and_type_are_kept(shape):
         assert (pixels.shape, pixels.dtype) == ((*shape, 3), np.uint8)
 
 
-def test_hole_is_one_rectangle_of_one_colour_up_to_half_the_sides():
+def test_hole_is_one_rectangle_of_one_color_up_to_half_the_sides():
     for seed in range(50):
         pixels = cutout(PICTURE, np.random.default_rng(seed))
         rows, columns = np.nonzero((pixels != PICTURE).any(-1))
@@ -339,7 +339,7 @@ def test_hole_covers_a_fifth_of_the_view_on_average():
     assert covered == pytest.approx((7 / 16) ** 2, abs=0.005)
 
 
-def test_look_draws_a_strong_view_from_its_address(tmp_path):
+def test_load_view_draws_a_strong_view_from_its_address(tmp_path):
     write(tmp_path, "a.png", encode(photo(40, 60)))
     address = {"seed": 7, "epoch": 2, "index": 5, "number": 1}
     pixels, geometry = load_view(tmp_path, "a.png", STRONG, (32, 32), **address)

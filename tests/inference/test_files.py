@@ -16,8 +16,7 @@ from PIL import Image
 
 from inference.colors import CLASSES, probability, write_image, write_images, write_model
 from tagfill.errors import ImageError, TagfillError
-from tagfill.inference import files as plans
-from tagfill.inference import predict, predict_to_file
+from tagfill.inference import files, predict, predict_to_file
 from tagfill.inference.files import PartsFolder, picture_path
 
 
@@ -34,7 +33,7 @@ def photos(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of ten images."""
-    monkeypatch.setattr(plans, "_PART_IMAGES", 10)
+    monkeypatch.setattr(files, "_PART_IMAGES", 10)
 
 
 def rows_of(path: Path) -> list[tuple[str, str, float, bool]]:
@@ -116,7 +115,7 @@ def test_bad_images_are_listed_and_left_out(model: Path, photos: Path, tmp_path:
         list(predict(model, photos))
 
 
-def test_a_part_of_which_no_image_decodes_is_no_obstacle(model: Path, photos: Path, tmp_path: Path) -> None:
+def test_a_part_without_any_good_image_is_no_problem(model: Path, photos: Path, tmp_path: Path) -> None:
     for number in range(10, 20):
         (photos / f"{number:03d}.png").write_bytes(b"bad")
 
@@ -194,7 +193,19 @@ def test_other_models_images_and_settings_are_refused(
     assert predict_to_file(model, photos, out, force=True, **options).made == len(list(photos.iterdir()))  # type: ignore[arg-type]
 
 
-def test_a_file_of_somebody_else_is_not_overwritten(model: Path, photos: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("content", "problem"), [("{", "it is not valid JSON"), ("{}", "'model' is missing")])
+def test_a_damaged_manifest_is_named(model: Path, photos: Path, tmp_path: Path, content: str, problem: str) -> None:
+    out = tmp_path / "out.csv"
+    predict_to_file(model, photos, out)
+    (tmp_path / "out.csv.json").write_text(content)
+
+    with pytest.raises(TagfillError, match=rf"out\.csv\.json is damaged: {problem}; give --force"):
+        predict_to_file(model, photos, out)
+
+    assert predict_to_file(model, photos, out, force=True).made == 25
+
+
+def test_an_unrelated_file_is_not_overwritten(model: Path, photos: Path, tmp_path: Path) -> None:
     (tmp_path / "out.csv").write_text("precious")
 
     with pytest.raises(TagfillError, match="exists already"):
@@ -203,7 +214,7 @@ def test_a_file_of_somebody_else_is_not_overwritten(model: Path, photos: Path, t
     assert (tmp_path / "out.csv").read_text() == "precious"
 
 
-def test_processes_make_parts_of_their_own_and_the_last_one_joins(
+def test_processes_make_their_own_parts_and_the_last_one_joins_them(
     model: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = predict_to_file(model, photos, tmp_path / "alone.parquet")
@@ -302,7 +313,7 @@ def test_mistakes_are_named_before_anything_is_written(
     assert not list(tmp_path.glob("out*"))
 
 
-# Pictures of class maps lie under the names of image and class, and show where the class is
+# Pictures of class maps
 
 
 @pytest.fixture

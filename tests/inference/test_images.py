@@ -67,7 +67,7 @@ def test_tar_shards_are_listed_through_their_index(photos: Path) -> None:
     assert names(find_images("photos.tar")) == ["photos.tar/000.png"]
 
 
-def test_a_part_has_the_same_images_under_numbers_of_its_own(photos: Path) -> None:
+def test_a_subset_has_the_same_images_numbered_from_zero(photos: Path) -> None:
     found = find_images(["photos/more/c.jpg", "photos/*.png"])
 
     for first in range(4):
@@ -92,7 +92,7 @@ def test_identity_is_of_names_and_their_order(photos: Path) -> None:
         (["photos"], "test", "Only a dataset has a split 'test'"),
     ],
 )
-def test_what_is_not_there_is_named(photos: Path, given: list[str], split: str | None, sentence: str) -> None:
+def test_missing_images_are_named(photos: Path, given: list[str], split: str | None, sentence: str) -> None:
     (photos / "empty").mkdir()
 
     with pytest.raises(TagfillError) as raised:

@@ -75,7 +75,7 @@ def test_a_missing_sidecar_a_missing_file_and_no_json_are_named(tmp_path: Path) 
         open_predictor(tmp_path / "other.onnx")
 
 
-def test_a_file_that_is_no_model_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_model_is_named(tmp_path: Path) -> None:
     from tagfill.io import sha256
 
     path = write_model(tmp_path / "m.onnx")
@@ -88,7 +88,7 @@ def test_a_file_that_is_no_model_is_named(tmp_path: Path) -> None:
         open_predictor(path)
 
 
-# An ONNX file is enough: prediction with it neither imports nor needs torch
+# Prediction without torch
 
 
 ROOT = Path(__file__).parents[2]
@@ -128,7 +128,7 @@ def check(result: subprocess.CompletedProcess[str], folder: Path) -> None:
     assert len(list((folder / "maps").rglob("red.jpg"))) == 4  # of channels 128, 136, 144 and 152
 
 
-def test_no_import_of_torch_is_tried_in_vain(tmp_path: Path) -> None:
+def test_prediction_imports_no_torch(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FORBIDDING, *arguments(tmp_path)]
 
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -136,7 +136,7 @@ def test_no_import_of_torch_is_tried_in_vain(tmp_path: Path) -> None:
     check(result, tmp_path)
 
 
-def test_a_model_folder_without_torch_is_told_apart(tmp_path: Path) -> None:
+def test_a_model_folder_without_torch_is_an_error_that_says_so(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     command = [sys.executable, "-c", FORBIDDING, "predict", str(tmp_path / "model"), str(tmp_path)]
 

@@ -1,15 +1,21 @@
-"""Logits become probabilities and decisions."""
+"""The prediction pipeline: decisions from logits, and the same scores from evaluation and prediction."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import tagfill
+import tagfill.inference
+from tagfill import models
 from tagfill.errors import TagfillError
+from tagfill.inference import PredictionFile, predict
 from tagfill.inference.pipeline import decide, resolve_thresholds
 from tagfill.metrics import GatheredPredictions
 from tagfill.probabilities import probabilities
-from tagfill.training.evaluation import choose_thresholds
+from tagfill.training.evaluation import LoadedModel, choose_thresholds
 
 
 def test_a_label_is_present_from_its_threshold_on() -> None:
@@ -18,7 +24,7 @@ def test_a_label_is_present_from_its_threshold_on() -> None:
     assert decided.present.tolist() == [[True, False, True]]
 
 
-def test_a_label_that_stands_at_the_threshold_that_evaluation_chose_is_present() -> None:
+def test_a_label_exactly_at_the_threshold_that_evaluation_chose_is_present() -> None:
     """All labels are present, so that the best threshold of a class is the least probability of its images."""
     logits = np.random.default_rng(0).normal(0, 3, (20, 500)).astype(np.float32)
     thresholds = choose_thresholds(GatheredPredictions(np.arange(20), logits, np.ones((20, 500), np.int8)))
@@ -54,3 +60,22 @@ def test_thresholds_of_unknown_classes_and_beyond_probability_are_refused() -> N
         resolve_thresholds(["cat", "dog"], None, {"dig": 0.1})
     with pytest.raises(TagfillError, match=r"1\.5 is not a probability"):
         resolve_thresholds(["cat", "dog"], None, 1.5)
+
+
+def test_evaluation_and_prediction_score_images_alike(tmp_path: Path) -> None:
+    """Training's evaluation and `predict` return the same numbers to the last bit, with any number of workers."""
+    data = tagfill.scenes.make(tmp_path / "scenes", train=5, val=1, test=1, size=64)
+    folder = tmp_path / "model"
+    models.create("test_efficientnet", "cam", data.classes, pretrained=False, image_size=64).save(folder)
+    predicted = list(predict(folder, data, split="train", workers=2))
+
+    for workers in (0, 2):
+        ((batch, prediction),) = LoadedModel.open(folder, data, workers=workers).predict("train")
+        scores = probabilities(prediction.logits.numpy())
+        assert batch.index.tolist() == list(range(5))
+        assert [list(each.scores.values()) for each in predicted] == scores.tolist()
+
+
+def test_old_names_warn() -> None:
+    with pytest.warns(DeprecationWarning, match="PredictionFile"):
+        assert tagfill.inference.Filled is PredictionFile

@@ -30,7 +30,7 @@ from tagfill.inference.serve import Batcher, QueueFullError
 
 
 class Slow:
-    """Says of an image what its first pixel is, after a while."""
+    """Scores an image by its first pixel, after a pause."""
 
     def __init__(self, seconds=0.0):
         self.seconds, self.sizes = seconds, []
@@ -46,7 +46,7 @@ def image(value):
     return np.full((2, 2, 3), value, np.uint8)
 
 
-def test_everybody_gets_their_own_answer():
+def test_each_request_gets_its_own_answer():
     batcher, answers = Batcher(Slow(0.002), size=8), {}
 
     def ask(value):
@@ -80,7 +80,7 @@ def test_one_image_does_not_wait_for_a_full_batch():
     batcher.close()
 
 
-def test_those_who_want_no_maps_do_not_pay_for_them():
+def test_images_without_maps_get_their_own_batch():
     model = Slow(0.05)
     batcher = Batcher(model, size=8)
     first = batcher.submit([image(0)], maps=False)
@@ -92,7 +92,7 @@ def test_those_who_want_no_maps_do_not_pay_for_them():
     assert model.sizes == [(1, False), (2, True), (1, False)]
 
 
-def test_room_is_bounded_and_all_or_nothing():
+def test_the_queue_is_bounded_and_takes_all_images_or_none():
     model = Slow(0.2)
     batcher = Batcher(model, size=1, wait=0, capacity=3)
     first = batcher.submit([image(0)], maps=False)
@@ -106,7 +106,7 @@ def test_room_is_bounded_and_all_or_nothing():
     batcher.close()
 
 
-def test_a_model_that_fails_tells_those_who_wait_and_goes_on():
+def test_an_error_of_the_model_reaches_the_waiting_requests():
     def model(pixels, *, maps=False):
         if pixels[0, 0, 0, 0] == 1:
             raise RuntimeError("broken")
@@ -119,7 +119,7 @@ def test_a_model_that_fails_tells_those_who_wait_and_goes_on():
     batcher.close()
 
 
-def test_closing_finishes_what_waits_and_takes_nothing_more():
+def test_closing_finishes_waiting_images_and_refuses_new_ones():
     batcher = Batcher(Slow(0.02), size=1)
     futures = batcher.submit([image(value) for value in range(5)], maps=False)
     batcher.close()
@@ -128,7 +128,7 @@ def test_closing_finishes_what_waits_and_takes_nothing_more():
         batcher.submit([image(0)], maps=False)
 
 
-def test_whoever_gave_up_is_passed_over():
+def test_canceled_requests_are_skipped():
     model = Slow(0.05)
     batcher = Batcher(model, size=4)
     (first,) = batcher.submit([image(0)], maps=False)
@@ -141,7 +141,7 @@ def test_whoever_gave_up_is_passed_over():
     assert model.sizes == [(1, False), (1, False)]
 
 
-# The server as a process of its own: good requests, bad ones, many at once, and its end
+# The server as a separate process
 
 
 CLASSES = ("cup", "dog", "tree")
@@ -202,7 +202,7 @@ def test_answers_are_those_of_predict(client, model, tmp_path):
         assert tuple(found["present"]) == wanted.present
 
 
-def test_one_image_as_the_body_a_threshold_and_the_likeliest(client):
+def test_one_image_as_the_body_with_threshold_and_top_k(client):
     told = client.post("/predict?threshold=0&top_k=2", content=picture(), headers={"content-type": "image/jpeg"}).json()
     (prediction,) = told["predictions"]
     scores = list(prediction["scores"].values())
@@ -285,7 +285,7 @@ def test_hostile_requests_are_refused_and_leave_no_trace(client, server, bomb):
         assert client.get(path).status_code in (404, 405)
 
 
-def test_hostile_requests_do_not_make_it_grow(client, server, bomb):
+def test_hostile_requests_do_not_leak_memory(client, server, bomb):
     requests = [request for name, (_, request) in hostile(bomb).items() if "pieces" not in name]
     for request in requests:
         client.post("/predict", **request)
@@ -317,7 +317,7 @@ def test_a_slow_body_huge_headers_and_no_http_at_all(server, client):
     assert client.get("/health").status_code == 200
 
 
-def test_only_those_who_name_it_rightly_are_answered(client):
+def test_requests_with_another_host_or_origin_are_refused(client):
     assert client.get("/health", headers={"host": "elsewhere.example"}).status_code == 403
     answer = client.post("/predict", files=form(picture()), headers={"origin": "http://elsewhere.example"})
     assert answer.status_code == 403
@@ -336,7 +336,7 @@ def test_many_at_once_all_get_their_own_answer(client, server):
             assert scores == pytest.approx(alone[number], abs=1e-4)
 
 
-def test_a_full_queue_says_when_to_come_back(model):
+def test_a_full_queue_says_when_to_retry(model):
     with started(model, "--queue", "4", "--batch-size", "1") as server:
         contents = form(*[picture(seed) for seed in range(4)])
         statuses, waits = [], []
@@ -353,7 +353,7 @@ def test_a_full_queue_says_when_to_come_back(model):
         assert httpx.post(f"{server.address}predict", files=contents, timeout=60).status_code == 200
 
 
-def test_its_end_finishes_what_is_in_flight(model):
+def test_shutdown_finishes_requests_in_flight(model):
     server = started(model, "--batch-size", "1")
     answers = []
     contents = form(*[picture(seed) for seed in range(32)])
@@ -372,7 +372,7 @@ def test_its_end_finishes_what_is_in_flight(model):
     assert len(answers[0].json()["predictions"]) == 32
 
 
-def test_beyond_this_machine_a_token_is_asked_for(model):
+def test_other_machines_need_a_token(model):
     command = [sys.executable, "-m", "tagfill", "serve", str(model), "--port", "0", "--host", "0.0.0.0"]
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     assert refused.returncode == 2
