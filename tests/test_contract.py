@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reference.ranking import top_per_class
 from tagfill.contract import Ranks
 
-TIED = [0.0, 0.25, 0.5, 0.5009765625, 1.0]  # two of them are neighbours in half precision
+TIED = [0.0, 0.25, 0.5, 0.5009765625, 1.0]  # two of them are adjacent in half precision
 
 
 class Together:
@@ -70,7 +70,7 @@ def test_any_half_precision_score_is_ranked_by_its_value():
 @pytest.mark.parametrize("world", [2, 3])
 @settings(max_examples=25, deadline=None)
 @given(case=rankings())
-def test_ranks_together_choose_what_one_would(world, case):
+def test_several_ranks_choose_the_same_as_one(world, case):
     values, index, counts = case
     every = Ranks().top_per_class(halves(values), torch.tensor(index), torch.tensor(counts))
     together = Together(world)
@@ -91,7 +91,7 @@ def test_nothing_is_chosen_where_nothing_is_wanted():
     assert chosen.sum(0).tolist() == [0, 4]
 
 
-def test_one_process_stands_alone():
+def test_a_single_process():
     values = torch.arange(3)
     ranks = Ranks()
     assert (ranks.rank, ranks.world) == (0, 1)
@@ -99,7 +99,7 @@ def test_one_process_stands_alone():
     assert [part.tolist() for part in ranks.gather(values)] == [[0, 1, 2]]
 
 
-def test_positions_up_to_two_thousand_million_are_told_apart():
+def test_positions_up_to_2_to_the_31_are_distinct():
     index = torch.from_numpy(np.array([2**31 - 1, 2**31 - 2], dtype=np.int64))
     chosen = Ranks().top_per_class(torch.ones(2, 1).half(), index, torch.tensor([1]))
     assert chosen.flatten().tolist() == [False, True]

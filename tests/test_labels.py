@@ -16,7 +16,7 @@ dense_labels = arrays(np.int8, array_shapes(min_dims=2, max_dims=2, max_side=6),
 
 
 def small() -> LabelMatrix:
-    """Three images of four classes; of the second nothing is known, and class 3 of the third cannot be told."""
+    """Three images of four classes; the second is not annotated, and class 3 of the third is "cannot tell"."""
     return LabelMatrix.from_entries(
         np.array([0, 0, 2, 2]), np.array([1, 3, 0, 3]), np.array([1, 0, 1, -1], np.int8), (3, 4)
     )
@@ -24,7 +24,7 @@ def small() -> LabelMatrix:
 
 @given(dense_labels, st.randoms(use_true_random=False))
 @settings(deadline=None)
-def test_entries_in_any_order_give_the_same_labels(dense, random):
+def test_the_order_of_entries_does_not_matter(dense, random):
     found, label = np.nonzero(dense != -1)
     order = list(range(len(found)))
     random.shuffle(order)
@@ -33,7 +33,7 @@ def test_entries_in_any_order_give_the_same_labels(dense, random):
     assert (labels.starts.dtype, labels.classes.dtype, labels.values.dtype) == (np.int64, np.int32, np.int8)
 
 
-def test_rows_may_be_asked_for_in_any_order_and_repeatedly():
+def test_rows_may_be_in_any_order_and_repeated():
     rows = small().rows(np.array([2, 0, 1, 2]))
     assert rows.tolist() == [[1, -1, -1, -1], [-1, 1, -1, 0], [-1, -1, -1, -1], [1, -1, -1, -1]]
     assert rows.dtype == np.int8
@@ -52,11 +52,11 @@ def test_counts_of_each_class():
     assert labels.positives_per_image().tolist() == [1, 0, 1]
 
 
-def test_images_about_which_nothing_was_said():
+def test_unannotated_images():
     assert small().unannotated().tolist() == [1]
 
 
-def test_undecided_differs_from_never_looked_at():
+def test_cannot_tell_differs_from_not_annotated():
     assert small().is_annotated(np.array([2])).tolist() == [[True, False, False, True]]
     assert small().rows(np.array([2])).tolist() == [[1, -1, -1, -1]]
 
@@ -72,7 +72,7 @@ def test_a_pair_that_occurs_twice_is_refused():
         LabelMatrix.from_entries(np.array([0, 0]), np.array([1, 1]), np.array([1, 1]), (1, 2))
 
 
-def test_complete_means_that_nothing_is_unknown():
+def test_complete_means_that_every_label_is_known():
     assert LabelMatrix.from_dense(np.zeros((2, 2), np.int8)).complete()
     assert not small().complete()
 
@@ -137,7 +137,7 @@ def test_rows_are_those_of_a_dense_copy_with_the_same_changes(steps, index):
     assert (np.diff(overlay.keys) > 0).all()
 
 
-def test_what_lies_below_is_never_changed():
+def test_the_labels_below_are_never_changed():
     labels = base()
     before = labels.dense()
     overlay = Overlay(labels)
@@ -146,7 +146,7 @@ def test_what_lies_below_is_never_changed():
     np.testing.assert_array_equal(labels.dense(), before)
 
 
-def test_dropped_and_cleared_changes_show_what_lies_below():
+def test_dropped_and_cleared_changes_show_the_labels_below():
     overlay, dense = Overlay(base()), base().dense()
     overlay.set([0, 1, 2], [0, 1, 2], 1)
     overlay.drop([0, 3], [0, 3])
@@ -163,7 +163,7 @@ def test_an_ignored_label_stays_an_entry_of_the_matrix():
     assert overlay.matrix().is_annotated(np.array([0])).tolist() == [[True, True]]
 
 
-def test_keys_and_values_are_all_there_is_to_save():
+def test_keys_and_values_restore_an_overlay():
     overlay = Overlay(base())
     overlay.set([3, 1], [2, 0], [1, 0])
     again = Overlay(base(), overlay.keys, overlay.values)
@@ -182,7 +182,7 @@ def test_keys_and_values_are_all_there_is_to_save():
         (([0, 0], [1, 1], [1, 1]), ValueError),
     ],
 )
-def test_what_is_no_entry_is_refused(entry, error):
+def test_invalid_entries_are_refused(entry, error):
     overlay = Overlay(base())
     with pytest.raises(error):
         overlay.set(*entry)

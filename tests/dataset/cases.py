@@ -1,4 +1,4 @@
-"""Small datasets that the tests of annotations share."""
+"""Small datasets shared by tests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def dataset(
 
 
 def varied() -> Dataset:
-    """Every column filled and empty, every kind of row, and text that is hard to write down."""
+    """Each column filled and empty, each kind of row, and text that needs quoting."""
     return dataset(
         row("007", None, flags=[], source=""),
         row("a, b", False, flags=["crowd", 'with "quotes", and\nmore'], source="Zoë", time=at(0), seconds=0.1),

@@ -8,7 +8,7 @@ from tagfill.errors import DatasetError, TagfillError
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
-def test_a_saved_dataset_opens_as_it_was(tmp_path, kind):
+def test_a_saved_dataset_opens_unchanged(tmp_path, kind):
     data = varied()
     again = data.save(tmp_path / "data", tables=kind)
     assert (again.name, again.classes, again.hierarchy, again.protocol) == (
@@ -24,14 +24,14 @@ def test_a_saved_dataset_opens_as_it_was(tmp_path, kind):
 
 
 @pytest.mark.parametrize(("kind", "other"), [("parquet", "csv"), ("csv", "parquet")])
-def test_tables_of_the_other_kind_do_not_stay_behind(tmp_path, kind, other):
+def test_tables_of_the_other_file_type_are_removed(tmp_path, kind, other):
     dataset(row("cat")).save(tmp_path, tables=other)
     again = dataset(row("dog")).save(tmp_path, tables=kind)
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"annotations.{kind}", "dataset.yaml", f"images.{kind}"]
     assert again.rows()["label"].to_pylist() == ["dog"]
 
 
-def test_a_dataset_can_be_saved_over_itself_as_another_kind(tmp_path):
+def test_a_dataset_can_be_saved_over_itself_as_another_file_type(tmp_path):
     data = varied().save(tmp_path)
     identities = data.identities
     assert data.save(tmp_path, tables="csv").identities == identities
@@ -51,7 +51,7 @@ def test_one_table_may_be_csv_and_the_other_parquet(tmp_path):
     assert Dataset.open(tmp_path).rows().to_pylist()[0]["label"] == "007"
 
 
-def test_a_save_that_fails_leaves_the_folder_as_it_was(tmp_path):
+def test_a_failed_save_leaves_the_folder_unchanged(tmp_path):
     before = dataset(row("cat")).save(tmp_path)
     files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     broken = before.replace(annotations=tmp_path / "missing.parquet")
@@ -88,7 +88,7 @@ def test_an_unknown_file_type_is_refused_before_anything_is_written(tmp_path):
 
 
 @pytest.mark.parametrize("root", ["https://host/photos/", "s3://bucket/../photos", "zip://in::https://host/all.zip"])
-def test_an_image_root_that_is_a_url_stays_as_it_is(tmp_path, root):
+def test_a_url_as_image_root_is_unchanged(tmp_path, root):
     again = dataset(row("cat")).replace(root=root).save(tmp_path / "data")
     assert again.root == root
     assert Dataset.open(tmp_path / "data").save(tmp_path / "copy").root == root

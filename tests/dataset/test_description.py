@@ -61,19 +61,19 @@ def test_a_class_that_yaml_did_not_read_as_text_is_named(tmp_path, written, read
         ({"hierachy": []}, "no key 'hierachy'; did you mean 'hierarchy'"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(tmp_path, changes, sentence):
+def test_errors_are_one_sentence(tmp_path, changes, sentence):
     with pytest.raises(DatasetError, match=sentence) as error:
         opened(tmp_path, **changes)
     assert str(error.value).startswith(str(tmp_path / "dataset.yaml"))
     assert "\n" not in str(error.value)
 
 
-def test_keys_of_the_users_own_are_left_alone(tmp_path):
+def test_other_keys_are_ignored(tmp_path):
     assert opened(tmp_path, licence="CC0").name == "small"
 
 
 @pytest.mark.parametrize("text", ["classes: [cat", "\x00", "- cat", ""])
-def test_a_file_that_is_no_description_is_refused(tmp_path, text):
+def test_a_file_without_keys_is_refused(tmp_path, text):
     with pytest.raises(DatasetError, match=r"dataset\.yaml (is not valid YAML|must be a mapping)[^\n]*$"):
         opened_text(tmp_path, text)
 
@@ -83,7 +83,7 @@ def test_no_object_is_built_from_yaml(tmp_path):
         opened_text(tmp_path, "name: !!python/object/apply:os.getcwd []\nroot: .\nclasses: []\n")
 
 
-def test_a_folder_that_is_not_there_a_file_and_a_folder_of_something_else(tmp_path):
+def test_paths_that_are_not_dataset_folders_are_refused(tmp_path):
     with pytest.raises(DatasetError, match="There is no folder"):
         Dataset.open(tmp_path / "nothing")
     (tmp_path / "file").write_text("x")
@@ -93,6 +93,6 @@ def test_a_folder_that_is_not_there_a_file_and_a_folder_of_something_else(tmp_pa
         Dataset.open(tmp_path)
 
 
-def test_many_classes_are_checked_in_little_time(tmp_path):
+def test_many_classes_are_checked_quickly(tmp_path):
     names = tuple(f"class {number}" for number in range(10_000))
     assert dataset(classes=names).save(tmp_path).classes == names

@@ -33,7 +33,7 @@ def test_nothing_follows_from_cannot_tell():
     assert labels(row("dog", None), row("animal", None)) == [-1] * 5
 
 
-def test_what_follows_replaces_cannot_tell():
+def test_an_implied_label_replaces_cannot_tell():
     assert labels(row("dog", True), row("pet", None)) == [1, -1, 1, 1, -1]
     assert labels(row("animal", False), row("dog", None)) == [0, 0, 0, 0, -1]
 

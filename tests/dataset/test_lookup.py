@@ -14,7 +14,7 @@ NAMES = [f"{number:05d}.jpg" for number in range(2000)]
 
 @pytest.fixture(params=["distinct", "all the same"])
 def names(request, monkeypatch):
-    """The names, with hashes as they are and with hashes that tell nothing."""
+    """The names, with their own hashes and with equal hashes."""
     if request.param == "all the same":
         monkeypatch.setattr(lookup, "hash_text", lambda words: np.zeros(len(words), np.uint64))
     return Lookup(pa.array(NAMES))
@@ -26,7 +26,7 @@ def found(names: Lookup, places: np.ndarray, size: int = 100) -> list[int]:
 
 
 @pytest.mark.parametrize("order", ["ascending", "with gaps", "from the middle", "descending", "shuffled", "restarting"])
-def test_names_are_found_in_whatever_order_they_come(names, order):
+def test_names_are_found_in_any_order(names, order):
     rng = np.random.default_rng(0)
     places = {
         "ascending": np.repeat(np.arange(2000), 2),
@@ -39,7 +39,7 @@ def test_names_are_found_in_whatever_order_they_come(names, order):
     assert found(names, places) == places.tolist()
 
 
-def test_what_is_missing_or_null_is_nowhere(names):
+def test_missing_names_and_null_are_not_found(names):
     column = pa.array(["00003.jpg", None, "zebra.jpg", "", "00001.jpg"])
     assert names.codes(column).tolist() == [3, -1, -1, -1, 1]
     assert names.codes(column.dictionary_encode()).tolist() == [3, -1, -1, -1, 1]
@@ -51,7 +51,7 @@ def test_a_null_in_the_list_is_not_found():
     assert Lookup(pa.array(["a", None])).codes(pa.array([None, "a"])).tolist() == [-1, 0]
 
 
-def test_of_text_that_is_listed_twice_the_first_position_counts(names):
+def test_repeated_text_is_found_at_its_first_position(names):
     twice = Lookup(pa.array(["b", "a", "c", "a", "b"]))
     assert twice.codes(pa.array(["a", "b", "c"])).tolist() == [1, 0, 2]
     assert twice.repeated() == (1, 3)
@@ -73,7 +73,7 @@ def test_every_byte_and_the_length_count(length):
     assert len(set(numbers.tolist())) == length + 2
 
 
-def test_text_and_its_neighbours_do_not_matter_to_each_other(monkeypatch):
+def test_the_hash_of_a_text_does_not_depend_on_its_neighbors(monkeypatch):
     words = pa.array([f"image {number}.jpg" * (number % 5) for number in range(100)])
     whole = lookup.hash_text(words)
     monkeypatch.setattr(lookup, "_CHUNK", 7)
@@ -85,6 +85,6 @@ def test_null_counts_as_empty():
     assert len(set(lookup.hash_text(pa.array([None, "", None])).tolist())) == 1
 
 
-def test_the_numbers_stay_the_same_from_version_to_version():
+def test_hashes_are_the_same_in_every_version():
     numbers = lookup.hash_text(pa.array(["", "cat", "a longer name.jpg"]))
     assert [f"{number:016x}" for number in numbers] == ["e220a8397b1dcdaf", "94e5daa6cc184b85", "905fd77fb829f4a9"]

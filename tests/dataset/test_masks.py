@@ -22,7 +22,7 @@ def test_the_bytes_are_those_of_pycocotools(mask):
 
 @settings(max_examples=60, deadline=None)
 @given(MASKS)
-def test_a_mask_comes_back_as_the_reference_decodes_it(mask):
+def test_decode_inverts_encode(mask):
     rle = masks.encode(mask)
 
     assert np.array_equal(masks.decode(rle, *mask.shape), mask)
@@ -41,7 +41,7 @@ def test_area_and_bounds_are_those_of_pycocotools(mask):
 
 @settings(max_examples=100, deadline=None)
 @given(RUNS)
-def test_runs_of_any_length_come_back(lengths):
+def test_runs_inverts_compress(lengths):
     assert masks.runs(masks.compress(np.array(lengths))).tolist() == lengths
 
 
@@ -51,7 +51,7 @@ def test_a_mask_that_begins_with_a_one_begins_with_an_empty_run():
     assert masks.runs_of(mask).tolist() == [0, 2, 1, 1]
 
 
-def test_empty_runs_in_between_have_no_bounds():
+def test_empty_runs_do_not_change_the_bounds():
     assert masks.bounds(masks.compress(np.array([0, 0, 5, 1, 3])), 3) == (1, 2, 1, 1)
 
 
@@ -65,11 +65,11 @@ def test_empty_runs_in_between_have_no_bounds():
         (b"o" * 40 + b"0", "have a number that is too large"),
     ],
 )
-def test_bytes_that_are_no_run_lengths(rle, problem):
+def test_invalid_run_lengths_are_refused(rle, problem):
     with pytest.raises(ValueError, match=problem):
         masks.runs(rle)
 
 
-def test_runs_of_another_raster_are_not_painted():
+def test_runs_of_another_size_are_refused():
     with pytest.raises(ValueError, match="do not fill 2 × 3 pixels"):
         masks.decode(b"22", 2, 3)

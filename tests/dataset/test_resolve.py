@@ -1,5 +1,3 @@
-"""Decided labels of random rows against plain loops over the rules."""
-
 from __future__ import annotations
 
 import re
@@ -17,11 +15,11 @@ from tagfill.errors import DatasetError, TagfillError
 
 
 def cat(*rows, **attributes) -> int:
-    """The decided label of class cat in image a.jpg."""
+    """The resolved label of class cat in image a.jpg."""
     return int(dataset(*rows, **attributes).labels().dense()[0, 0])
 
 
-def test_the_newest_row_decides_wherever_it_stands():
+def test_the_newest_row_decides_at_any_position():
     old, new = row(present=True, time=at(0)), row(present=False, time=at(1))
     assert cat(old, new) == cat(new, old) == 0
 
@@ -51,13 +49,13 @@ def test_a_location_makes_its_label_present(kind):
 
 
 @pytest.mark.parametrize("kind", ["point", "box", "mask"])
-def test_a_location_without_the_label_speaks_of_its_region_only(kind):
+def test_an_absent_location_is_about_its_region_only(kind):
     assert cat(row(kind=kind, present=False)) == -1
     assert cat(row(present=True, time=at(0)), row(kind=kind, present=False, time=at(1))) == 1
     assert len(dataset(row(kind=kind, present=False)).labels().values) == 0
 
 
-def test_rows_that_agree_do_not_clash():
+def test_rows_that_agree_do_not_conflict():
     assert cat(row(), row(kind="box"), row(kind="point")) == 1
 
 
@@ -70,11 +68,11 @@ def test_rows_of_one_age_that_contradict_each_other_are_both_named(one, other, t
         cat(*rows)
 
 
-def test_a_clash_among_older_rows_is_history():
+def test_a_conflict_among_older_rows_is_ignored():
     assert cat(row(present=True, time=at(0)), row(present=False, time=at(0)), row(present=True, time=at(1))) == 1
 
 
-def test_a_clash_in_another_split_does_not_matter():
+def test_a_conflict_in_another_split_is_ignored():
     data = dataset(row(image="c.jpg"), row(image="c.jpg", present=False), row())
     assert data.labels("train").dense()[0, 0] == 1
     with pytest.raises(DatasetError, match="rows 0 and 1"):
@@ -107,7 +105,7 @@ def test_a_source_has_one_vote_however_many_boxes_it_draws():
     assert cat(*boxes, *[row(present=False, source=name) for name in ("Bob", "Cid")], conflict="majority") == 0
 
 
-def test_rows_without_a_source_have_a_vote_each():
+def test_each_row_without_a_source_has_one_vote():
     assert cat(row(), row(), row(present=False), conflict="majority") == 1
 
 
@@ -135,7 +133,7 @@ def test_a_row_about_something_unknown_is_named(wrong, sentence):
         dataset(row(), wrong, row("dog")).labels()
 
 
-def test_the_file_is_named_where_there_is_one(tmp_path):
+def test_the_file_is_named(tmp_path):
     data = dataset(row(), row("cta")).save(tmp_path, tables="csv")
     with pytest.raises(DatasetError, match=r"annotations\.csv, row 1"):
         data.labels()
@@ -160,7 +158,7 @@ def test_labels_of_a_split_can_be_taken_from_those_of_all():
         assert together.labels(split).dense().tolist() == alone.labels(split).dense().tolist()
 
 
-def test_labels_are_decided_once():
+def test_labels_are_resolved_once():
     data = dataset(row())
     assert data.labels("train") is data.labels("train")
 
@@ -171,7 +169,7 @@ def test_a_dataset_without_rows_images_or_classes():
     assert dataset(classes=()).labels().dense().shape == (3, 0)
 
 
-def test_a_split_that_is_not_there_is_named(tmp_path):
+def test_an_unknown_split_is_named(tmp_path):
     data: Dataset = dataset(row())
     with pytest.raises(DatasetError, match="no split 'test'; it has train, val"):
         data.labels("test")
@@ -232,7 +230,7 @@ def test_votes_resolve_every_conflict(found, cut):
 
 @given(rows, st.integers(1, 9))
 @often
-def test_clashes_are_errors_that_name_two_rows(found, cut):
+def test_conflicts_are_errors_that_name_two_rows(found, cut):
     clashes, data = reference.clashes(found), made(found, cut=cut)
     if not clashes:
         assert entries(data, "error") == reference.decide(found)
@@ -249,7 +247,7 @@ def test_clashes_are_errors_that_name_two_rows(found, cut):
 
 @given(rows, edges)
 @often
-def test_labels_are_closed_over_the_hierarchy(found, hierarchy):
+def test_labels_include_implied_ones(found, hierarchy):
     decided, data = reference.decide(found), made(found, hierarchy)
     contradictions = reference.contradictions(decided, hierarchy)
     if not contradictions:

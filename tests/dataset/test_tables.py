@@ -1,5 +1,3 @@
-"""Datasets from plain values, and rows that are added to one."""
-
 from __future__ import annotations
 
 import gc
@@ -32,7 +30,7 @@ def opened_with(folder, columns):
 GOOD = {"image": ["a.jpg"], "label": ["cat"], "present": [True]}
 
 
-def test_a_table_may_have_only_the_columns_that_matter(tmp_path):
+def test_a_table_may_have_only_the_required_columns(tmp_path):
     rows = opened_with(tmp_path, GOOD).rows()
     assert rows.schema == SCHEMA
     assert rows["kind"].to_pylist() == ["image"]
@@ -77,7 +75,7 @@ def test_a_time_that_is_too_fine_is_refused_rather_than_cut_off(tmp_path):
 
 
 @pytest.mark.parametrize("table", ["annotations", "images"])
-def test_a_damaged_file_is_one_sentence(tmp_path, table):
+def test_a_damaged_file_is_refused_in_one_sentence(tmp_path, table):
     dataset(row()).save(tmp_path)
     path = tmp_path / f"{table}.parquet"
     path.write_bytes(path.read_bytes()[:-20])
@@ -108,7 +106,7 @@ def test_wrong_columns_of_the_images_are_named(tmp_path):
         Dataset.open(tmp_path)
 
 
-def test_batches_have_the_schema_whatever_the_row_groups(tmp_path):
+def test_batches_have_the_schema_for_any_row_groups(tmp_path):
     path = tmp_path / "images.parquet"
     names = [f"{number}.jpg" for number in range(1000)]
     pq.write_table(pa.table({"image": names, "split": ["train"] * 1000}), path, row_group_size=37)
@@ -143,7 +141,7 @@ records = st.fixed_dictionaries(
 
 @given(st.lists(records, max_size=5))
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_rows_survive_the_way_through_csv(tmp_path, found):
+def test_rows_are_unchanged_by_csv(tmp_path, found):
     rows = from_records(found) if found else SCHEMA.empty_table()
     path = tmp_path / "rows.csv"
     with path.open("wb") as file:
@@ -165,7 +163,7 @@ def written(text: str, tmp_path) -> pa.Table:
     return tables.read_table(path, SCHEMA)
 
 
-def test_text_is_never_taken_for_a_number_a_date_or_nothing(tmp_path):
+def test_text_is_never_read_as_a_number_a_date_or_null(tmp_path):
     names = ["007", "1e3", "2024-01-01", "true", "null", "NaN", "NA", "N/A", " spaces "]
     found = written("image,label,present\n" + "".join(f"a.jpg,{name},1\n" for name in names), tmp_path)
     assert found["label"].to_pylist() == names
@@ -182,7 +180,7 @@ def test_columns_may_come_in_any_order_and_the_optional_ones_may_be_missing(tmp_
     assert found.to_pylist()[0] == {**dict.fromkeys(SCHEMA.names), **row("cat", False), "x": 0.5}
 
 
-def test_a_byte_order_mark_and_windows_line_ends_do_not_matter(tmp_path):
+def test_a_byte_order_mark_and_windows_line_ends_are_accepted(tmp_path):
     found = written("\ufeffimage,label,present\r\na.jpg,cat,1\r\n", tmp_path)
     assert found.select(["image", "label", "present"]).to_pylist() == [
         {"image": "a.jpg", "label": "cat", "present": True}
@@ -209,21 +207,21 @@ def test_times_are_converted_to_utc(tmp_path):
         ("image,label,label,present\na.jpg,cat,cat,1\n", "two columns 'label'"),
     ],
 )
-def test_what_cannot_be_read_is_one_sentence(tmp_path, text, sentence):
+def test_invalid_csv_is_refused_in_one_sentence(tmp_path, text, sentence):
     with pytest.raises(DatasetError, match=sentence) as error:
         written(text, tmp_path)
     assert str(error.value).startswith(str(tmp_path / "annotations.csv"))
     assert "\n" not in str(error.value)
 
 
-def test_bytes_that_are_not_utf8_are_one_sentence(tmp_path):
+def test_bytes_that_are_not_utf8_are_refused_in_one_sentence(tmp_path):
     path = tmp_path / "annotations.csv"
     path.write_bytes(b"image,label,present\na.jpg,gr\xf6\xdfe,1\n")
     with pytest.raises(DatasetError, match=r"annotations\.csv cannot be read as CSV in UTF-8"):
         tables.read_table(path, SCHEMA)
 
 
-def test_a_csv_file_reads_well():
+def test_the_text_of_a_csv_file():
     file = io.BytesIO()
     tables.table_writer("csv")(
         file, from_records([row(CLASSES[4], None, flags=["crowd"], rle=b"0d0")]).to_batches(), SCHEMA
@@ -255,7 +253,7 @@ def test_records_survive_saving(tmp_path):
     assert shop().save(tmp_path / "shop").identities == shop().identities
 
 
-def test_a_dataset_may_have_no_row_at_all():
+def test_a_dataset_may_have_no_rows():
     assert shop(rows=[]).labels().dense().tolist() == [[-1, -1], [-1, -1]]
 
 
@@ -276,7 +274,7 @@ def test_an_image_without_a_split_is_refused():
         shop(images=[{"image": "a.jpg"}])
 
 
-def test_added_rows_are_seen_by_the_copy_alone(tmp_path):
+def test_added_rows_are_only_in_the_copy(tmp_path):
     data = shop().save(tmp_path / "shop")
     more = data.with_records([{"image": "a.jpg", "label": "cup", "present": False, "source": "bea"}])
     assert more.labels().dense().tolist() == [[0, 1], [-1, 1]]
@@ -333,5 +331,5 @@ def test_tables_and_batches_with_coded_text_mix():
     assert found["label"].to_pylist()[: SPOOLED.num_rows] == SPOOLED["label"].to_pylist()
 
 
-def test_nothing_is_an_empty_table():
+def test_no_rows_make_an_empty_table():
     assert spooled([SCHEMA.empty_table()]).equals(SCHEMA.empty_table())

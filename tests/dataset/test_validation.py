@@ -10,7 +10,7 @@ MASK = {**BOX, "kind": "mask", "rle": b"0T1", "rle_height": 6, "rle_width": 6}  
 
 
 def problems(data: Dataset) -> list[Problem]:
-    """Its problems, but for classes without a positive, which every small dataset has."""
+    """Problems except classes without a positive, which every small dataset has."""
     return [problem for problem in validate(data) if problem.kind != "class-without-positive"]
 
 
@@ -20,7 +20,7 @@ def the_problem(*rows, **attributes) -> Problem:
     return found[0]
 
 
-def test_a_sound_dataset_has_no_problem():
+def test_a_valid_dataset_has_no_problem():
     sound = [row(), row("dog", False), row("007", None), row("no", kind="point", x=0.0, y=1.0), row(**BOX), row(**MASK)]
     data = dataset(*sound, images=[image("a.jpg", width=60, height=60), image("b.jpg")])
     assert problems(data) == []
@@ -48,7 +48,7 @@ def test_a_sound_dataset_has_no_problem():
         (row(**{**MASK, "rle": b"\x00"}), "mask-raster", "the run lengths cannot be read, and the raster is 6 × 6"),
     ],
 )
-def test_what_is_wrong_with_a_row(wrong, kind, what):
+def test_invalid_row(wrong, kind, what):
     problem = the_problem(row("dog"), wrong)
     assert (problem.kind, problem.row, problem.what, problem.severity) == (kind, 1, what, "error")
     assert problem.file == "the annotations of small"
@@ -60,7 +60,7 @@ def test_a_box_beyond_the_image_is_a_warning():
     assert (problem.kind, problem.severity, problem.row) == ("box-sticks-out", "warning", 0)
 
 
-def test_a_box_that_rounding_moved_over_the_edge_is_fine():
+def test_a_box_may_exceed_the_image_by_a_rounding_error():
     assert problems(dataset(row(**{**BOX, "x": 0.7501}))) == []
 
 
@@ -93,7 +93,7 @@ def test_a_mask_at_another_scale_is_fine():
         (image("b.jpg", height=-3), "image-size", "height is -3"),
     ],
 )
-def test_what_is_wrong_with_an_image(wrong, kind, what):
+def test_invalid_image(wrong, kind, what):
     problem = the_problem(images=[image("a.jpg"), wrong])
     assert (problem.kind, problem.row, problem.what) == (kind, 1, what)
     assert problem.file == "the images of small"
@@ -115,7 +115,7 @@ def test_contradictions_name_both_rows():
     assert "let the majority decide" in problem.remedy
 
 
-def test_contradictions_that_are_voted_on_are_no_problem():
+def test_contradictions_are_no_problem_with_majority():
     assert problems(dataset(row(), row(present=False), conflict="majority")) == []
 
 
@@ -132,7 +132,7 @@ def test_contradictions_with_the_hierarchy_name_both_rows():
         ((("cat", "beast"),), "The hierarchy has an edge from 'cat' to 'beast', but 'beast' is not a class"),
     ],
 )
-def test_a_hierarchy_that_cannot_be_is_a_problem(edges, what):
+def test_an_invalid_hierarchy_is_a_problem(edges, what):
     problem = the_problem(row(), hierarchy=edges)
     assert (problem.kind, problem.row) == ("hierarchy", None)
     assert problem.what.startswith(what)

@@ -16,7 +16,7 @@ LABELS = RANDOM.integers(-1, 2, (23, 4)).astype(np.int8)
 
 
 def gathered(order: list[int], batch_size: int, processes: int) -> Predictions:
-    """The predictions above, read in some order, in batches, by several processes in turn."""
+    """The predictions above, added in some order, in batches, by several processes."""
     shards = [Predictions() for _ in range(processes)]
     for start in range(0, len(order), batch_size):
         batch = order[start : start + batch_size]
@@ -29,7 +29,7 @@ def gathered(order: list[int], batch_size: int, processes: int) -> Predictions:
 
 @settings(max_examples=40, deadline=None)
 @given(order=st.permutations(range(23)), batch_size=st.integers(1, 25), processes=st.integers(1, 4))
-def test_result_does_not_depend_on_how_predictions_came(order, batch_size, processes):
+def test_result_does_not_depend_on_the_order_of_updates(order, batch_size, processes):
     every = gathered(order, batch_size, processes).compute()
     np.testing.assert_array_equal(every.index, np.arange(23))
     np.testing.assert_array_equal(every.scores, SCORES)
@@ -37,7 +37,7 @@ def test_result_does_not_depend_on_how_predictions_came(order, batch_size, proce
     np.testing.assert_array_equal(average_precision(every.scores, every.labels), average_precision(SCORES, LABELS))
 
 
-def test_tensors_are_taken_too():
+def test_tensors_are_accepted():
     predictions = Predictions()
     predictions.update(torch.tensor([1, 0]), torch.tensor([[0.5], [0.25]]), torch.tensor([[1], [-1]], dtype=torch.int8))
     every = predictions.compute()
@@ -53,7 +53,7 @@ def test_values_are_copied():
     assert predictions.compute().scores.item() == 0.5
 
 
-def test_merged_predictions_stay_as_they_are():
+def test_merge_does_not_change_the_other():
     first, second = Predictions(), Predictions()
     first.update([0], [[0.5]], [[1]])
     second.update([1], [[0.25]], [[0]])
@@ -62,7 +62,7 @@ def test_merged_predictions_stay_as_they_are():
     assert second.compute().index.tolist() == [1]
 
 
-def test_image_that_comes_twice_is_refused():
+def test_repeated_image_is_refused():
     predictions = Predictions()
     predictions.update([4, 7], [[0.5], [0.1]], [[1], [0]])
     predictions.update([7], [[0.1]], [[0]])

@@ -99,7 +99,7 @@ def test_unknown_images_are_left_out():
     assert average_precision([[0.9], [0.8], [0.7]], [[-1], [1], [0]]).item() == 1
 
 
-def test_infinite_scores_have_their_place():
+def test_infinite_scores_are_ranked():
     assert average_precision([[np.inf], [0.0], [-np.inf]], [[0], [1], [1]]).item() == pytest.approx((1 / 2 + 2 / 3) / 2)
 
 
@@ -109,14 +109,14 @@ def test_more_classes_than_are_read_at_once():
     np.testing.assert_allclose(average_precision(scores, labels), judged(scores, labels), rtol=0, atol=1e-12)
 
 
-def test_nan_score_is_refused_by_its_place():
+def test_nan_score_is_refused_and_located():
     scores = np.zeros((3, 70))
     scores[2, 65] = np.nan
     with pytest.raises(ValueError, match="score is NaN in row 2, column 65"):
         average_precision(scores, np.zeros((3, 70)))
 
 
-def test_other_label_code_is_refused_by_its_place():
+def test_invalid_label_is_refused_and_located():
     with pytest.raises(ValueError, match="none of 1, 0, -1 in row 1, column 0"):
         average_precision([[0.1], [0.2]], [[1], [2]])
 
@@ -204,7 +204,7 @@ def test_interpolation_never_lowers(data):
     assert (average_precision(scores, labels, definition="voc12") >= average_precision(scores, labels) - 1e-12).all()
 
 
-def test_mean_takes_the_definition():
+def test_mean_uses_the_definition():
     scores, labels = np.arange(8, 0, -1.0)[:, None], np.array([[1, 0, 0, 1, 1, 0, 0, 1]]).T
     assert mean_average_precision(scores, labels, definition="voc12") == pytest.approx(0.675)
 
@@ -218,7 +218,7 @@ def test_groups_go_from_rare_to_frequent():
     assert group_means([1.0, 2.0, 3.0, 4.0], [40, 30, 20, 10], groups=2).tolist() == [3.5, 1.5]
 
 
-def test_a_class_without_value_keeps_its_place():
+def test_a_class_without_value_stays_in_its_group():
     """Skipping it before the sort would move every rarer class of the next group down."""
     values, annotations = [0.1, np.nan, 0.3, 0.4, 0.5, 0.6], [1, 2, 3, 4, 5, 6]
     assert group_means(values, annotations, groups=3).tolist() == pytest.approx([0.1, 0.35, 0.55])
@@ -236,7 +236,7 @@ def test_permuting_classes_changes_nothing():
     )
 
 
-def test_misfits_are_refused():
+def test_invalid_groups_are_refused():
     with pytest.raises(ValueError, match="must both be"):
         group_means([1.0], [1, 2])
     with pytest.raises(ValueError, match="2 classes do not make 3 groups"):

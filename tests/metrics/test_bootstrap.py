@@ -42,7 +42,7 @@ def test_more_resamples_than_are_drawn_at_once_continue_the_same_draws():
     )
 
 
-def test_seed_draws_anew_and_the_same_seed_does_not():
+def test_the_seed_decides_the_draws():
     one, again, other = (bootstrap_interval(SCORES, LABELS, resamples=50, seed=seed) for seed in (1, 1, 2))
     assert one == again
     assert one != other
@@ -60,8 +60,8 @@ def test_interval_is_about_two_standard_errors_wide():
     assert interval.low < average_precision(scores, labels).mean() < interval.high
 
 
-def test_interval_is_centred_on_the_measured_value_although_resamples_rank_better():
-    """Of ten images with one positive a class, repeated ones are neighbours of themselves."""
+def test_interval_is_centered_on_the_measured_value():
+    """Resamples rank better: of ten images with one positive per class, a repeated one is ranked next to itself."""
     random = np.random.default_rng(3)
     scores, labels = random.random((10, 40)), np.eye(10, 40, dtype=int)
     labels[random.integers(0, 10, 40), np.arange(40)] = 1
@@ -73,7 +73,7 @@ def test_interval_is_centred_on_the_measured_value_although_resamples_rank_bette
     assert (interval.low, interval.high) == pytest.approx((low, high), abs=1e-12)
 
 
-def test_wider_level_holds_the_narrower():
+def test_higher_level_contains_the_lower():
     narrow, wide = (bootstrap_interval(SCORES, LABELS, resamples=100, level=level) for level in (0.5, 0.95))
     assert wide.low < narrow.low < narrow.high < wide.high
 
@@ -84,6 +84,6 @@ def test_nothing_known_is_nan():
 
 
 @pytest.mark.parametrize(("resamples", "level"), [(0, 0.95), (10, 1.0)])
-def test_what_makes_no_interval_is_refused(resamples, level):
+def test_invalid_options_are_refused(resamples, level):
     with pytest.raises(ValueError, match="make no interval"):
         bootstrap_interval(SCORES, LABELS, resamples=resamples, level=level)

@@ -20,7 +20,7 @@ def test_curve_agrees_with_scikit_learn():
     assert found.error == pytest.approx((found.count / 500 * np.abs(present - predicted)).sum(), abs=1e-12)
 
 
-def test_certainty_that_is_wrong_is_the_largest_error():
+def test_wrong_certainty_is_the_largest_error():
     assert expected_calibration_error([[1.0, 0.0]], [[0, 1]]) == 1.0
 
 
@@ -30,6 +30,6 @@ def test_unknown_entries_are_left_out():
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, np.nan])
-def test_what_is_no_probability_is_refused(value):
+def test_values_outside_0_to_1_are_refused(value):
     with pytest.raises(ValueError, match="apply the sigmoid to logits first"):
         reliability([value], [1])

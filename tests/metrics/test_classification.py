@@ -33,7 +33,7 @@ def cases(draw):
 
 @modest
 @given(case=cases())
-def test_no_score_is_a_better_threshold_and_no_equal_one_is_higher(case):
+def test_no_other_threshold_is_better(case):
     scores, labels = case
     chosen = best_thresholds(scores, labels, default=0.5)
     best = count(scores, labels, chosen).f1
@@ -82,7 +82,7 @@ def test_nothing_known_is_nan():
     assert np.isnan([found.mean_f1, found.class_f1, found.overall_f1]).all()
 
 
-def test_precision_and_recall_of_the_best_k_by_hand():
+def test_precision_and_recall_at_k_by_hand():
     scores = [[0.9, 0.8, 0.1, 0.0], [0.1, 0.2, 0.3, 0.4]]
     labels = [[1, 0, 1, 0], [0, 0, 0, 1]]
     assert (at_k(scores, labels, 1).precision, at_k(scores, labels, 1).recall) == (
@@ -95,7 +95,7 @@ def test_precision_and_recall_of_the_best_k_by_hand():
     )
 
 
-def test_unknown_labels_take_no_place_among_the_best():
+def test_unknown_labels_are_not_in_the_top_k():
     assert at_k([[0.9, 0.5]], [[-1, 1]], 1).recall == 1.0
 
 
@@ -109,7 +109,7 @@ def test_k_below_one_is_refused():
         at_k([[0.9]], [[1]], 0)
 
 
-def test_top_1_is_accuracy_where_images_have_one_label():
+def test_top1_accuracy_agrees_with_scikit_learn():
     random = np.random.default_rng(0)
     scores, classes = random.random((50, 5)), random.integers(0, 5, 50)
     assert top1_accuracy(scores, np.eye(5, dtype=int)[classes]) == pytest.approx(
@@ -122,7 +122,7 @@ def test_any_label_of_the_set_is_right_and_empty_sets_are_skipped():
     assert top1_accuracy(scores, [[1, 1, 0], [1, 0, 1], [0, 0, 0]]) == 0.5
 
 
-def test_a_class_outside_the_set_is_wrong_even_if_nothing_is_known_of_it():
+def test_an_unknown_top_class_is_wrong():
     assert top1_accuracy([[0.9, 0.5]], [[-1, 1]]) == 0.0
 
 
@@ -133,8 +133,8 @@ def test_every_image_with_a_label_is_in_one_count():
     assert (labels[groups["≥4"]].sum(axis=1) >= 4).all()
 
 
-def test_precision_and_recall_of_the_best_k_agree_with_scikit_learn():
-    """Per image, the best k predicted: precision_score and recall_score over samples, with complete labels."""
+def test_precision_and_recall_at_k_agree_with_scikit_learn():
+    """Per image, with the top k predicted: precision_score and recall_score over samples, with complete labels."""
     random = np.random.default_rng(2)
     scores, labels = random.random((300, 7)), random.integers(0, 2, (300, 7))
     counted = labels.any(axis=1)
@@ -205,7 +205,7 @@ def test_pairs_equal_counting(images_at_once, monkeypatch):
 
 
 def test_a_class_that_is_everywhere_explains_nothing():
-    """Class 0 is on all images, so every false alarm of class 1 is beside it, as chance has it."""
+    """Class 0 is on all images, so every false positive of class 1 is on one of them by chance."""
     labels = np.array([[1, 0, 1]] * 5 + [[1, 0, 0]] * 5)
     called = np.zeros((10, 3), bool)
     called[:5, 1] = True
@@ -215,11 +215,11 @@ def test_a_class_that_is_everywhere_explains_nothing():
     assert (found.predicted, found.shown, found.together, found.expected, found.rate) == (1, 2, 5, 2.5, 1.0)
 
 
-def test_what_is_unknown_is_no_mistake():
+def test_unknown_labels_are_no_confusion():
     assert confusions([[True, True], [False, True]], [[-1, 1], [0, 1]]) == []
 
 
-def test_only_the_strongest_are_given():
+def test_only_the_strongest_are_returned():
     random = np.random.default_rng(1)
     called, labels = random.random((50, 8)) < 0.4, random.integers(0, 2, (50, 8))
     assert confusions(called, labels, most=3) == confusions(called, labels, most=20)[:3]

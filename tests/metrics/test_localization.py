@@ -19,7 +19,7 @@ from tagfill.metrics.localization import bilinear_weights
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32), st.tuples(*[st.integers(1, 4)] * 2), st.tuples(*[st.integers(1, 9)] * 2))
 def test_ioa_equals_counting_pixels(scaling, seed, small, large):
-    """At thresholds that are no simple fractions: a map of two cells hits those, and the last bit would decide."""
+    """At thresholds that a small map does not hit exactly, where the last bit would decide."""
     thresholds = (0.6131, 0.7243, 0.8171, 0.9277)
     draws = np.random.default_rng(seed)
     maps, truth = draws.normal(size=(3, *small)) * 2, draws.random((3, *large)) < 0.5
@@ -31,7 +31,7 @@ def test_ioa_equals_counting_pixels(scaling, seed, small, large):
 
 
 @pytest.mark.parametrize(("small", "large"), [(7, 30), (14, 224), (3, 3), (1, 5), (6, 4)])
-def test_maps_are_raised_as_torch_does(small, large):
+def test_bilinear_weights_are_those_of_torch(small, large):
     values = torch.randn(1, 1, small, dtype=torch.float64)
     expected = torch.nn.functional.interpolate(values, size=large, mode="linear", align_corners=False)
     np.testing.assert_allclose(
@@ -39,17 +39,17 @@ def test_maps_are_raised_as_torch_does(small, large):
     )
 
 
-def test_predicting_all_over_scores_the_share_of_the_object():
+def test_predicting_everywhere_scores_the_share_of_the_object():
     truth = np.zeros((1, 4, 4), bool)
     truth[:, :, :1] = True
     assert ioa(np.full((1, 2, 2), 5.0), truth, scaling="sigmoid", thresholds=(0.9,)) == 0.25
 
 
-def test_a_flat_map_predicts_nothing():
+def test_a_constant_map_predicts_nothing():
     assert not ioa(np.full((1, 2, 2), 5.0), np.ones((1, 4, 4), bool)).any()
 
 
-def test_more_maps_than_are_raised_at_once():
+def test_more_maps_than_are_resized_at_once():
     draws = np.random.default_rng(0)
     maps, truth = draws.normal(size=(150, 2, 2)), draws.random((150, 4, 4)) < 0.5
     np.testing.assert_array_equal(
@@ -92,7 +92,7 @@ def test_average_precision_equals_the_loop(seed, size, classes):
                 assert np.isnan(found.average_precision[c, column])
 
 
-def test_perfect_maps_leave_the_ranking_alone():
+def test_perfect_maps_do_not_change_the_ranking():
     draws = np.random.default_rng(1)
     scores, labels = draws.random((40, 3)), draws.integers(0, 2, (40, 3))
     image, label = np.nonzero(labels)
@@ -103,7 +103,7 @@ def test_perfect_maps_leave_the_ranking_alone():
     assert every.compute().mean == pytest.approx(expected.mean())
 
 
-def test_parts_of_several_processes_add_up():
+def test_meters_of_several_processes_merge():
     draws = np.random.default_rng(2)
     scores, labels = draws.random((10, 2)), draws.integers(0, 2, (10, 2))
     image, label = np.nonzero(labels)
@@ -117,7 +117,7 @@ def test_parts_of_several_processes_add_up():
     np.testing.assert_allclose(parts[0].compute().average_precision, whole.compute().average_precision)
 
 
-def test_nothing_localised_has_no_mean():
+def test_nothing_localized_has_no_mean():
     every = LocalizationMeter(2)
     every.update([[0.5, 0.5]], [[1, 0]], [], [], np.empty((0, 4)))
     assert np.isnan(every.compute().mean)
@@ -158,5 +158,5 @@ def test_only_the_order_of_values_matters(row):
     np.testing.assert_array_equal(rank_correlation(np.exp(values), values[:1]), rank_correlation(values, values[:1]))
 
 
-def test_constant_rows_have_none():
+def test_constant_rows_have_no_correlation():
     assert np.isnan(rank_correlation([[1.0, 1.0]], [[1.0, 2.0]])[0])

@@ -12,7 +12,7 @@ def test_share_of_the_way_from_floor_to_ceiling(method, share):
     assert gap_closed(method, floor=60, ceiling=80) == pytest.approx(share)
 
 
-def test_unit_does_not_matter():
+def test_the_unit_of_scores_does_not_matter():
     assert gap_closed(0.75, 0.6, 0.8) == pytest.approx(gap_closed(75, 60, 80))
 
 
@@ -32,7 +32,7 @@ def test_recovered_labels_by_hand():
     assert (found.precision, found.recall) == (0.5, 0.5)
 
 
-def test_what_even_the_truth_does_not_know_is_left_out():
+def test_unknown_truth_is_left_out():
     assert recovered([[True]], [[-1]], [[-1]]) == Recovered(0, 0, 0)
 
 

@@ -1,4 +1,4 @@
-"""Small fully labelled datasets in memory, and views of what a protocol kept of them."""
+"""Small fully labeled datasets in memory, and views of the labels that a protocol kept."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def made(
 
 
 def path(label: str) -> list[str]:
-    """A class and everything above it."""
+    """A class and its ancestors."""
     return [label, *path(PARENTS[label])] if label in PARENTS else [label]
 
 
@@ -74,7 +74,7 @@ def truth(data: Dataset, split: str = "train") -> Labels:
 
 
 def kept(part: Dataset) -> Labels:
-    """What the rows of training images say."""
+    """Labels stated by the rows of training images."""
     found: Labels = {name: {} for name in part.names(part.split("train"))}
     for row in part.rows().to_pylist():
         if row["image"] in found:
@@ -83,5 +83,5 @@ def kept(part: Dataset) -> Labels:
 
 
 def observed(part: Dataset) -> set[tuple[str, str]]:
-    """Pairs whose rows carry the flag."""
+    """Pairs whose rows have the flag."""
     return {(row["image"], row["label"]) for row in part.rows().to_pylist() if "observed" in (row["flags"] or [])}

@@ -62,7 +62,7 @@ def test_average_of_all_instances_comes_from_the_instances_of_the_dataset():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("percent", [3, 10, 50])
-def test_exact_accounting_spends_the_budget_and_not_more(kind, percent):
+def test_exact_accounting_does_not_exceed_the_budget(kind, percent):
     found = boxes(DATA)
     limit = percent / 100 * PAIRS
 
@@ -89,14 +89,14 @@ def test_seconds_of_the_rows_add_up(kind, accounting):
 
 
 @pytest.mark.parametrize(("kind", "drawn"), [("I", "image"), ("SP", "point"), ("SB", "box"), ("AP", "point")])
-def test_positives_carry_what_the_kind_says_and_negatives_nothing(kind, drawn):
+def test_positives_are_annotated_by_kind_and_negatives_at_image_level(kind, drawn):
     rows = training_rows(budget(DATA, percent=50, kind=kind))
 
     assert {row["kind"] for row in rows if row["present"]} == {drawn}
     assert {row["kind"] for row in rows if not row["present"]} == {"image"}
 
 
-def test_a_single_box_is_that_of_an_instance():
+def test_a_single_box_is_the_box_of_an_instance():
     found = boxes(DATA)
 
     rows = [row for row in training_rows(budget(DATA, percent=80, kind="SB")) if row["present"]]
@@ -105,7 +105,7 @@ def test_a_single_box_is_that_of_an_instance():
     assert len({(row["image"], row["label"]) for row in rows}) == len(rows)
 
 
-def test_all_boxes_are_those_of_the_instances():
+def test_all_boxes_are_the_boxes_of_the_instances():
     found = boxes(DATA)
 
     part = boxes(budget(DATA, percent=80, kind="AB"))
@@ -132,13 +132,13 @@ def test_kinds_draw_the_same_pairs_only_more_or_fewer():
     assert pairs["SB"] < pairs["SP"] < pairs["I"]
 
 
-def test_more_than_everything_is_everything():
+def test_a_budget_beyond_all_pairs_buys_all():
     counts = budget(DATA, percent=1000, kind="I").protocol["kept"]
 
     assert counts["unknown"] == 0
 
 
-def test_a_positive_without_a_location_stays_an_image_label():
+def test_a_positive_without_a_location_becomes_an_image_label():
     rows = DATA.rows().to_pylist()
     first = next(index for index, row in enumerate(rows) if row["present"])
     bare = {**rows[first], "kind": "image", "x": None, "y": None, "w": None, "h": None}
@@ -151,7 +151,7 @@ def test_a_positive_without_a_location_stays_an_image_label():
     assert part.protocol["kept"]["locations"] == len(kinds) - 1
 
 
-def test_locations_are_asked_for():
+def test_missing_locations_are_refused():
     with pytest.raises(
         TagfillError, match=r"Kind SB needs boxes or masks, but none of the .* positives drawn from made"
     ):
@@ -171,7 +171,7 @@ def test_locations_are_asked_for():
         ({"image_seconds": 0.0}, "Costs of 0.0, 1.4 and 6.0 seconds are invalid"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options, message):
+def test_invalid_options_are_refused(options, message):
     with pytest.raises(TagfillError, match=message):
         budget(DATA, **options)
 
@@ -191,7 +191,7 @@ def test_exact_draw_stops_at_the_first_pair_that_does_not_fit():
         assert len(buy_pairs(labels, numbers, float(spent[count]) - 0.5, charge)) == count
 
 
-def test_what_a_newer_row_says_is_absent_is_not_charged():
+def test_outdated_locations_are_not_charged():
     place = {"kind": "box", "x": 0.5, "y": 0.5, "w": 0.1, "h": 0.1}
     shown = next(row for row in DATA.rows().to_pylist() if not row["present"] and row["image"].startswith("train/"))
     older = [{**shown, **place, "present": True}] * 500

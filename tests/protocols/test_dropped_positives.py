@@ -24,14 +24,14 @@ def test_kept_share_lies_in_its_binomial_interval(keep):
     assert found.negatives.sum() == 0
 
 
-def test_rest_that_is_absent_leaves_nothing_unknown():
+def test_an_absent_rest_leaves_nothing_unknown():
     part = dropped_positives(made(), keep=0.4, rest="absent")
 
     assert part.labels("train").complete()
     assert part.protocol["kept"]["unknown"] == 0
 
 
-def test_rest_that_is_absent_contradicts_a_hierarchy():
+def test_an_absent_rest_is_refused_with_a_hierarchy():
     with pytest.raises(TagfillError, match="a dropped parent would be absent and its kept child present"):
         dropped_positives(made(hierarchical=True), rest="absent")
 
@@ -44,7 +44,7 @@ def test_rest_that_is_absent_contradicts_a_hierarchy():
         ({"rest": "maybe"}, "rest is 'maybe'; give one of unknown, absent"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options, message):
+def test_invalid_options_are_refused(options, message):
     with pytest.raises(TagfillError, match=message):
         dropped_positives(made(), **options)
 

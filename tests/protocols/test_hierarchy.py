@@ -16,7 +16,7 @@ DATA = made(hierarchical=True, share=0.2)
 TREE = Hierarchy(DATA.classes, DATA.hierarchy)
 
 
-def test_verified_labels_are_closed_upwards():
+def test_ancestors_of_verified_labels_are_verified():
     for labels in kept(hierarchy(DATA)).values():
         present = {label for label, value in labels.items() if value}
         assert present == {upper for label in present for upper in path(label)}

@@ -41,7 +41,7 @@ def test_instances_are_grouped_by_pair_and_ordered_by_place():
     assert places(data) == {0: [0.9], 2: [0.1, 0.5]}
 
 
-def test_a_crowd_counts_only_where_there_is_nothing_else():
+def test_a_crowd_counts_only_if_there_is_nothing_else():
     crowd = {"flags": ["crowd"]}
     data = dataset({"image": "a", "x": 0.1, **crowd}, {"image": "a", "x": 0.2}, {"image": "b", "x": 0.3, **crowd})
 
@@ -54,14 +54,14 @@ def test_regions_without_the_label_and_image_labels_are_no_instances():
     assert places(data) == {}
 
 
-def test_a_point_has_no_extent():
+def test_a_point_has_no_size():
     data = dataset({"image": "a", "x": 0.1, "kind": "point"}, {"image": "b", "x": 0.3, "kind": "mask"})
 
     assert places(data) == {0: [0.1], 2: [0.3]}
     assert places(data, boxes=True) == {2: [0.3]}
 
 
-def test_only_wanted_pairs_are_brought():
+def test_only_wanted_pairs_are_read():
     data = dataset({"image": "a", "x": 0.1}, {"image": "b", "x": 0.2}, {"image": "b", "x": 0.3, "label": "dog"})
 
     assert places(data, wanted=(1, 3)) == {3: [0.3]}
@@ -150,7 +150,7 @@ BOX = {"kind": "box", "x": 0.5, "y": 0.25, "w": 0.4, "h": 0.2}
 
 @pytest.mark.parametrize(("axis", "middle"), [(0, 0.5), (1, 0.25)])
 @pytest.mark.parametrize("point", ["center", "auto"])
-def test_points_around_the_centre_are_normal(axis, middle, point):
+def test_points_around_the_center_are_normal(axis, middle, point):
     found = place(point, **BOX)[:, axis]
 
     assert stats.kstest(found, stats.norm(middle, 0.02).cdf).pvalue > 0.001
@@ -180,17 +180,17 @@ def test_pixels_of_a_mask_are_equally_likely():
     assert stats.binomtest(int(counts[0]), int(counts.sum())).pvalue > 0.001
 
 
-def test_a_point_stays_where_it_is():
+def test_a_point_is_unchanged():
     assert np.unique(place("auto", kind="point", x=0.25, y=0.75), axis=0).tolist() == [[0.25, 0.75]]
 
 
-def test_an_empty_mask_gives_a_point_near_its_centre():
+def test_the_point_of_an_empty_mask_is_near_its_center():
     mask = {"kind": "mask", "x": 0.5, "y": 0.5, "w": 0.0, "h": 0.0, "rle": b"4", "rle_height": 2, "rle_width": 2}
 
     assert np.abs(place("mask", **mask) - 0.5).max() < 0.1
 
 
-def test_masks_that_are_missing_are_asked_for():
+def test_missing_masks_are_refused():
     with pytest.raises(DatasetError, match="placed on masks, but some instances have only a box"):
         place("mask", **BOX)
 
@@ -211,6 +211,6 @@ def test_an_empty_mask_has_no_pixel():
     assert random_pixel(b"", 3, 0.5) is None
 
 
-def test_damaged_run_lengths_are_refused_in_a_sentence():
+def test_damaged_run_lengths_are_refused_in_one_sentence():
     with pytest.raises(DatasetError, match="run lengths of a mask end in the middle of a number; 'tagfill inspect'"):
         random_pixel(b"2P", 3, 0.5)

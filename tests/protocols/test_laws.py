@@ -1,4 +1,4 @@
-"""What holds for every protocol."""
+"""Laws that hold for every protocol."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_kept_labels_are_true(name):
 
 
 @each
-def test_something_is_kept_and_something_is_forgotten(name):
+def test_some_labels_are_kept_and_some_dropped(name):
     counts = simulate(name).protocol["kept"]
 
     assert counts["positives"] > 0
@@ -56,7 +56,7 @@ def test_validation_and_test_images_keep_every_row(name):
 
 
 @each
-def test_flag_marks_what_the_draw_would_keep_of_validation_images(name):
+def test_validation_rows_that_the_draw_would_keep_are_flagged(name):
     part = simulate(name)
     swapped = {"train": "val", "val": "train", "test": "test"}
     other = simulate(name, DATA.with_splits([swapped[split] for split in DATA.split_of_images()]))
@@ -84,7 +84,7 @@ def test_order_of_images_rows_and_classes_does_not_matter(name):
 
 
 @pytest.mark.parametrize("name", ["random-entries", "random-per-image", "dropped-positives", "hierarchy"])
-def test_other_images_do_not_change_what_an_image_keeps(name):
+def test_labels_of_an_image_do_not_depend_on_other_images(name):
     fewer = made(sizes={"train": 20}, hierarchical=True)
 
     found = kept(simulate(name, fewer))
@@ -94,7 +94,7 @@ def test_other_images_do_not_change_what_an_image_keeps(name):
 
 
 @each
-def test_result_says_how_it_was_made(name):
+def test_the_protocol_is_recorded(name):
     part = simulate(name)
 
     record = part.protocol
@@ -138,7 +138,7 @@ def test_negative_seed_is_refused(name):
 
 
 @pytest.mark.parametrize("name", ["single-positive", "k-positives", "budget", "random-per-image", "hierarchy"])
-def test_incomplete_truth_is_refused_where_completeness_matters(name):
+def test_incomplete_truth_is_refused_by_protocols_that_require_it(name):
     rows = DATA.rows()
     incomplete = DATA.replace(annotations=rows.slice(40), hierarchy=(("cat", "animal"),))
 

@@ -32,7 +32,7 @@ def test_draws_all_when_there_are_fewer():
     assert len(sample_pairs(labels, numbers, np.array([10_000]))) == (labels.values >= 0).sum()
 
 
-def test_draws_from_each_group_on_its_own():
+def test_draws_from_each_group_independently():
     labels, numbers = matrix(300, 10)
 
     drawn = sample_pairs(labels, numbers, np.arange(10), lambda pairs: pairs.label)
@@ -52,7 +52,7 @@ def test_blocks_do_not_matter(monkeypatch):
 
 
 @pytest.mark.parametrize("block", [1, 7, 25, 10_000])
-def test_known_pairs_are_passed_once_and_in_order(block):
+def test_known_pairs_are_visited_once_and_in_order(block):
     labels, _ = matrix(40, 6)
     image, label = np.nonzero(labels.dense() >= 0)
 
@@ -64,7 +64,7 @@ def test_known_pairs_are_passed_once_and_in_order(block):
         assert max(len(part) for part in parts) <= block
 
 
-def test_thinning_keeps_what_it_is_told_to():
+def test_keep_pairs_keeps_the_chosen_pairs():
     labels, _ = matrix(40, 6)
 
     thinned = keep_pairs(labels, lambda pairs: (pairs.image + pairs.label) % 3 == 0)

@@ -26,7 +26,7 @@ def test_negatives_are_one_to_one_and_a_half_times_as_many():
     assert counts["negatives"] == round(ratio * counts["positives"])
 
 
-def test_the_ratio_is_drawn_anew_for_each_subset():
+def test_the_ratio_is_drawn_for_each_subset():
     ratios = [random_ratio(seed, fraction) for seed in range(20) for fraction in (0.05, 0.5)]
 
     assert len(set(ratios)) == len(ratios)
@@ -39,7 +39,7 @@ def test_negatives_belong_to_images_that_keep_a_positive():
     assert all(1 in labels.values() for labels in found.values() if labels)
 
 
-def test_everything_is_everything():
+def test_a_fraction_of_one_keeps_all_labels():
     assert kept(positive_fraction(DATA, fraction=1)) == truth(DATA)
 
 
@@ -77,6 +77,6 @@ def test_held_out_images_have_the_same_distribution_of_labels():
         (DATA, {"fraction": 5}, "fraction is 5; give a number from 0 to 1"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(data, options, message):
+def test_invalid_options_are_refused(data, options, message):
     with pytest.raises(TagfillError, match=message):
         positive_fraction(data, **options)

@@ -1,4 +1,4 @@
-"""Each selection rule against its plain loops."""
+"""The rule of each protocol against plain loops."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ FLAGS = st.none() | st.lists(st.sampled_from(["crowd", "difficult"]), max_size=2
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(FLAGS, st.booleans()), min_size=1))
-def test_chosen_rows_get_one_flag_more(rows):
+def test_the_flag_is_appended_to_chosen_rows(rows):
     flags, chosen = [flag for flag, _ in rows], np.array([choice for _, choice in rows])
 
     found = add_flag(pa.array(flags, pa.list_(pa.string())), chosen)
@@ -25,7 +25,7 @@ def test_chosen_rows_get_one_flag_more(rows):
 
 
 @pytest.mark.parametrize("start", [0, 1, 2])
-def test_slices_of_a_column_are_read_from_their_start(start):
+def test_sliced_columns(start):
     flags = pa.array([["crowd"], None, ["group", "difficult"]], pa.list_(pa.string())).slice(start)
 
     found = add_flag(flags, np.ones(len(flags), dtype=bool))
@@ -46,7 +46,7 @@ def test_summary_adds_shares_to_the_record():
     assert facts["kept"]["positives_per_image"] == facts["kept"]["positives"] / 60
 
 
-def test_description_is_for_people():
+def test_description():
     part = budget(DATA, percent=50, kind="I", seed=4)
     kept = part.protocol["kept"]
 

@@ -37,7 +37,7 @@ def test_the_draw_equals_the_published_one(labels):
     assert draw(LabelMatrix.from_dense(labels), 1200).tolist() == reference.draw(labels.tolist(), 1200)
 
 
-def test_the_draw_goes_on_across_blocks_of_labels():
+def test_the_draw_continues_across_blocks_of_labels():
     labels = LabelMatrix.from_dense(np.random.default_rng(0).integers(0, 2, (4200, 3)).astype(np.int8))
     assert draw(labels, 1200).tolist() == reference.draw(labels.dense().tolist(), 1200)
 
@@ -78,7 +78,7 @@ def images_of(data: Dataset, split: str) -> list[str]:
     return data.names(data.split(split))
 
 
-def test_training_images_keep_the_positive_that_was_drawn_and_nothing_else():
+def test_training_images_keep_only_the_drawn_positive():
     part = single_positive(COMPLETE)
     drawn = observed_of(COMPLETE, "train")
     expected = np.full(known(COMPLETE, "train").shape, -1)
@@ -88,7 +88,7 @@ def test_training_images_keep_the_positive_that_was_drawn_and_nothing_else():
     np.testing.assert_array_equal(known(part, "train"), expected)
 
 
-def test_an_image_without_positives_has_no_label_at_all():
+def test_an_image_without_positives_has_no_label():
     part = single_positive(COMPLETE)
     empty = (known(COMPLETE, "train") == 1).sum(1) == 0
     assert empty.any()
@@ -100,14 +100,14 @@ def test_other_splits_keep_all_labels(split):
     np.testing.assert_array_equal(known(single_positive(COMPLETE), split), known(COMPLETE, split))
 
 
-def test_a_test_split_that_is_there_is_kept():
+def test_an_existing_test_split_is_kept():
     part = single_positive(COMPLETE)
     assert {name: images_of(part, name) for name in part.splits} == {
         name: images_of(COMPLETE, name) for name in COMPLETE.splits
     }
 
 
-def test_without_a_test_split_train_is_divided_and_val_becomes_test():
+def test_without_a_test_split_train_is_split_and_val_becomes_test():
     part = single_positive(OFFICIAL)
     train, val = reference.split(50, 1200)
     names = images_of(OFFICIAL, "train")
@@ -116,8 +116,8 @@ def test_without_a_test_split_train_is_divided_and_val_becomes_test():
     assert images_of(part, "test") == images_of(OFFICIAL, "val")
 
 
-def test_the_draw_comes_before_the_division():
-    """Random numbers go to all official training images in their order, also to those held out later."""
+def test_the_draw_comes_before_the_split():
+    """All official training images draw numbers in their order, including those held out later."""
     part, (train, _) = single_positive(OFFICIAL), reference.split(50, 1200)
     drawn = np.array(observed_of(OFFICIAL, "train"))[train]
     found = [int(np.argmax(row)) if (row == 1).any() else -1 for row in known(part, "train")]
@@ -141,7 +141,7 @@ def test_validation_labels_that_would_have_been_observed_are_flagged(data):
     assert flagged(part) == expected
 
 
-def test_what_was_simulated_is_written_down():
+def test_the_simulation_is_recorded():
     part = single_positive(COMPLETE, seed=7)
     assert (part.protocol["name"], part.protocol["seed"]) == ("single-positive", 7)
 
@@ -157,7 +157,7 @@ def test_incomplete_labels_are_refused():
         single_positive(single_positive(COMPLETE))
 
 
-def test_a_seed_that_the_published_generator_does_not_take_is_refused():
+def test_a_seed_above_the_limit_of_the_published_generator_is_refused():
     with pytest.raises(TagfillError, match=r"The seed is 4294967296; .* accepts at most 4,294,967,295"):
         single_positive(made(), seed=2**32)
 
@@ -178,17 +178,17 @@ def test_the_single_positive_is_among_the_k():
     assert all(one[image].items() <= three[image].items() for image in one)
 
 
-def test_all_positives_and_all_negatives_are_everything():
+def test_all_positives_and_negatives_are_all_labels():
     assert kept(k_positives(DATA, num_pos=-1, num_neg=-1)) == truth(DATA)
 
 
-def test_a_dataset_without_test_images_is_divided():
+def test_a_dataset_without_test_images_is_split():
     part = k_positives(made(sizes={"train": 50, "val": 20}), num_pos=2)
 
     assert part.protocol["images"] == {"train": 40, "val": 10, "test": 20}
 
 
-def test_points_locate_the_positives_that_are_kept_and_cost_more():
+def test_points_locate_the_kept_positives_and_cost_more():
     data = made()
     plain, points = k_positives(data, num_neg=1), k_positives(data, num_neg=1, kind="SP")
 
@@ -203,7 +203,7 @@ def test_points_locate_the_positives_that_are_kept_and_cost_more():
     assert points.protocol["kept"]["seconds"] == pytest.approx(2.4 * located + len(mine) - located)
 
 
-def test_all_instances_are_located_and_charged_for():
+def test_all_instances_are_located_and_charged():
     part = k_positives(made(), num_pos=-1, kind="AB")
 
     boxes = [row for row in part.rows().to_pylist() if row["source"] == "k-positives"]
@@ -212,7 +212,7 @@ def test_all_instances_are_located_and_charged_for():
     assert part.protocol["kept"]["seconds"] == pytest.approx(len(pairs) + 6 * len(boxes))
 
 
-def test_points_of_a_divided_dataset_are_on_its_training_images():
+def test_points_of_a_split_dataset_are_on_its_training_images():
     part = k_positives(made(sizes={"train": 50, "val": 20}), kind="SP")
 
     located = {row["image"] for row in part.rows().to_pylist() if row["kind"] == "point"}

@@ -30,7 +30,7 @@ def test_pixels_are_the_same_on_every_machine(address, expected):
     assert hashlib.sha256(pixels.tobytes()).hexdigest()[:16] == expected
 
 
-def test_a_scene_is_drawn_twice_alike():
+def test_a_scene_is_the_same_every_time():
     first, second = render("val", 3, size=96), render("val", 3, size=96)
 
     assert np.array_equal(first.pixels, second.pixels)
@@ -60,7 +60,7 @@ def test_no_pixel_belongs_to_two_objects():
     assert all(sum(instance.mask.astype(int) for instance in scene.instances).max() == 1 for scene in SCENES)
 
 
-def test_every_object_can_be_seen():
+def test_every_object_is_visible():
     smallest = min(instance.mask.sum() for scene in SCENES for instance in scene.instances)
 
     assert smallest >= 30
@@ -85,7 +85,7 @@ def test_shapes_vary():
     assert len({scene.pixels.shape for scene in SCENES}) == 5
 
 
-def test_an_object_differs_from_what_is_around_it():
+def test_an_object_differs_from_its_background():
     differences = []
     for scene in SCENES:
         light = scene.pixels @ np.array([0.299, 0.587, 0.114])
@@ -99,7 +99,7 @@ SQUARE = np.ones((4, 4), dtype=bool)
 
 
 def at(row, column, *, rows=4, columns=4):
-    """The place of a whole 4×4 stamp, or of its last rows and columns where it sticks out."""
+    """The place of a whole 4×4 stamp, or of its last rows and columns if it exceeds the picture."""
     return Place((slice(row, row + rows), slice(column, column + columns)), (slice(4 - rows, 4), slice(4 - columns, 4)))
 
 
@@ -123,11 +123,11 @@ def test_a_new_object_may_not_cover_more_than_half_of_another(owners):
     assert not owners.try_add(at(0, 1), SQUARE, share=0.5)
 
 
-def test_a_shy_object_covers_nothing(owners):
+def test_an_object_that_leaves_all_visible_covers_nothing(owners):
     assert not owners.try_add(at(3, 3), SQUARE, share=1.0)
 
 
-def test_what_several_objects_hide_adds_up(owners):
+def test_hidden_pixels_add_up(owners):
     owners.try_add(at(0, 2), SQUARE, share=0.5)
 
     assert not owners.try_add(at(3, 0), SQUARE, share=0.5)

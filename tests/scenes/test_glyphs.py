@@ -31,7 +31,7 @@ def test_the_body_of_a_ring_includes_its_hole():
     assert drawn.ink[quarter] < 128 <= drawn.body[quarter]
 
 
-def test_what_is_open_to_the_outside_is_no_hole():
+def test_an_open_shape_has_no_hole():
     drawn = stamp("☀", 64, angle=0.0, mirrored=False)
 
     assert np.array_equal(drawn.ink >= 128, drawn.body >= 128)

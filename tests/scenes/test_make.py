@@ -31,15 +31,15 @@ def pixels_of(dataset, name):
         return np.asarray(image)
 
 
-def test_splits_have_the_sizes_asked_for(scenes):
+def test_splits_have_the_requested_sizes(scenes):
     assert {name: len(rows) for name, rows in scenes.splits.items()} == {"train": 5, "val": 2, "test": 3}
 
 
-def test_every_class_of_every_image_is_decided(scenes):
+def test_every_label_is_known(scenes):
     assert scenes.labels().complete()
 
 
-def test_labels_are_what_was_drawn(scenes):
+def test_labels_are_the_drawn_objects(scenes):
     drawn = [{instance.label for instance in render("test", i, size=96).instances} for i in range(3)]
 
     assert [{CLASSES[c] for c in np.flatnonzero(row)} for row in scenes.labels("test").dense()] == drawn
@@ -80,7 +80,7 @@ def test_the_same_parameters_give_the_same_dataset(scenes, tmp_path):
     assert again.identities == scenes.identities
 
 
-def test_more_images_change_none(scenes, tmp_path):
+def test_a_larger_dataset_contains_the_smaller(scenes, tmp_path):
     more = make(tmp_path / "more", **SIZES | {"train": 7})
     name = "images/train/00004.png"
 
@@ -123,7 +123,7 @@ def test_an_interrupted_folder_is_completed(scenes, tmp_path):
     assert completed.identities == scenes.identities
 
 
-def test_a_damaged_image_of_an_interrupted_folder_is_mended(scenes, tmp_path):
+def test_a_damaged_image_of_an_interrupted_folder_is_rendered_again(scenes, tmp_path):
     broken = make(tmp_path / "broken", **SIZES)
     (broken.root / "dataset.yaml").unlink()
     (broken.root / "images/test/00002.png").write_bytes(b"")
@@ -158,7 +158,7 @@ def test_a_folder_killed_before_its_first_image_is_completed(tmp_path):
     assert len(make(tmp_path, **SIZES)) == 10
 
 
-def test_a_recipe_that_is_not_json_is_an_error_in_words(tmp_path):
+def test_an_unreadable_recipe_is_refused_in_one_sentence(tmp_path):
     (tmp_path / "scenes.json").write_text("{")
 
     with pytest.raises(DatasetError, match=r"scenes\.json cannot be read"):
@@ -174,7 +174,7 @@ def test_a_recipe_that_is_not_json_is_an_error_in_words(tmp_path):
         ({"seed": -1}, "The seed is -1"),
     ],
 )
-def test_numbers_that_make_no_sense_are_refused(tmp_path, changes, message):
+def test_invalid_numbers_are_refused(tmp_path, changes, message):
     with pytest.raises(DatasetError, match=message):
         make(tmp_path / "new", **SIZES | changes)
 
