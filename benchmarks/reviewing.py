@@ -1,6 +1,6 @@
 """Train, suggest, review, train again, with a simulated reviewer: what the benchmarks of the loop share.
 
-The reviewer decides pairs of image and class at the desk that the review page uses, at a given pace, and is wrong now
+The reviewer decides (image, class) pairs in a review session, as on the page, at a given pace, and is wrong now
 and then; its decisions become rows of the dataset, from which the next model learns. Hours are the reviewer's.
 """
 

@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pydantic import BaseModel, Field, ValidationError
 
 from tagfill.curation.crossfit import TRAIN, cross_fit
 from tagfill.curation.suggest import Pairs, TopPairs, rarity
@@ -36,7 +36,7 @@ from tagfill.protocols.costs import Costs
 
 SOURCE = "plan"
 _LIMIT = 2_000_000  # pairs of a plan; 40 hours at one second per pair are 144,000
-GOALS = {"tags": ("mAP_cls",), "places": ("mAP_loc",), "both": ("mAP_cls", "mAP_loc")}
+GOALS = {"tags": ("map_cls",), "places": ("map_loc",), "both": ("map_cls", "map_loc")}
 
 
 @dataclass(frozen=True)
@@ -236,14 +236,14 @@ def forecasts(study: Path, goal: str, spent: float, planned: float) -> list[Fore
     one_of("goal", goal, GOALS)
     path = study / RESULTS if study.is_dir() else study
     try:
-        findings: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["findings"]
-    except (OSError, ValueError, KeyError):
+        results = _Study.model_validate_json(path.read_bytes()).findings
+    except (OSError, ValidationError):
         raise TagfillError(f"{path} is not the result of a budget study; run 'tagfill budget' first.") from None
     curves: dict[str, list[tuple[float, float]]] = {}
-    for finding in findings:
-        scores = [np.mean(finding[name]) for name in GOALS[goal] if finding.get(name)]
+    for result in results:
+        scores = [np.mean(seeds) for name in GOALS[goal] if (seeds := getattr(result, name))]
         if len(scores) == len(GOALS[goal]):
-            curves.setdefault(finding["kind"], []).append((finding["percent"], float(np.mean(scores))))
+            curves.setdefault(result.kind, []).append((result.percent, float(np.mean(scores))))
     if not curves:
         raise TagfillError(f"{path} has no scores for the goal '{goal}'; choose another --goal.")
     found = []
@@ -254,6 +254,19 @@ def forecasts(study: Path, goal: str, spent: float, planned: float) -> list[Fore
         )
         found.append(Forecast(kind, before, after, percents[0] <= spent + planned <= percents[-1]))
     return sorted(found, key=lambda forecast: -forecast.after)
+
+
+class _StudyResult(BaseModel):
+    kind: str
+    percent: float
+    map_cls: list[float] = Field([], alias="mAP_cls")
+    map_loc: list[float] = Field([], alias="mAP_loc")
+
+
+class _Study(BaseModel):
+    """The part of `budget.json` that a plan needs."""
+
+    findings: list[_StudyResult]
 
 
 def _seconds(pairs: Pairs, kind: str, costs: Costs) -> NDArray[np.float64]:

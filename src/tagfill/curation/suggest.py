@@ -142,12 +142,12 @@ def suggest(
 def _candidates(data: Dataset, images: ScoredImages, minimum: float) -> dict[str, Pairs]:
     """Pairs of some images that may be suggested, by kind."""
     labels = data.labels()
-    known, looked = labels.rows(images.rows), labels.is_annotated(images.rows)
+    known, annotated = labels.rows(images.rows), labels.is_annotated(images.rows)
     probability = images.calibration(images.logits)
     value = entropy(probability) * rarity(images.shares)
-    missing = Pairs.where(~looked & (probability >= minimum), images.rows, probability, value, known)
-    annotated = Pairs.where(known >= 0, images.rows, probability, value, known)
-    wrong = annotated.take(np.flatnonzero(probability_wrong(annotated) >= max(minimum, 0.5)))
+    missing = Pairs.where(~annotated & (probability >= minimum), images.rows, probability, value, known)
+    labeled = Pairs.where(known >= 0, images.rows, probability, value, known)
+    wrong = labeled.take(np.flatnonzero(probability_wrong(labeled) >= max(minimum, 0.5)))
     return {MISSING: missing, WRONG: wrong}
 
 
