@@ -14,7 +14,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document inst
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Force = Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of all random draws.")]
-Workers = Annotated[int, typer.Option("--workers", min=0, help="Processes that decode images; results do not change.")]
+Workers = Annotated[
+    int, typer.Option("--workers", min=0, help="Processes or threads that decode images; results do not change.")
+]
 Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Number of processes; one per core by default.")]
 Engine = Annotated[str, typer.Option("--engine", help="`joblib` for this machine; `ray` also for a cluster.")]
 RayAddress = Annotated[

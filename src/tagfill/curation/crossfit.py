@@ -79,7 +79,7 @@ def cross_fit(
         out: folder for the fold models; finished ones are reused.
         features: a feature cache to use instead of images; by default, fold models use that of the run.
         jobs: number of processes that train.
-        workers: number of processes that decode images.
+        workers: number of threads that decode images.
         progress: shows the runs.
     """
     if folds == 0:

@@ -166,7 +166,7 @@ def plan(
         features: a feature cache, or its folder, to use instead of images; by default, fold models use that of the run.
         models: folder for the fold models; finished ones are reused.
         jobs: number of processes that train.
-        workers: number of processes that decode images.
+        workers: number of threads that decode images.
         progress: shows the runs.
     """
     data = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)

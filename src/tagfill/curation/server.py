@@ -24,9 +24,10 @@ from tagfill.curation.decisions import NotWrittenError
 from tagfill.curation.review import Decision, Id, PairStatus, ReviewSession, Seconds, Suggestion
 from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
-from tagfill.images import encode_jpeg, load_eval_view, open_root, overlay_class_map, thumbnail
+from tagfill.images import encode_jpeg, open_root, overlay_class_map, thumbnail
 from tagfill.inference import Predictor, http, open_predictor
 from tagfill.inference.http import add_page
+from tagfill.inference.pipeline import score_image
 
 SIDES = (160, 320, 640, 1280)  # pixels; pictures fit into a square of this side
 _CACHED_PICTURES, _CACHED_HEATMAPS = 512, 256
@@ -69,8 +70,7 @@ class ImageViews:
         return thumbnail(self._root, image, side)
 
     def _map(self, image: str, label: str) -> NDArray[np.floating]:
-        pixels, _ = load_eval_view(self._root, image, self._predictor.size)
-        maps = self._predictor(pixels[None], maps=True).maps
+        maps = score_image(self._predictor, self._root, image, maps=True).maps
         assert maps is not None
         class_map: NDArray[np.floating] = maps[0, self._dataset.classes.index(label)]
         return class_map

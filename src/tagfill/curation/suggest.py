@@ -93,7 +93,7 @@ def suggest(
         features: a feature cache, or its folder, to use instead of images; by default, fold models use that of the run.
         out: folder for the fold models, which a second call reuses; by default they are deleted.
         jobs: number of processes that train; one per core by default.
-        workers: number of processes that decode images.
+        workers: number of threads that decode images.
         seconds: time that a reviewer needs per suggestion, for the number of labels found per hour.
         progress: shows the runs.
 

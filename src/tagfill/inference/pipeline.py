@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tagfill.errors import ImageError, TagfillError, unknown_name
-from tagfill.images.batches import PixelBatch, load_batches
+from tagfill.images import PixelBatch, Root, load_batches, load_eval_view
 from tagfill.inference.images import ImageList, Images, find_images
 from tagfill.inference.predictors import ModelPath, Outputs, Predictor, open_predictor
 from tagfill.probabilities import probabilities
@@ -142,6 +143,16 @@ def score_images(
     """
     batches = (range(at, min(at + batch_size, len(images))) for at in range(0, len(images), batch_size))
     return score(predictor, load_batches(batches, images.locate, predictor.size, workers=workers), maps=maps)
+
+
+def score_image(predictor: Predictor, root: Root | Path, name: str, *, maps: bool = False) -> Outputs:
+    """Decode and score a single image: logits 1×L, maps 1×L×h×w.
+
+    Raises:
+        ImageError: if the image cannot be read or decoded.
+    """
+    pixels, _ = load_eval_view(root, name, predictor.size)
+    return predictor(pixels[None], maps=maps)
 
 
 @dataclass(frozen=True)

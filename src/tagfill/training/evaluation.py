@@ -79,7 +79,7 @@ def evaluate(
         dataset: with the classes that the model was trained on.
         split: to score.
         features: a cache of the dataset's features, or its folder, to use instead of its images.
-        workers: processes that decode images.
+        workers: threads that decode images.
         localize: also score class maps (mAP-loc): scaled by `minmax`, by `sigmoid`, or `coupled` with attention.
         boost: α of BoostLU, replacing that of training; 1 does not boost.
         boost_from: β of BoostLU, likewise.
@@ -221,7 +221,7 @@ class LoadedModel:
             run: a run or its folder, or a model folder.
             dataset: with the classes that the model was trained on.
             features: a cache of the dataset's features, or its folder, to use instead of its images.
-            workers: processes that decode images.
+            workers: threads that decode images.
             maps: whether class maps will be needed.
             boost: α of BoostLU, replacing that of training; 1 does not boost.
             boost_from: β of BoostLU, likewise.
