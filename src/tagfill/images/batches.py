@@ -1,7 +1,7 @@
 """Batches of decoded images, prepared by threads while the network works.
 
 Evaluation, prediction and class maps all load their images here: each image in the evaluation view, batches in the
-order asked for. An image that cannot be decoded is left out of its batch and listed in `bad`; the caller decides
+requested order. An image that cannot be decoded is left out of its batch and listed in `bad`; the caller decides
 whether to raise, log or count it.
 
 Pillow releases Python's interpreter lock while it decodes and resizes, so threads run in parallel without copying
@@ -62,7 +62,7 @@ def load_batches(
         batches: which images each batch holds, as numbers that `locate` knows.
         locate: returns the root and the name of an image.
         size: height and width of the network's input.
-        workers: threads that decode; 0 decodes when the next batch is asked for.
+        workers: threads that decode; 0 decodes each batch when it is requested.
     """
 
     def load(number: int) -> Sample:

@@ -1,8 +1,8 @@
 """Prediction from an ONNX file with onnxruntime; torch is neither needed nor imported.
 
-Beside `model.onnx` lies its sidecar `model.onnx.json`, with everything that the graph does not contain: classes,
-thresholds and preprocessing as in a model folder's `model.json`, the names of the outputs, hashes of the ONNX file and
-of the exported model, and the differences to torch that the export measured.
+The sidecar `model.onnx.json` of `model.onnx` has everything that the graph does not contain: classes, thresholds and
+preprocessing as in a model folder's `model.json`, the names of the outputs, hashes of the ONNX file and of the exported
+model, and the differences to torch that the export measured.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-// Try the model on images of one's own, and read what the interface is.
+// Try the model on your own images, and read the API description.
 
 const $ = (id) => document.getElementById(id);
 const form = document.querySelector("form");
 const drop = document.querySelector(".drop");
 
 function element(name, text, attributes = {}) {
-  const made = document.createElement(name);
-  if (text !== undefined) made.textContent = text;
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  return made;
+  const created = document.createElement(name);
+  if (text !== undefined) created.textContent = text;
+  for (const [key, value] of Object.entries(attributes)) created.setAttribute(key, value);
+  return created;
 }
 
-async function ask(files) {
+async function predict(files) {
   $("problem").textContent = "";
   const body = new FormData();
   for (const file of files) body.append("images", file);
@@ -19,15 +19,15 @@ async function ask(files) {
   if (form.top_k.value) words.set("top_k", form.top_k.value);
   if (form.heatmaps.checked) words.set("heatmaps", "true");
   const response = await fetch(`/predict?${words}`, { method: "POST", body }).catch(() => null);
-  const told = response ? await response.json().catch(() => ({})) : {};
+  const content = response ? await response.json().catch(() => ({})) : {};
   if (!response?.ok) {
-    $("problem").textContent = told.error ?? "The server does not answer.";
+    $("problem").textContent = content.error ?? "The server does not respond.";
     return;
   }
-  $("answers").replaceChildren(...told.predictions.map((one, number) => shown(one, files[number])));
+  $("answers").replaceChildren(...content.predictions.map((one, number) => renderPrediction(one, files[number])));
 }
 
-function shown(prediction, file) {
+function renderPrediction(prediction, file) {
   const article = element("article");
   const picture = element("img", undefined, { alt: prediction.image, src: URL.createObjectURL(file) });
   const words = element("div");
@@ -55,13 +55,13 @@ function shown(prediction, file) {
   return article;
 }
 
-form.images.addEventListener("change", () => form.images.files.length && ask([...form.images.files]));
+form.images.addEventListener("change", () => form.images.files.length && predict([...form.images.files]));
 form.addEventListener("submit", (event) => event.preventDefault());
 for (const name of ["dragover", "dragleave", "drop"]) {
   drop.addEventListener(name, (event) => {
     event.preventDefault();
     drop.classList.toggle("over", name === "dragover");
-    if (name === "drop" && event.dataTransfer.files.length) ask([...event.dataTransfer.files]);
+    if (name === "drop" && event.dataTransfer.files.length) predict([...event.dataTransfer.files]);
   });
 }
 
