@@ -27,6 +27,7 @@ from tagfill.dataset import Dataset
 from tagfill.engines import create_engine
 from tagfill.errors import TagfillError
 from tagfill.experiments.runs import RunJob, run_jobs
+from tagfill.labels import POSITIVE, UNKNOWN
 from tagfill.metrics import GatheredPredictions, expected_calibration_error
 from tagfill.probabilities import sigmoid
 from tagfill.progress import Progress
@@ -172,10 +173,10 @@ def calibrate(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> Cali
         >>> abs(round(calibrate(sure, np.array([[1], [0], [0], [1]])).slope, 2))  # half of these are wrong
         0.0
     """
-    known = labels >= 0
+    known = labels != UNKNOWN
     width = logits.shape[1]
     z = np.asarray(logits, dtype=np.float64)[known]
-    y = (labels[known] == 1).astype(np.float64)
+    y = (labels[known] == POSITIVE).astype(np.float64)
     if not len(y) or y.min() == y.max():
         return Calibration(1.0, np.zeros(width), fitted=False)
     slope, offset = _fit(z, y)

@@ -62,7 +62,7 @@ def complete_labels(data: Dataset, split: str, name: str) -> LabelMatrix:
     """The labels of a split; raise if some are unknown."""
     labels = data.labels(split)
     if not labels.complete():
-        known = int((labels.values >= 0).sum())
+        known = int((labels.values != UNKNOWN).sum())
         raise DatasetError(
             f"The {name} protocol draws from complete labels, but in split {split} of {data.name} only "
             f"{known:,} of {len(labels) * labels.width:,} are known; start from a fully labeled dataset."

@@ -25,7 +25,7 @@ from tagfill.errors import DatasetError, TagfillError, one_of
 from tagfill.images import EVAL
 from tagfill.inference.pipeline import score
 from tagfill.inference.torch_predictor import forward
-from tagfill.labels import NEGATIVE, POSITIVE
+from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
 from tagfill.metrics import (
     Definition,
     Empty,
@@ -141,7 +141,7 @@ def _thresholds(trained: LoadedModel, *, changed: bool) -> tuple[NDArray[np.floa
     width = len(trained.dataset.classes)
     if "val" in trained.dataset.splits:
         gathered = gather_predictions(trained.predict("val"), Ranks(), width)
-        if (gathered.labels == 1).any() and (gathered.labels == 0).any():
+        if (gathered.labels == POSITIVE).any() and (gathered.labels == NEGATIVE).any():
             return choose_thresholds(gathered), "chosen on val, now"
     return np.full(width, DEFAULT_THRESHOLD), "0.5, for lack of validation"
 
@@ -162,8 +162,8 @@ def _summarize(
         classes=classes,
         average_precision=class_average_precision(scores, labels, definition, empty),
         images=len(gathered.index),
-        known=(labels >= 0).sum(0),
-        positives=(labels == 1).sum(0),
+        known=(labels != UNKNOWN).sum(0),
+        positives=(labels == POSITIVE).sum(0),
         thresholds=limits,
         thresholds_from=origin,
         counts=count(shares, labels, limits),
