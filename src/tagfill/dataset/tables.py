@@ -89,6 +89,9 @@ _SPOOL_BYTES = 32 << 20
 _CSV_BLOCK = 1 << 24  # bytes; a row must fit into one
 
 
+# Tables in memory
+
+
 def table(columns: Mapping[str, Any], schema: pa.Schema = SCHEMA) -> pa.Table:
     """Build a table from some columns of `schema`; the others are null, and `kind` is `image`.
 
@@ -190,6 +193,9 @@ class _TemporaryPath(type(Path())):  # type: ignore[misc]
     """The path of a temporary file; the file is deleted with the last reference to this object."""
 
 
+# Files
+
+
 def find_table(folder: Path, name: str) -> Path:
     """The Parquet file of a table, or its CSV twin if there is none."""
     for file_type in FILE_TYPES:
@@ -253,6 +259,9 @@ def table_writer(file_type: str) -> Callable[[IO[bytes], Iterable[pa.RecordBatch
     if file_type not in FILE_TYPES:
         raise unknown_name("file type of tables", file_type, FILE_TYPES)
     return _write_csv if file_type == "csv" else _write_parquet
+
+
+# Columns and types
 
 
 def select_fields(schema: pa.Schema, columns: Collection[str] | None) -> pa.Schema:
@@ -354,6 +363,9 @@ def _unreadable(path: Path, error: Exception) -> DatasetError:
     return DatasetError(f"{path} is damaged or not a table: {first_line(error)}.")
 
 
+# Parquet
+
+
 def _read_parquet(
     path: Path, schema: pa.Schema, columns: list[str], coded: Collection[str]
 ) -> Iterator[pa.RecordBatch]:
@@ -368,6 +380,9 @@ def _write_parquet(file: IO[bytes], batches: Iterable[pa.RecordBatch], schema: p
     with pq.ParquetWriter(file, schema, compression="zstd") as parquet:
         for batch in batches:
             parquet.write_batch(decode_dictionaries(batch, schema))
+
+
+# CSV
 
 
 def _csv_header(path: Path) -> list[str]:
