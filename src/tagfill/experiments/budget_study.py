@@ -28,7 +28,7 @@ from tagfill.experiments.runs import Overrides, RunJob, check_job, recipe_conten
 from tagfill.images import open_root, thumbnail
 from tagfill.io import atomic_write, write_json
 from tagfill.progress import SILENT, Progress
-from tagfill.training import Recipe, build_recipe
+from tagfill.training import build_recipe
 from tagfill.training.evaluation import LoadedModel
 from tagfill.training.localization import has_extents
 
@@ -90,15 +90,12 @@ def budget(
     folder = Path(out).absolute()
     shared = recipe_content(settings, overrides, epochs=epochs, features=features)
 
-    def make_recipe_for(place: Path, seed: int) -> Recipe:
-        own = {"dataset": str(place), "features": None, "method": method, "seed": seed}
-        return build_recipe({**shared, **own}, "the settings of the study", features=features)
-
     runs: dict[tuple[float, str], list[RunJob]] = {cell: [] for cell in plan.cells()}
     for (percent, kind), cell_jobs in runs.items():
         for seed in range(plan.seeds):
             name, title = f"{kind}-{percent:g}-s{seed}", f"{kind} at {percent:g}%, seed {seed}"
-            recipe = make_recipe_for(folder / "data" / name, seed)
+            own = {"dataset": str(folder / "data" / name), "features": None, "method": method, "seed": seed}
+            recipe = build_recipe({**shared, **own}, "the settings of the study", features=features)
             cell_jobs.append(RunJob(title, recipe, folder / "runs" / name, split, scaling))
             check_job(cell_jobs[-1])
     kept: dict[tuple[float, str], list[dict[str, Any]]] = {cell: [] for cell in runs}
