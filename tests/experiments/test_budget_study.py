@@ -197,8 +197,8 @@ def test_a_kind_without_scores_has_an_error_and_no_line_in_the_figure() -> None:
         (parse_percents, "101", "not between 0 and 100"),
         (parse_costs, "tag=1", "tag"),
         (parse_costs, "point", "'point' has no value"),
-        (parse_costs, "image=0", "make no sense"),
-        (parse_costs, "box=-1", "make no sense"),
+        (parse_costs, "image=0", "are invalid"),
+        (parse_costs, "box=-1", "are invalid"),
     ],
 )
 def test_wrong_plans_are_refused(parse: Any, text: str, message: str) -> None:

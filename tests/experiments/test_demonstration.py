@@ -38,7 +38,7 @@ def test_every_method_has_a_score(shown: tuple[Path, Leaderboard]) -> None:
 
 def test_the_cost_of_other_labels_is_reported(shown: tuple[Path, Leaderboard]) -> None:
     folder, board = shown
-    costs = {score.name: score.annotation for score in board.scores}
+    costs = {score.name: score.annotation_seconds for score in board.scores}
     assert costs == {
         **dict.fromkeys(["an", "role", "ll-r:boost=5", "en+scl"], 24.0),
         "se": pytest.approx(5 * 24.0),

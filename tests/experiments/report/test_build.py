@@ -197,7 +197,7 @@ def test_a_run_that_is_not_finished_is_refused(compared: Compared, tmp_path: Pat
         report_runs([tmp_path], out=tmp_path / "page.html")
 
 
-def test_the_command_writes_the_page_once(
+def test_the_command_does_not_overwrite_the_page(
     compared: Compared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def call(*arguments: str) -> tuple[int, str, str]:
@@ -212,4 +212,4 @@ def test_the_command_writes_the_page_once(
     written = json.loads(call("--out", str(page), "--force", "--json")[1])
     assert written == {"page": str(page), "markdown": str(page.with_suffix(".md"))}
     assert "give --force" in call("--out", str(page))[2]
-    assert "end it with .html" in call("--out", str(tmp_path / "page"))[2]
+    assert "must end in .html" in call("--out", str(tmp_path / "page"))[2]
