@@ -93,7 +93,7 @@ def test_hill_equals_the_formula(peak, margin, gamma, eps, batch):
     assert loss.item() == pytest.approx(expected, rel=1e-10, abs=1e-12)
 
 
-def test_a_negative_that_the_model_is_sure_of_is_hardly_pushed():
+def test_a_negative_with_a_confident_prediction_is_hardly_pushed_down():
     """The slope in f is 2λf − 3f²: largest at f = λ/3 = 1/2, and zero at f = 1."""
     logits = torch.tensor([[-3.0, 0.0, 8.0]], dtype=torch.float64, requires_grad=True)
     (gradient,) = torch.autograd.grad(hill(logits, torch.tensor([[-1, -1, 0]]), reduction="sum"), logits)

@@ -13,7 +13,7 @@ from tagfill.losses import assume_negative, consistency, expected_negative, igno
 
 EXPECTED = torch.tensor([[1, 0, 1, 0], [0, 1, 0, 0]], dtype=torch.bool)
 NOBODY = torch.zeros(2, 4, dtype=torch.bool)
-EVERYBODY = ~NOBODY
+ALL_IMAGES = ~NOBODY
 
 
 def test_worked_example():
@@ -36,13 +36,13 @@ def test_first_epoch_assumes_negatives():
     assert expected_negative(LOGITS, LABELS, LABELS == 1) == assume_negative(LOGITS, LABELS)
 
 
-def test_expecting_everybody_leaves_only_the_known_labels():
-    assert expected_negative(LOGITS, LABELS, EVERYBODY) == ignore_unknown(LOGITS, LABELS)
+def test_expecting_all_images_leaves_only_the_known_labels():
+    assert expected_negative(LOGITS, LABELS, ALL_IMAGES) == ignore_unknown(LOGITS, LABELS)
 
 
 def test_unknown_and_all_expected_teaches_nothing():
     logits = LOGITS.clone().requires_grad_()
-    loss = expected_negative(logits, torch.full_like(LABELS, -1), EVERYBODY)
+    loss = expected_negative(logits, torch.full_like(LABELS, -1), ALL_IMAGES)
     loss.backward()
     assert loss == 0
     assert not logits.grad.any()
@@ -58,7 +58,7 @@ def test_observed_positive_outside_the_ranking_is_not_penalised():
 
 
 def test_explicit_negative_is_penalised_whatever_the_ranking_says():
-    loss = expected_negative(LOGITS, LABELS, EVERYBODY, also_positive=True, reduction="none")
+    loss = expected_negative(LOGITS, LABELS, ALL_IMAGES, also_positive=True, reduction="none")
     assert loss[0, 3].item() == pytest.approx(torch.nn.functional.softplus(LOGITS[0, 3]).item())
 
 

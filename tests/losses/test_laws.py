@@ -76,7 +76,7 @@ def test_mean_is_the_default(name):
 @pytest.mark.parametrize("name", sorted(LOSSES.keys() - OF_THE_WHOLE_BATCH))
 @modest
 @given(batch=batches())
-def test_an_image_does_not_feel_its_batch(name, batch):
+def test_the_loss_of_an_image_does_not_depend_on_its_batch(name, batch):
     together = LOSSES[name](batch.logits, batch.labels, batch.extra, reduction="none")
     for row in range(len(batch.labels)):
         alone = LOSSES[name](
@@ -87,7 +87,7 @@ def test_an_image_does_not_feel_its_batch(name, batch):
 
 @pytest.mark.parametrize("name", sorted(SILENT_WITHOUT_LABELS))
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_batch_without_known_labels_teaches_nothing(name, reduction):
+def test_a_batch_without_known_labels_has_no_gradient(name, reduction):
     logits = LOGITS.clone().requires_grad_()
     loss = LOSSES[name](logits, torch.full_like(LABELS, -1), EXTRA, reduction=reduction)
     (gradient,) = torch.autograd.grad(loss.sum(), logits)

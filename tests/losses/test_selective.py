@@ -59,7 +59,7 @@ def test_ignoring_speaks_of_unknown_labels_only():
     assert selective(LOGITS, LABELS, ignore=everything) == selective(LOGITS, LABELS, mode="ignore")
 
 
-def test_known_labels_of_an_image_weigh_more_the_fewer_there_are():
+def test_images_with_few_known_labels_get_more_weight():
     logits, labels = torch.zeros(2, 3), torch.tensor([[1, -1, -1], [1, 1, 1]])
     rows = selective(logits, labels, gammas=GAMMAS, mode="ignore_normalised", reduction="none")
     plain = selective(logits, labels, gammas=GAMMAS, mode="ignore", reduction="none")

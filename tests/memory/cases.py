@@ -14,7 +14,7 @@ modest = settings(max_examples=30, deadline=None)
 
 
 def single_positives(images: int, classes: int, seed: int = 0) -> LabelMatrix:
-    """One positive an image; every third image also has a negative."""
+    """One positive per image; every third image also has a negative."""
     labels = np.full((images, classes), -1, dtype=np.int8)
     rng = np.random.default_rng(seed)
     positive = rng.integers(classes, size=images)

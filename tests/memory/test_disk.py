@@ -287,7 +287,7 @@ def test_nothing_is_saved_before_the_first_checkpoint(array):
     assert [path.name for path in array.path.parent.iterdir()] == ["rows.u8"]
 
 
-def test_making_an_array_anew_drops_old_journals(array):
+def test_creating_an_array_again_drops_old_journals(array):
     array.mark(10)
     array.close()
     JournaledArray(array.path, SHAPE, create=True)
@@ -382,7 +382,7 @@ def test_a_checkpoint_waits_for_what_is_on_its_way(held):
     again.close()
 
 
-def test_what_the_thread_could_not_do_is_told(tmp_path):
+def test_an_error_of_the_thread_is_raised_at_the_next_call(tmp_path):
     class Broken(JournaledArray):
         def write(self, rows, values):
             raise RunError("no room")

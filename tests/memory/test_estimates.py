@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from memory.cases import single_positives, task_of
-from reference import kept_estimates as reference
+from reference import top_k_estimates as reference
 from tagfill.contract import Batch, Prediction
 from tagfill.errors import TagfillError
 from tagfill.images.geometry import Geometry
@@ -73,7 +73,7 @@ def linear() -> torch.nn.Linear:
 
 
 def test_training_apart_equals_the_published_joint_adam_bit_for_bit():
-    """The table is stepped after the classifier, by its own optimiser, and both end where one Adam would bring them."""
+    """The table is stepped after the classifier, by its own optimizer, and both end where one Adam would bring them."""
     memory = Memory(LABELS, np.arange(IMAGES), seed=7)
     method = create("role")
     method.setup(task_of(memory, LABELS, expected=KAPPA, lr=LR, width=FEATURES))
@@ -236,7 +236,7 @@ def test_sparse_saved_estimates_go_on_as_if_nothing_had_happened(optimizer, save
 
 @pytest.mark.parametrize("optimizer", ROW_WISE)
 def test_estimates_move_with_their_image(optimizer):
-    everybody, parts = torch.arange(SPARSE_IMAGES), [np.arange(rank, SPARSE_IMAGES, 2) for rank in range(2)]
+    all_images, parts = torch.arange(SPARSE_IMAGES), [np.arange(rank, SPARSE_IMAGES, 2) for rank in range(2)]
     saved = []
     for part in parts:
         estimates, index = sparse_whole(optimizer, index=part), torch.from_numpy(part)
@@ -244,14 +244,14 @@ def test_estimates_move_with_their_image(optimizer):
         saved.append(SavedPart(Shard(part), estimates.state_dict()))
     moved, expected = sparse_whole(optimizer, seed=99), sparse_whole(optimizer)
     moved.reshard(saved)
-    expected.step(everybody, gradient(everybody, 0), lr=0.1)
+    expected.step(all_images, gradient(all_images, 0), lr=0.1)
     for estimates in (moved, expected):
-        estimates.step(everybody, gradient(everybody, 1), lr=0.1)
+        estimates.step(all_images, gradient(all_images, 1), lr=0.1)
     assert torch.equal(moved.values, expected.values)
 
 
 @pytest.mark.parametrize(("optimizer", "tables"), [("dense_adam", 3), ("sparse_adam", 3), ("sgd", 1)])
-def test_bytes_count_what_the_optimiser_keeps(optimizer, tables):
+def test_bytes_count_what_the_optimizer_keeps(optimizer, tables):
     estimates = sparse_whole(optimizer)
     estimates.step(SPARSE_VISITS[0], gradient(SPARSE_VISITS[0], 0), lr=0.1)
     kept = [estimates.values, *estimates.state_dict().values()]
@@ -261,7 +261,7 @@ def test_bytes_count_what_the_optimiser_keeps(optimizer, tables):
 
 
 def extreme(memory: Memory) -> Estimates:
-    """A table that is certain of much, and an optimiser that has gathered momentum."""
+    """A table that is certain of much, and an optimizer that has gathered momentum."""
     estimates = memory.estimates()
     for number, index in enumerate(SPARSE_VISITS):
         estimates.step(index, gradient(index, number), lr=10.0)
@@ -305,7 +305,7 @@ def test_a_stage_may_ask_for_a_table_that_the_one_before_did_not_have():
 
 TOP_K_IMAGES, TOP_K_CLASSES, K, TOP_K_KAPPA, TOP_K_LR = 8, 6, 3, 1.5, 1e-2
 TOP_K_LABELS = single_positives(TOP_K_IMAGES, TOP_K_CLASSES)
-EVERYBODY = torch.arange(TOP_K_IMAGES)
+ALL_IMAGES = torch.arange(TOP_K_IMAGES)
 TOP_K_VISITS = [[0, 3, 7], [7, 1, 0], [2, 3, 6], [0, 1, 2], [4, 7, 3], [3, 0, 1]]
 
 
@@ -342,13 +342,13 @@ def test_training_equals_a_loop_over_entries():
     memory = Memory(TOP_K_LABELS, np.arange(TOP_K_IMAGES), seed=7)
     method = method_of(memory, classes_per_image=K)
     estimates = memory.estimates(classes_per_image=K)
-    start = estimates.read(EVERYBODY).tolist()
+    start = estimates.read(ALL_IMAGES).tolist()
     for number in range(len(TOP_K_VISITS)):
         method.observe(batch_of(number), Prediction(logits_of(number)))
     visits = [(images, logits_of(number).tolist()) for number, images in enumerate(TOP_K_VISITS)]
     expected = reference.trained(start, TOP_K_LABELS.dense().tolist(), visits, K, TOP_K_KAPPA, 10 * TOP_K_LR)
-    torch.testing.assert_close(estimates.read(EVERYBODY), torch.tensor(expected), rtol=1e-3, atol=1e-4)
-    assert int((estimates.read(EVERYBODY) < -11).sum()) == 7 * (TOP_K_CLASSES - K)  # image 5 was never visited
+    torch.testing.assert_close(estimates.read(ALL_IMAGES), torch.tensor(expected), rtol=1e-3, atol=1e-4)
+    assert int((estimates.read(ALL_IMAGES) < -11).sum()) == 7 * (TOP_K_CLASSES - K)  # image 5 was never visited
 
 
 def test_the_classifier_is_taught_what_the_table_shows():
@@ -363,7 +363,7 @@ def test_the_classifier_is_taught_what_the_table_shows():
 
 
 def test_before_its_first_visit_an_image_shows_what_all_classes_start_with():
-    assert torch.equal(top_k_table().read(EVERYBODY), top_k_table(count=None).read(EVERYBODY))
+    assert torch.equal(top_k_table().read(ALL_IMAGES), top_k_table(count=None).read(ALL_IMAGES))
 
 
 @pytest.mark.parametrize("optimizer", ["dense_adam", "sparse_adam", "sgd"])
@@ -372,7 +372,7 @@ def test_keeping_all_classes_is_the_dense_table_bit_for_bit(optimizer):
     for number in range(len(TOP_K_VISITS)):
         visit(few, number)
         visit(every, number)
-    assert torch.equal(few.read(EVERYBODY), every.read(EVERYBODY))
+    assert torch.equal(few.read(ALL_IMAGES), every.read(ALL_IMAGES))
 
 
 @pytest.mark.parametrize("optimizer", ["dense_adam", "sparse_adam", "sgd"])
@@ -392,7 +392,7 @@ def test_as_many_classes_as_there_are_is_all_of_them():
 
 def test_annotated_classes_are_kept():
     estimates = top_k_table()
-    estimates.keep(EVERYBODY, torch.where(torch.from_numpy(TOP_K_LABELS.dense() == 1), -9.0, 1.0))
+    estimates.keep(ALL_IMAGES, torch.where(torch.from_numpy(TOP_K_LABELS.dense() == 1), -9.0, 1.0))
     positive = torch.from_numpy(np.argmax(TOP_K_LABELS.dense() == 1, axis=1))
     assert (estimates.classes == positive[:, None]).any(1).all()
 
@@ -412,7 +412,7 @@ def test_top_k_saved_estimates_go_on_as_if_nothing_had_happened(saved_after):
         if number >= saved_after:
             visit(again, number)
         visit(unbroken, number)
-    assert torch.equal(again.read(EVERYBODY), unbroken.read(EVERYBODY))
+    assert torch.equal(again.read(ALL_IMAGES), unbroken.read(ALL_IMAGES))
 
 
 def test_shards_hold_the_rows_of_the_whole_and_move_with_their_image():
@@ -428,7 +428,7 @@ def test_shards_hold_the_rows_of_the_whole_and_move_with_their_image():
     )
     for estimates in (every, moved):
         visit(estimates, 3)
-    assert torch.equal(moved.read(EVERYBODY), every.read(EVERYBODY))
+    assert torch.equal(moved.read(ALL_IMAGES), every.read(ALL_IMAGES))
 
 
 @pytest.mark.parametrize("optimizer", ["dense_adam", "sparse_adam", "sgd"])

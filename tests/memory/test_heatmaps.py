@@ -14,7 +14,7 @@ from tagfill.memory.heatmaps import ScratchBuffers, cut, paste
 
 IMAGES, CLASSES, SIZE, GRID = 5, 3, 8, (4, 4)
 LABELS = single_positives(IMAGES, CLASSES)
-EVERYBODY = torch.arange(IMAGES)
+ALL_IMAGES = torch.arange(IMAGES)
 
 
 def heatmaps(path=None, labels: LabelMatrix = LABELS, size: int = SIZE, **options) -> Heatmaps:
@@ -45,7 +45,7 @@ def test_visits_equal_a_simulation_cell_by_cell():
     store = heatmaps()
     expected = steps(store).tolist()
     for geometry, maps in visits(4):
-        store.update(EVERYBODY, geometry, maps)
+        store.update(ALL_IMAGES, geometry, maps)
         for n in range(IMAGES):
             for c in range(CLASSES):
                 after = reference.update(expected[n][c], as_view(geometry, n), maps[n, c].tolist(), 0.8)
@@ -56,9 +56,9 @@ def test_visits_equal_a_simulation_cell_by_cell():
 def test_targets_equal_a_simulation_cell_by_cell():
     store = heatmaps()
     geometry, maps = visits(1)[0]
-    store.update(EVERYBODY, geometry, maps)
+    store.update(ALL_IMAGES, geometry, maps)
     content, views = steps(store).tolist(), crops(IMAGES, seed=9)
-    target = store.read(EVERYBODY, views, (4, 3)).tolist()
+    target = store.read(ALL_IMAGES, views, (4, 3)).tolist()
     for n in range(IMAGES):
         for c in range(CLASSES):
             expected = reference.read(content[n][c], as_view(views, n), 4, 3)
@@ -88,8 +88,8 @@ def test_rounding_stops_two_steps_before_the_end(observed, shown, end):
 def test_a_file_holds_what_memory_would(tmp_path):
     in_memory, on_disk = heatmaps(), heatmaps(tmp_path / "heatmaps.u8")
     for geometry, maps in visits(3):
-        in_memory.update(EVERYBODY, geometry, maps)
-        on_disk.update(EVERYBODY, geometry, maps)
+        in_memory.update(ALL_IMAGES, geometry, maps)
+        on_disk.update(ALL_IMAGES, geometry, maps)
     classes_last = steps(in_memory).transpose(0, 2, 3, 1)
     np.testing.assert_array_equal(np.fromfile(on_disk.disk.written(), np.uint8), classes_last.ravel())
 
@@ -99,7 +99,7 @@ def test_shards_hold_the_rows_of_the_whole():
     mine = torch.tensor([1, 4])
     part = Heatmaps(LABELS, Shard(mine.numpy()), momentum=0.8, size=SIZE, path=None).allocate()
     for geometry, maps in visits(2):
-        every.update(EVERYBODY, geometry, maps)
+        every.update(ALL_IMAGES, geometry, maps)
         part.update(mine, geometry.take(mine.numpy()), maps[mine])
     views = crops(2, seed=5)
     assert torch.equal(part.read(mine, views, GRID), every.read(mine, views, GRID))
@@ -110,17 +110,17 @@ def test_a_batch_that_is_computed_in_pieces_equals_its_images_alone():
     labels, draws = single_positives(5, 300), torch.Generator().manual_seed(0)
     together, alone = heatmaps(labels=labels, size=20), heatmaps(labels=labels, size=20)
     maps, views = torch.rand(5, 300, 10, 10, generator=draws), crops(5)
-    together.update(EVERYBODY, views, maps)
+    together.update(ALL_IMAGES, views, maps)
     for n in range(5):
-        alone.update(EVERYBODY[n : n + 1], views.take(np.array([n])), maps[n : n + 1])
-    shown = together.read(EVERYBODY, views, GRID)
+        alone.update(ALL_IMAGES[n : n + 1], views.take(np.array([n])), maps[n : n + 1])
+    shown = together.read(ALL_IMAGES, views, GRID)
     for n in range(5):
-        assert torch.equal(alone.read(EVERYBODY[n : n + 1], views.take(np.array([n])), GRID)[0], shown[n])
+        assert torch.equal(alone.read(ALL_IMAGES[n : n + 1], views.take(np.array([n])), GRID)[0], shown[n])
 
 
 def test_saved_heatmaps_come_back():
     store, again = heatmaps(), heatmaps()
-    store.update(EVERYBODY, *visits(1)[0])
+    store.update(ALL_IMAGES, *visits(1)[0])
     again.load_state_dict(store.state_dict())
     np.testing.assert_array_equal(steps(again), steps(store))
 
@@ -179,15 +179,15 @@ def test_rounding_at_random_leaves_cells_outside_the_window_alone():
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
-def test_a_few_classes_an_image_are_saved_and_move_with_it(tmp_path, on_disk):
-    labels, everybody = single_positives(7, 6), torch.arange(7)
+def test_a_few_classes_per_image_are_saved_and_move_with_it(tmp_path, on_disk):
+    labels, all_images = single_positives(7, 6), torch.arange(7)
     scores = Scores(labels, Shard(np.arange(7)), momentum=0.8).allocate()
-    scores.update(everybody, torch.rand(7, 6, generator=torch.Generator().manual_seed(0)))
+    scores.update(all_images, torch.rand(7, 6, generator=torch.Generator().manual_seed(0)))
     store = heatmaps(tmp_path / "one.u8" if on_disk else None, labels, count=3)
     assert not store.chosen
     store.choose(scores)
     maps = torch.rand(7, 3, *GRID, generator=torch.Generator().manual_seed(1))
-    store.update(everybody, crops(7), maps)
+    store.update(all_images, crops(7), maps)
     files = {"heatmaps": store.disk.written()} if on_disk else {}
     part = SavedPart(Shard(np.arange(7)), store.state_dict(), files)
     moved = Heatmaps(labels, Shard(np.array([5, 2])), momentum=0.8, size=SIZE, path=None, count=3).allocate()

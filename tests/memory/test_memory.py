@@ -10,7 +10,7 @@ from tagfill.memory import Memory
 
 IMAGES, CLASSES = 6, 4
 LABELS = single_positives(IMAGES, CLASSES)
-EVERYBODY = torch.arange(IMAGES)
+ALL_IMAGES = torch.arange(IMAGES)
 
 
 def memory(**options) -> Memory:
@@ -27,7 +27,7 @@ def memory(**options) -> Memory:
     ],
     ids=["scores", "heatmaps", "estimates", "entries"],
 )
-def test_whoever_asks_gets_the_same_object(ask):
+def test_every_caller_gets_the_same_object(ask):
     one = memory()
     assert ask(one) is ask(one)
 
@@ -94,10 +94,10 @@ def test_every_step_may_be_written_again():
 
 def filled(**options) -> Memory:
     one = memory(**options)
-    one.scores(momentum=0.8).update(EVERYBODY, torch.full((IMAGES, CLASSES), 0.3))
-    one.estimates().step(EVERYBODY, torch.ones(IMAGES, CLASSES), lr=0.1)
+    one.scores(momentum=0.8).update(ALL_IMAGES, torch.full((IMAGES, CLASSES), 0.3))
+    one.estimates().step(ALL_IMAGES, torch.ones(IMAGES, CLASSES), lr=0.1)
     one.entries("likely").replace([(0, torch.eye(IMAGES, CLASSES, dtype=torch.bool))])
-    one.heatmaps(momentum=0.8, size=8).update(EVERYBODY, crops(IMAGES), torch.full((IMAGES, CLASSES, 4, 4), 0.7))
+    one.heatmaps(momentum=0.8, size=8).update(ALL_IMAGES, crops(IMAGES), torch.full((IMAGES, CLASSES, 4, 4), 0.7))
     return one
 
 
@@ -114,7 +114,7 @@ def test_files_go_back_to_their_checkpoint(tmp_path):
     first = filled(folder=tmp_path)
     checksums = first.mark(3)
     before = np.fromfile(tmp_path / "heatmaps.u8", np.uint8)
-    first.heatmaps(momentum=0.8, size=8).update(EVERYBODY, crops(IMAGES, 1), torch.zeros(IMAGES, CLASSES, 4, 4))
+    first.heatmaps(momentum=0.8, size=8).update(ALL_IMAGES, crops(IMAGES, 1), torch.zeros(IMAGES, CLASSES, 4, 4))
     first.close()
     assert not np.array_equal(np.fromfile(tmp_path / "heatmaps.u8", np.uint8), before)
 

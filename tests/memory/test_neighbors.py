@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 
 from memory.cases import modest, single_positives
 from reference.soft_exposure import class_distances as class_reference
-from reference.soft_exposure import neighbours as reference
+from reference.soft_exposure import neighbors as reference
 from tagfill.errors import TagfillError
 from tagfill.labels import LabelMatrix
 from tagfill.memory import ClassDistances, Memory, Neighbors, SavedPart, Shard
@@ -60,7 +60,7 @@ def test_ties_go_to_the_image_that_comes_first():
     assert distance.tolist() == [[0, 0, 1], [0, 1, 1]]
 
 
-def test_more_equals_than_candidates_are_told_apart_by_position():
+def test_more_equals_than_candidates_are_ordered_by_position():
     """Sixty images that look the same, in a shuffled crowd: the first ones are taken, whatever the blocks are."""
     features = cloud(200, 8)
     same = np.sort(np.random.default_rng(1).permutation(200)[:60])
@@ -93,7 +93,7 @@ def test_an_image_without_features_is_far_from_all():
     assert distance.tolist() == [[1, 1]]
 
 
-def test_more_neighbours_than_images_are_refused():
+def test_more_neighbors_than_images_are_refused():
     with pytest.raises(ValueError, match="3 images are too few for 3 neighbors"):
         nearest(unit_rows(cloud(3, 2)), np.arange(3), 3)
 
@@ -136,7 +136,7 @@ def test_shards_hold_the_rows_of_the_whole():
         np.testing.assert_array_equal(found, wanted)
 
 
-def test_saved_neighbours_come_back_and_are_ready():
+def test_loaded_neighbors_are_ready():
     store, again = filled(np.arange(IMAGES)), Neighbors(LABELS, Shard(np.arange(IMAGES)), count=K).allocate()
     assert not again.ready
     again.load_state_dict(store.state_dict())
@@ -145,7 +145,7 @@ def test_saved_neighbours_come_back_and_are_ready():
         np.testing.assert_array_equal(found, wanted)
 
 
-def test_neighbours_move_with_their_image():
+def test_neighbors_move_with_their_image():
     shards = [np.arange(0, IMAGES, 2), np.arange(1, IMAGES, 2)]
     parts = [SavedPart(Shard(shard), filled(shard).state_dict()) for shard in shards]
     moved = Neighbors(LABELS, Shard(np.arange(5)), count=K).allocate()
@@ -158,7 +158,7 @@ def test_bytes_are_those_of_both_tables():
     assert store.bytes == store.index.nbytes + store.distance.nbytes
 
 
-def test_fewer_other_images_than_asked_for_are_all_neighbours():
+def test_with_few_images_all_others_are_neighbors():
     store = Neighbors(single_positives(3, 2), Shard(np.arange(3)), count=10).allocate()
     store.fill(UNIT[:3])
     assert store.read(torch.tensor([1]))[0].tolist() == [sorted([0, 2], key=lambda n: -float(UNIT[n] @ UNIT[1]))]
@@ -177,7 +177,7 @@ def test_what_was_saved_is_not_found_again():
     memory.neighbors(count=K).fill(UNIT)
     again = Memory(LABELS, np.arange(IMAGES), seed=0, saved=memory.state_dict())
     assert again.neighbors(count=K).ready
-    assert not again.class_distances(prototype="mean", distance="cosine").ready  # nobody had asked for those
+    assert not again.class_distances(prototype="mean", distance="cosine").ready  # was not saved
 
 
 @pytest.mark.parametrize("kind", ["median", "mean"])
@@ -197,7 +197,7 @@ def test_equals_a_loop_over_classes(kind, distance, features, labels):
                 assert found[a, b] == pytest.approx(expected[a][b], abs=2e-4 if distance == "euclidean" else 1e-6)
 
 
-def test_a_class_that_nobody_showed_is_at_distance_one_of_all():
+def test_a_class_without_positives_is_at_distance_one_from_all():
     labels = LabelMatrix.from_dense(np.array([[1, 0, -1], [1, 0, 1]]))
     found = distances(*prototypes(unit_rows(np.array([[1.0, 0], [1.0, 0.1]])), labels))
     assert found[1].tolist() == [1, 1, 1]
@@ -213,7 +213,7 @@ def test_large_classes_are_taken_in_parts(monkeypatch):
     np.testing.assert_array_equal(whole[0], np.median(unit, axis=0))
 
 
-def test_saved_distances_come_back_whoever_saved_them():
+def test_saved_distances_come_back_on_any_rank():
     labels = LabelMatrix.from_dense(np.eye(3, dtype=np.int8) * 2 - 1)
     store = ClassDistances(Shard(np.arange(3)), 3).allocate()
     store.fill(unit_rows(np.random.default_rng(1).random((3, 4))), labels, prototype="mean", distance="cosine")

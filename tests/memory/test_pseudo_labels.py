@@ -125,7 +125,7 @@ def test_it_says_what_it_takes_before_it_is_made():
 
 IMAGES, CLASSES = 20, 4
 CHANGED_LABELS = single_positives(IMAGES, CLASSES)
-EVERYBODY = torch.arange(IMAGES)
+ALL_IMAGES = torch.arange(IMAGES)
 DENSE = torch.from_numpy(CHANGED_LABELS.dense())
 
 
@@ -143,7 +143,7 @@ def changed(shard: list[int] | None = None) -> ChangedLabels:
 def test_nothing_is_changed_at_first():
     store = changed()
     assert len(store) == 0
-    assert torch.equal(store.read(EVERYBODY, DENSE), DENSE)
+    assert torch.equal(store.read(ALL_IMAGES, DENSE), DENSE)
 
 
 def test_changes_stay_and_the_given_labels_do_not_change():
@@ -151,7 +151,7 @@ def test_changes_stay_and_the_given_labels_do_not_change():
     store.set(torch.tensor([7, 3]), mask((0, 2), (1, 1), images=2), 1)
     expected = DENSE.clone()
     expected[7, 2] = expected[3, 1] = 1
-    assert torch.equal(store.read(EVERYBODY, given), expected)
+    assert torch.equal(store.read(ALL_IMAGES, given), expected)
     assert torch.equal(given, DENSE)
     assert torch.equal(torch.from_numpy(CHANGED_LABELS.dense()), DENSE)
 
@@ -184,9 +184,9 @@ def test_many_small_changes_equal_a_dense_table(monkeypatch, merge_at):
 
 def test_saved_changes_come_back():
     store, again = changed(), changed()
-    store.set(EVERYBODY, mask((1, 2), (19, 0)), 1)
+    store.set(ALL_IMAGES, mask((1, 2), (19, 0)), 1)
     again.load_state_dict(store.state_dict())
-    assert torch.equal(again.read(EVERYBODY, DENSE), store.read(EVERYBODY, DENSE))
+    assert torch.equal(again.read(ALL_IMAGES, DENSE), store.read(ALL_IMAGES, DENSE))
     assert len(again) == 2
 
 
@@ -215,7 +215,7 @@ def test_a_change_takes_nine_bytes():
     memory = Memory(CHANGED_LABELS, np.arange(IMAGES), seed=0, budget=900)
     store = memory.overlay(changes=100)
     assert memory.sizes() == {"overlay": 900}
-    store.set(EVERYBODY, torch.ones(IMAGES, CLASSES, dtype=torch.bool), 1)
+    store.set(ALL_IMAGES, torch.ones(IMAGES, CLASSES, dtype=torch.bool), 1)
     assert sum(value.numel() * value.element_size() for value in store.state_dict().values()) == 9 * IMAGES * CLASSES
 
 

@@ -80,7 +80,7 @@ def test_saved_scores_come_back():
 
 IMAGES, CLASSES, K = 9, 7, 3
 TOP_K_LABELS = single_positives(IMAGES, CLASSES)
-EVERYBODY = torch.arange(IMAGES)
+ALL_IMAGES = torch.arange(IMAGES)
 
 
 def store(shard: np.ndarray | None = None) -> TopKScores:
@@ -105,15 +105,15 @@ def test_kept_classes_hold_what_all_classes_would(visits):
     for n, classes in enumerate(few.classes.tolist()):
         kept[n, [c for c in classes if c >= 0]] = True
     seen = kept.any(1)
-    assert torch.equal(few.read(EVERYBODY)[kept], every.read(EVERYBODY)[kept])
-    assert not few.read(EVERYBODY)[seen][~kept[seen]].any()
-    assert torch.equal(few.read(EVERYBODY)[~seen], every.read(EVERYBODY)[~seen])
+    assert torch.equal(few.read(ALL_IMAGES)[kept], every.read(ALL_IMAGES)[kept])
+    assert not few.read(ALL_IMAGES)[seen][~kept[seen]].any()
+    assert torch.equal(few.read(ALL_IMAGES)[~seen], every.read(ALL_IMAGES)[~seen])
 
 
 def test_an_image_keeps_its_annotated_class_and_the_highest_of_its_first_visit():
     few = store()
-    few.update(EVERYBODY, probabilities(0))
-    few.update(EVERYBODY, 1 - probabilities(0))
+    few.update(ALL_IMAGES, probabilities(0))
+    few.update(ALL_IMAGES, 1 - probabilities(0))
     for n in range(IMAGES):
         positive = int(np.flatnonzero(TOP_K_LABELS.dense()[n] == 1)[0])
         others = sorted(set(range(CLASSES)) - {positive}, key=lambda c: -float(probabilities(0)[n, c]))
@@ -122,9 +122,9 @@ def test_an_image_keeps_its_annotated_class_and_the_highest_of_its_first_visit()
 
 def test_columns_are_those_of_all_rows():
     few = store()
-    few.update(EVERYBODY[:5], probabilities(0)[:5])
+    few.update(ALL_IMAGES[:5], probabilities(0)[:5])
     values, kept = few.columns(2, 5)
-    assert torch.equal(values[:5].float(), few.read(EVERYBODY)[:5, 2:5])
+    assert torch.equal(values[:5].float(), few.read(ALL_IMAGES)[:5, 2:5])
     assert kept.sum() == ((few.classes >= 2) & (few.classes < 5)).sum() > 0
 
 
@@ -144,12 +144,12 @@ def test_as_many_classes_as_there_are_is_all_of_them():
 
 def test_saved_scores_come_back_and_move_with_their_image():
     few = store()
-    few.update(EVERYBODY[:6], probabilities(0)[:6])
+    few.update(ALL_IMAGES[:6], probabilities(0)[:6])
     again, moved = store(), store(np.array([8, 1, 3]))
     again.load_state_dict(few.state_dict())
     moved.reshard([SavedPart(Shard(np.arange(IMAGES)), few.state_dict())])
     assert again.visited
-    for one, index in ((again, EVERYBODY), (moved, torch.tensor([3, 8, 1]))):
+    for one, index in ((again, ALL_IMAGES), (moved, torch.tensor([3, 8, 1]))):
         assert torch.equal(one.read(index), few.read(index))
 
 

@@ -63,7 +63,7 @@ def test_reading_changes_nothing():
         assert store.total_visits(Doubling()) == 8
 
 
-def test_begins_anew():
+def test_clearing_starts_from_zero():
     store = prior()
     store.update(visits(4, 0))
     store.clear()
@@ -116,14 +116,14 @@ def test_a_file_is_read_by_name(tmp_path: Path):
         ("Classes,avg_pred\nant\ncat,1\n", "Line 2 of the prior"),
     ],
 )
-def test_what_a_file_lacks_is_said(tmp_path: Path, content: str, sentence: str):
+def test_an_incomplete_prior_file_is_refused(tmp_path: Path, content: str, sentence: str):
     path = tmp_path / "prior.csv"
     path.write_text(content)
     with pytest.raises(TagfillError, match=sentence):
         read_prior(path, ("ant", "cat"))
 
 
-def test_a_missing_file_is_said(tmp_path: Path):
+def test_a_missing_prior_file_is_refused(tmp_path: Path):
     with pytest.raises(TagfillError, match="cannot be read: No such file"):
         read_prior(tmp_path / "prior.csv", ("ant",))
 

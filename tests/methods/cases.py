@@ -20,7 +20,7 @@ GRID = (2, 2)
 
 
 def task_of(labels: LabelMatrix = LABELS, **changes: Any) -> Task:
-    everybody = np.arange(len(labels))
+    all_images = np.arange(len(labels))
     settings: dict[str, Any] = {
         "classes": tuple("abcdefgh"[: labels.width]),
         "labels": labels,
@@ -30,10 +30,10 @@ def task_of(labels: LabelMatrix = LABELS, **changes: Any) -> Task:
         "grid": GRID,
         "expected_positives": 1.5,
         "lr": 1e-2,
-        "memory": Memory(labels, everybody, seed=0),
+        "memory": Memory(labels, all_images, seed=0),
         "ranks": Ranks(),
         "predict": lambda split: iter(()),
-        "shard": everybody,
+        "shard": all_images,
         "frozen_features": lambda: np.eye(len(labels), 4, dtype=np.float32),
         "truth": lambda: labels,
     }
@@ -65,7 +65,7 @@ def maps_of(index: list[int], classes: int = 3, seed: int = 0) -> Prediction:
 
 
 def visit(method: Method, task: Task, index: list[int], prediction: Prediction) -> dict[str, torch.Tensor]:
-    """One step of training without the optimiser; a method of two views needs a prediction of both."""
+    """One step of training without the optimizer; a method of two views needs a prediction of both."""
     task.memory.begin_step()
     batch = (paired if "weak+strong" in method.needs else batch_of)(index, task.labels)
     terms = method.loss(batch, prediction)

@@ -28,7 +28,7 @@ FEATURES = torch.from_numpy(
 
 
 def single_positive() -> np.ndarray:
-    """One present label an image and nothing else."""
+    """One present label per image and nothing else."""
     labels = np.full_like(TRUTH, -1)
     labels[np.arange(IMAGES), np.arange(IMAGES) % CLASSES] = 1
     return labels

@@ -86,7 +86,7 @@ def test_a_ceiling_is_for_complete_labels(name):
         create(name).setup(task_of())
 
 
-def test_a_label_that_nobody_can_tell_is_no_gap():
+def test_cannot_tell_counts_as_labeled():
     undecided = LabelMatrix(COMPLETE.starts, COMPLETE.classes, COMPLETE.values.copy(), COMPLETE.width)
     undecided.values[4] = -1
     create("bce").setup(task_of(undecided))
@@ -103,7 +103,7 @@ def test_one_class_alone_has_a_weight_too():
 
 
 TRUTH = np.where(DENSE == -1, 0, DENSE)
-TRUTH[[0, 4], [1, 0]] = 1  # two positives that nobody observed
+TRUTH[[0, 4], [1, 0]] = 1  # two unobserved positives
 
 
 def test_observed_positives_and_true_negatives_teach():
@@ -115,11 +115,11 @@ def test_observed_positives_and_true_negatives_teach():
 
 
 def test_without_complete_labels_it_says_so_before_training():
-    def nobody_knows() -> LabelMatrix:
+    def no_truth() -> LabelMatrix:
         raise TagfillError("This method is an oracle and needs the complete labels.")
 
     with pytest.raises(TagfillError, match="oracle"):
-        create("iun").setup(task_of(truth=nobody_knows))
+        create("iun").setup(task_of(truth=no_truth))
 
 
 def test_it_says_that_it_needs_the_truth():

@@ -6,7 +6,7 @@ from methods.cases import batch_of, maps_of, task_of
 from tagfill.errors import TagfillError
 from tagfill.methods import METHODS, create
 
-EVERYBODY = [0, 1, 2, 3, 4, 5]
+ALL_IMAGES = [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(("typo", "meant"), [("rol", "role"), ("sc", "scl"), ("bcee", "bce")])
@@ -79,7 +79,7 @@ def test_two_methods_that_learn_from_labels_do_not_add_up(name):
 
 
 def test_an_alias_takes_the_options_of_its_method_under_either_name():
-    batch, prediction = batch_of(EVERYBODY), maps_of(EVERYBODY)
+    batch, prediction = batch_of(ALL_IMAGES), maps_of(ALL_IMAGES)
     by_name, by_alias = (
         create(name, {name: {"reduction": "sum"}}).loss(batch, prediction) for name in ("ignore", "ne")
     )
@@ -103,7 +103,7 @@ def test_a_sum_has_the_terms_of_its_parts():
     for method in (alone, beside, together):
         method.setup(task_of())
         method.begin_epoch(1)
-    batch, prediction = batch_of(EVERYBODY), maps_of(EVERYBODY)
+    batch, prediction = batch_of(ALL_IMAGES), maps_of(ALL_IMAGES)
     terms = together.loss(batch, prediction)
     assert set(terms) == {"en", "scl"}
     assert terms["en"] == alone.loss(batch, prediction)["en"]

@@ -20,7 +20,7 @@ DENSE = np.array(
     dtype=np.int8,
 )
 BOTH = LabelMatrix.from_dense(DENSE)
-EVERYBODY = [0, 1, 2, 3, 4, 5]
+ALL_IMAGES = [0, 1, 2, 3, 4, 5]
 LOGITS = torch.tensor(
     [
         [3.0, -1.0, 2.0],
@@ -52,7 +52,7 @@ def ignored(method) -> list[tuple[int, int]]:
 def after_a_helper(logits: torch.Tensor = LOGITS, labels: LabelMatrix = BOTH, **changes):
     """A task whose memory holds the prior of a stage with p-asl."""
     task = task_of(labels, **changes)
-    visit(started("p-asl", task), task, EVERYBODY, Prediction(logits))
+    visit(started("p-asl", task), task, ALL_IMAGES, Prediction(logits))
     return task
 
 
@@ -60,9 +60,9 @@ def after_a_helper(logits: torch.Tensor = LOGITS, labels: LabelMatrix = BOTH, **
 def test_p_asl_is_its_loss(mode):
     task = task_of(BOTH)
     method = started("p-asl", task, mode=mode, gammas=[0, 3, 4], clip=0.05)
-    terms = visit(method, task, EVERYBODY, Prediction(LOGITS))
+    terms = visit(method, task, ALL_IMAGES, Prediction(LOGITS))
     options = {"gammas": (0, 3, 4), "clip": 0.05, "mode": mode}
-    assert terms == {"p-asl": selective(LOGITS, batch_of(EVERYBODY, BOTH).labels, reduction="sum", **options)}
+    assert terms == {"p-asl": selective(LOGITS, batch_of(ALL_IMAGES, BOTH).labels, reduction="sum", **options)}
     assert method.decisions() is None
 
 
@@ -73,26 +73,26 @@ def test_p_asl_estimates_the_prior_where_it_ignores():
 
 def test_p_asl_with_negatives_keeps_no_prior():
     task = task_of(BOTH)
-    visit(started("p-asl", task, mode="negative"), task, EVERYBODY, Prediction(LOGITS))
+    visit(started("p-asl", task, mode="negative"), task, ALL_IMAGES, Prediction(LOGITS))
     assert task.memory.sizes() == {}
 
 
 def test_likelihood_is_over_the_whole_batch():
-    """One place an image makes six, and they go to the largest unknown logits wherever they are."""
+    """One place per image makes six, and they go to the largest unknown logits of the batch."""
     task = task_of(BOTH)
     method = started("csl", task, prior="none", likely=1)
-    terms = visit(method, task, EVERYBODY, Prediction(LOGITS))
+    terms = visit(method, task, ALL_IMAGES, Prediction(LOGITS))
     assert ignored(method) == [(0, 2), (2, 0), (2, 1), (4, 2), (5, 0), (5, 1)]
     mask = torch.zeros(6, 3, dtype=torch.bool)
     mask[tuple(zip(*ignored(method), strict=True))] = True
-    expected = selective(LOGITS, batch_of(EVERYBODY, BOTH).labels, ignore=mask, reduction="sum")
+    expected = selective(LOGITS, batch_of(ALL_IMAGES, BOTH).labels, ignore=mask, reduction="sum")
     assert terms == {"csl": expected}
 
 
 def test_no_places_leave_the_prior_alone():
     task = after_a_helper()
     method = started("csl", task, likely=0, threshold=0.2)
-    visit(method, task, EVERYBODY, Prediction(LOGITS))
+    visit(method, task, ALL_IMAGES, Prediction(LOGITS))
     assert ignored(method) == [(2, 0), (4, 0), (5, 0)]
 
 
@@ -100,7 +100,7 @@ def test_what_the_prior_leaves_out_still_takes_places():
     """The same six places as without a prior, and all other unknowns of class a."""
     task = after_a_helper()
     method = started("csl", task, likely=1, threshold=0.2)
-    visit(method, task, EVERYBODY, Prediction(LOGITS))
+    visit(method, task, ALL_IMAGES, Prediction(LOGITS))
     assert ignored(method) == [(0, 2), (2, 0), (2, 1), (4, 0), (4, 2), (5, 0), (5, 1)]
 
 
@@ -108,7 +108,7 @@ def test_prior_above_and_not_at_the_threshold():
     task = after_a_helper(torch.zeros(6, 3))
     for threshold, count in ((0.5, 0), (0.499, 6)):
         method = started("csl", task, likely=0, threshold=threshold)
-        visit(method, task, EVERYBODY, Prediction(LOGITS))
+        visit(method, task, ALL_IMAGES, Prediction(LOGITS))
         assert len(ignored(method)) == count
 
 
@@ -116,7 +116,7 @@ def test_a_class_without_known_negatives_has_no_prior():
     """Its helper learns to see it everywhere."""
     task = after_a_helper(torch.full((6, 3), 9.0))
     method = started("csl", task, likely=0)
-    visit(method, task, EVERYBODY, Prediction(LOGITS))
+    visit(method, task, ALL_IMAGES, Prediction(LOGITS))
     assert {label for _, label in ignored(method)} == {0, 1}
 
 
@@ -124,7 +124,7 @@ def test_prior_of_an_earlier_stage_is_used_from_the_first_step_and_kept():
     task = after_a_helper()
     before = task.memory.prior().mean(task.ranks)
     method = started("csl", task)
-    assert "csl" in visit(method, task, EVERYBODY, Prediction(-LOGITS))
+    assert "csl" in visit(method, task, ALL_IMAGES, Prediction(-LOGITS))
     assert torch.equal(task.memory.prior().mean(task.ranks), before)
 
 
@@ -134,7 +134,7 @@ def test_without_an_earlier_stage_the_first_epochs_are_the_helper():
     names = []
     for epoch in range(1, 5):
         method.begin_epoch(epoch)
-        names += visit(method, task, EVERYBODY, Prediction(LOGITS if epoch == 2 else -LOGITS))
+        names += visit(method, task, ALL_IMAGES, Prediction(LOGITS if epoch == 2 else -LOGITS))
         if epoch < 3:
             assert method.decisions() is None
     assert names == ["p-asl", "p-asl", "csl", "csl"]
@@ -154,7 +154,7 @@ def test_length_of_the_helper(epochs, asked, helper):
 def test_labels_without_negatives_are_selected_by_likelihood_from_the_start(dense):
     task = task_of(LabelMatrix.from_dense(dense.astype(np.int8)), epochs=10)
     method = started("csl", task)
-    terms = visit(method, task, EVERYBODY, Prediction(LOGITS))
+    terms = visit(method, task, ALL_IMAGES, Prediction(LOGITS))
     assert list(terms) == ["csl"]
     assert terms["csl"].isfinite()
 
@@ -163,9 +163,9 @@ def test_complete_labels_leave_nothing_to_ignore():
     labels = LabelMatrix.from_dense(np.where(DENSE == 1, 1, 0).astype(np.int8))
     task = task_of(labels, epochs=10)
     method = started("csl", task, epoch=3)
-    terms = visit(method, task, EVERYBODY, Prediction(LOGITS))
+    terms = visit(method, task, ALL_IMAGES, Prediction(LOGITS))
     assert ignored(method) == []
-    assert terms["csl"] == selective(LOGITS, batch_of(EVERYBODY, labels).labels, reduction="sum")
+    assert terms["csl"] == selective(LOGITS, batch_of(ALL_IMAGES, labels).labels, reduction="sum")
 
 
 @pytest.mark.parametrize("epoch", [1, 2, 3])
@@ -196,7 +196,7 @@ def test_prior_from_a_file(tmp_path: Path):
     path.write_text("Classes,avg_pred\nc,0.9\na,0.01\nb,0.01\n")
     task = task_of(BOTH)
     method = started("csl", task, prior=str(path), likely=0)
-    visit(method, task, EVERYBODY, Prediction(LOGITS))
+    visit(method, task, ALL_IMAGES, Prediction(LOGITS))
     assert ignored(method) == [(0, 2), (3, 2), (4, 2), (5, 2)]
     assert task.memory.sizes() == {}
 
@@ -214,7 +214,7 @@ def test_a_resumed_run_asks_for_the_file_only_if_the_first_epoch_had_not_begun(t
     again.setup(task)
     again.load_state_dict(method.state_dict())
     again.begin_epoch(2 if begun else 1)
-    visit(again, task, EVERYBODY, Prediction(LOGITS))
+    visit(again, task, ALL_IMAGES, Prediction(LOGITS))
     assert ignored(again) == [(0, 2), (3, 2), (4, 2), (5, 2)]
 
 

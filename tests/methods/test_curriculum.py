@@ -9,7 +9,7 @@ from tagfill.errors import TagfillError
 from tagfill.losses import weighted_known
 from tagfill.methods import create
 
-EVERYBODY = [0, 1, 2, 3, 4, 5]
+ALL_IMAGES = [0, 1, 2, 3, 4, 5]
 SURE = torch.tensor([[9.0, 9, 9], [-9, -9, 0], [0, 0, 0], [2, 2.3, -2.3], [-9, -9, -9], [9, -9, 2]])
 
 
@@ -29,7 +29,7 @@ def started(answers, **options):
 
 def labels_used(method):
     """What the loss takes for labels: those that make weighted cross-entropy equal to it."""
-    method.loss(batch_of(EVERYBODY), maps_of(EVERYBODY))
+    method.loss(batch_of(ALL_IMAGES), maps_of(ALL_IMAGES))
     labels, decided = torch.from_numpy(DENSE.copy()), method.decisions()
     labels[decided.image, decided.label] = torch.from_numpy(decided.value)
     return labels
@@ -37,7 +37,7 @@ def labels_used(method):
 
 def test_the_first_epoch_has_the_known_labels_alone():
     method = started(SURE)
-    batch, prediction = batch_of(EVERYBODY), maps_of(EVERYBODY)
+    batch, prediction = batch_of(ALL_IMAGES), maps_of(ALL_IMAGES)
     assert method.loss(batch, prediction) == {"curriculum": weighted_known(prediction.logits, batch.labels)}
     assert len(method.decisions()) == 0
 
@@ -48,8 +48,8 @@ def test_then_sure_answers_are_labels():
     method.begin_epoch(2)
     expected = torch.tensor([[1, 1, 0], [1, 0, -1], [-1, 1, -1], [-1, 1, 0], [0, 0, 1], [1, 0, 1]], dtype=torch.int8)
     assert torch.equal(labels_used(method), expected)
-    prediction = maps_of(EVERYBODY)
-    loss = method.loss(batch_of(EVERYBODY), prediction)["curriculum"]
+    prediction = maps_of(ALL_IMAGES)
+    loss = method.loss(batch_of(ALL_IMAGES), prediction)["curriculum"]
     assert loss == weighted_known(prediction.logits, expected)
 
 
@@ -79,10 +79,10 @@ def test_labels_stay_between_two_passes():
     method.begin_epoch(2)
     assert torch.equal(labels_used(method), torch.from_numpy(DENSE))
     method.begin_epoch(3)
-    labelled = labels_used(method)
+    labeled = labels_used(method)
     answers.zero_()
     method.begin_epoch(4)
-    assert torch.equal(labels_used(method), labelled)
+    assert torch.equal(labels_used(method), labeled)
 
 
 def test_thresholds_can_be_moved_out_of_the_way():

@@ -40,7 +40,7 @@ def started(answers, labels=MANY, epochs=10, **options):
 
 
 def reference(answers: list[torch.Tensor], labels: np.ndarray, count: list[int]) -> list[list[float]]:
-    """Soft negatives after a pass with each of these logits: class by class, the lowest of those still unlabelled."""
+    """Soft negatives after a pass with each of these logits: class by class, the lowest of those still unlabeled."""
     soft = [[-1.0] * labels.shape[1] for _ in labels]
     for logits in answers:
         scores = logits.sigmoid().half()
@@ -127,7 +127,7 @@ def test_the_table_is_announced():
     assert task.memory.sizes() == {"pseudo_labels": 2 * IMAGES * CLASSES}
 
 
-def test_what_was_labelled_comes_back():
+def test_pseudo_labels_come_back_after_loading():
     task, method = started(draws(1)[0])
     method.begin_epoch(6)
     again = task_of(MANY, epochs=10, memory=Memory(MANY, np.arange(IMAGES), seed=0, saved=task.memory.state_dict()))

@@ -16,7 +16,7 @@ from tagfill.methods import create
 from tagfill.methods.base import of_view
 
 HALF_LABELLED = LabelMatrix.from_dense(np.array([[1, -1, 0], [-1, -1, -1], [-1, 0, -1], [-1, -1, -1]], np.int8))
-EVERYBODY = [0, 1, 2, 3]
+ALL_IMAGES = [0, 1, 2, 3]
 
 
 def logits_of(seed: int, size: int = 4) -> Prediction:
@@ -30,7 +30,7 @@ def test_equals_the_formula(scope, seed, thresholds):
     positive, negative = thresholds
     options = {"positive": positive, "negative": negative, "scope": scope, "weight": 2.0, "w_supervised": 0.5}
     method, prediction = create("fixmatch", {"fixmatch": options}), logits_of(seed)
-    terms = method.loss(paired(EVERYBODY, HALF_LABELLED), prediction)
+    terms = method.loss(paired(ALL_IMAGES, HALF_LABELLED), prediction)
     weak, strong = prediction.logits.chunk(2)
     unsupervised, supervised, pseudo = reference(
         weak.tolist(), strong.tolist(), HALF_LABELLED.dense().tolist(), positive, negative, scope != "all_unknown"
@@ -47,7 +47,7 @@ def test_equals_the_formula(scope, seed, thresholds):
 
 def test_only_the_strong_view_learns_from_pseudo_labels():
     logits = logits_of(0).logits.requires_grad_()
-    create("fixmatch").loss(paired(EVERYBODY, HALF_LABELLED), Prediction(logits))["fixmatch"].backward()
+    create("fixmatch").loss(paired(ALL_IMAGES, HALF_LABELLED), Prediction(logits))["fixmatch"].backward()
     weak, strong = logits.grad.chunk(2)
     assert not weak.any()
     assert strong.any()
@@ -56,7 +56,7 @@ def test_only_the_strong_view_learns_from_pseudo_labels():
 def test_nothing_sure_teaches_nothing():
     logits = torch.zeros(8, 3, requires_grad=True)
     term = create("fixmatch", {"fixmatch": {"w_supervised": 0}}).loss(
-        paired(EVERYBODY, HALF_LABELLED), Prediction(logits)
+        paired(ALL_IMAGES, HALF_LABELLED), Prediction(logits)
     )
     assert set(term) == {"fixmatch"}
     term["fixmatch"].backward()
@@ -70,10 +70,10 @@ def test_thresholds_are_inclusive():
 
 
 def test_a_sum_gives_the_weak_view_to_methods_of_one_view():
-    prediction, alone = maps_of([*EVERYBODY, *EVERYBODY]), maps_of([*EVERYBODY, *EVERYBODY])
-    both = create("patchml+fixmatch").loss(paired(EVERYBODY, HALF_LABELLED), prediction)
+    prediction, alone = maps_of([*ALL_IMAGES, *ALL_IMAGES]), maps_of([*ALL_IMAGES, *ALL_IMAGES])
+    both = create("patchml+fixmatch").loss(paired(ALL_IMAGES, HALF_LABELLED), prediction)
     weak = Prediction(alone.logits[:4], alone.maps[:4])
-    single = create("patchml").loss(batch_of(EVERYBODY, HALF_LABELLED), weak)
+    single = create("patchml").loss(batch_of(ALL_IMAGES, HALF_LABELLED), weak)
     assert set(both) == {"image", "patch", "fixmatch"}
     assert (both["image"], both["patch"]) == (single["image"], single["patch"])
 

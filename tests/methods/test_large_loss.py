@@ -17,7 +17,7 @@ from tagfill.methods import create
 
 NAMES = ("ll-r", "ll-ct", "ll-cp")
 MODES = {"ll-r": "reject", "ll-ct": "correct", "ll-cp": "correct"}
-EVERYBODY = [0, 1, 2, 3, 4, 5]
+ALL_IMAGES = [0, 1, 2, 3, 4, 5]
 LOGITS = torch.tensor(
     [
         [3.0, -1.0, 5.0],
@@ -48,9 +48,9 @@ def decided(method) -> list[tuple[int, int]]:
 def test_the_first_epoch_is_assume_negative(name):
     task = task_of()
     method = started(task, name)
-    terms = visit(method, task, EVERYBODY, Prediction(LOGITS))
+    terms = visit(method, task, ALL_IMAGES, Prediction(LOGITS))
     assert list(terms) == [name]
-    assert terms[name] == assume_negative(LOGITS, batch_of(EVERYBODY).labels)
+    assert terms[name] == assume_negative(LOGITS, batch_of(ALL_IMAGES).labels)
     assert len(method.decisions()) == 0
 
 
@@ -73,9 +73,9 @@ def test_later_epochs_treat_the_largest_losses_apart(name):
     """A tenth of 18 entries are two: (3, 0) and (4, 1). (0, 2) is larger, but known to be absent."""
     task = task_of()
     method = started(task, name, epoch=2, rate=10)
-    terms = visit(method, task, EVERYBODY, Prediction(LOGITS))
+    terms = visit(method, task, ALL_IMAGES, Prediction(LOGITS))
     assert decided(method) == [(3, 0), (4, 1)]
-    expected = large_loss(LOGITS, batch_of(EVERYBODY).labels, rate=0.1, mode=MODES[name])
+    expected = large_loss(LOGITS, batch_of(ALL_IMAGES).labels, rate=0.1, mode=MODES[name])
     assert terms[name] == expected
 
 
@@ -95,7 +95,7 @@ def test_decisions_say_what_became_of_a_label(name, kind, value):
 def test_observed_labels_are_never_touched_however_high_the_rate(name):
     task = task_of()
     method = started(task, name, epoch=3, rate=100)
-    visit(method, task, EVERYBODY, Prediction(-LOGITS))
+    visit(method, task, ALL_IMAGES, Prediction(-LOGITS))
     assert decided(method) == [tuple(entry) for entry in np.argwhere(DENSE == -1).tolist()]
 
 
@@ -115,7 +115,7 @@ def test_images_without_any_label_take_part(name):
 def test_explicit_negatives_are_candidates_on_request(name):
     task = task_of()
     method = started(task, name, epoch=2, rate=10, candidates="not_positive")
-    visit(method, task, EVERYBODY, Prediction(LOGITS))
+    visit(method, task, ALL_IMAGES, Prediction(LOGITS))
     assert decided(method) == [(0, 2), (3, 0)]
 
 
@@ -125,7 +125,7 @@ def test_the_ranking_is_over_what_the_loss_sees(name):
     task = task_of()
     method = started(task, name, epoch=2, rate=10)
     chosen = []
-    for half in (EVERYBODY[:3], EVERYBODY[3:]):
+    for half in (ALL_IMAGES[:3], ALL_IMAGES[3:]):
         visit(method, task, half, Prediction(LOGITS[half]))
         chosen += decided(method)
     assert chosen == [(2, 2), (3, 0)]
@@ -157,12 +157,12 @@ def test_what_makes_no_sense_is_refused(name, options, sentence):
 def test_permanent_corrections_are_positives_at_the_next_visit():
     task = task_of()
     method = started(task, "ll-cp", epoch=2, rate=10)
-    visit(method, task, EVERYBODY, Prediction(LOGITS))
-    corrected = batch_of(EVERYBODY).labels.clone()
+    visit(method, task, ALL_IMAGES, Prediction(LOGITS))
+    corrected = batch_of(ALL_IMAGES).labels.clone()
     corrected[3, 0] = corrected[4, 1] = 1
 
     method.begin_epoch(3)
-    terms = visit(method, task, EVERYBODY, Prediction(LOGITS))
+    terms = visit(method, task, ALL_IMAGES, Prediction(LOGITS))
     assert terms["ll-cp"] == large_loss(LOGITS, corrected, rate=0.1, mode="correct")
     assert decided(method) == [(2, 2), (5, 1)]
 
@@ -171,33 +171,33 @@ def test_permanent_corrections_hold_where_nothing_new_is_corrected():
     """As in the first epoch of a stage that takes them over: exactly AN with two more positives."""
     task = task_of()
     method = started(task, "ll-cp", epoch=2, rate=10)
-    visit(method, task, EVERYBODY, Prediction(LOGITS))
-    corrected = batch_of(EVERYBODY).labels.clone()
+    visit(method, task, ALL_IMAGES, Prediction(LOGITS))
+    corrected = batch_of(ALL_IMAGES).labels.clone()
     corrected[3, 0] = corrected[4, 1] = 1
     following = started(task, "ll-cp")
-    assert following.loss(batch_of(EVERYBODY), Prediction(-LOGITS))["ll-cp"] == assume_negative(-LOGITS, corrected)
+    assert following.loss(batch_of(ALL_IMAGES), Prediction(-LOGITS))["ll-cp"] == assume_negative(-LOGITS, corrected)
 
 
 def test_permanent_corrections_survive_a_restart():
     task = task_of()
     method = started(task, "ll-cp", epoch=2, rate=10)
-    visit(method, task, EVERYBODY, Prediction(LOGITS))
+    visit(method, task, ALL_IMAGES, Prediction(LOGITS))
     restored = task_of(memory=Memory(LABELS, np.arange(6), seed=0, saved=task.memory.state_dict()))
     again = create("ll-cp", {"ll-cp": {"rate": 10}})
     again.setup(restored)
     again.load_state_dict(method.state_dict())
     for each, its_task in ((method, task), (again, restored)):
         each.begin_epoch(3)
-        terms = visit(each, its_task, EVERYBODY, Prediction(LOGITS))
-        assert terms["ll-cp"] != large_loss(LOGITS, batch_of(EVERYBODY).labels, rate=0.1, mode="correct")
+        terms = visit(each, its_task, ALL_IMAGES, Prediction(LOGITS))
+        assert terms["ll-cp"] != large_loss(LOGITS, batch_of(ALL_IMAGES).labels, rate=0.1, mode="correct")
     assert decided(again) == decided(method)
 
 
-def test_a_loss_that_is_only_looked_at_changes_no_label():
+def test_computing_the_loss_changes_no_label():
     task = task_of()
     method = started(task, "ll-cp", epoch=2, rate=10)
     for _ in range(2):
-        method.loss(batch_of(EVERYBODY), Prediction(LOGITS))
+        method.loss(batch_of(ALL_IMAGES), Prediction(LOGITS))
         assert decided(method) == [(3, 0), (4, 1)]
 
 
@@ -226,13 +226,13 @@ def test_entries_at_the_threshold_are_kept_unless_strict(strict, kept):
     """Strict speaks of what is kept; the loss of the step itself corrects both."""
     task = task_of()
     method = started(task, "ll-cp", epoch=2, rate=10, strict=strict)
-    visit(method, task, EVERYBODY, Prediction(LOGITS))
+    visit(method, task, ALL_IMAGES, Prediction(LOGITS))
     assert len(method.decisions()) == 2
     assert len(task.memory.overlay(changes=0)) == kept
 
 
 def test_expected_size_is_stated_before_the_run():
-    """(T−1)·Δ·L changes an image, nine bytes each."""
+    """(T−1)·Δ·L changes per image, nine bytes each."""
     task = task_of(single_positives(100, 8), epochs=11)
     started(task, "ll-cp", rate=5)
     assert task.memory.sizes() == {"overlay": 10 * 5 * 8 * 9}

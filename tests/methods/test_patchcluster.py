@@ -153,7 +153,7 @@ def precision_at(distances: torch.Tensor, labels: torch.Tensor, limit: float) ->
     return float((near == 1).float().mean()) if len(near) else 0.0
 
 
-def test_counts_and_the_truth_are_told():
+def test_the_summary_reports_counts_and_the_truth():
     lines: list[str] = []
     method, _ = started(task(say=lines.append), d_positive=0.3, d_negative=0.6)
     wanted, true = np.array(expected(0.3, 0.6, "unlabelled_images", "patch")[0]), TRUE.dense()
@@ -184,7 +184,7 @@ def test_the_truth_changes_nothing():
     ("positive", "negative", "warning"),
     [(0.0, 1.9, "no label is near enough"), (1.9, 2.0, "more than half of the labels")],
 )
-def test_labelling_nothing_or_everything_warns(positive, negative, warning):
+def test_labeling_nothing_or_everything_warns(positive, negative, warning):
     lines: list[str] = []
     started(task(say=lines.append), d_positive=positive, d_negative=negative)
     assert warning in lines[0]

@@ -19,7 +19,7 @@ from tagfill.images.geometry import Geometry
 from tagfill.methods import create
 from tagfill.methods.patchml import PatchTargets, patch_targets
 
-EVERYBODY = [0, 1, 2, 3, 4, 5]
+ALL_IMAGES = [0, 1, 2, 3, 4, 5]
 PLAIN = {"image_gammas": (0, 0, 0), "patch_gammas": (0, 0, 0)}
 NO_FOCUS, ALIKE = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 
@@ -39,7 +39,7 @@ def marked(index: list[int]) -> Batch:
     return batch
 
 
-def cells_of_everybody() -> torch.Tensor:
+def cells_of_all_images() -> torch.Tensor:
     cells = torch.full((6, 3, *GRID), -1)
     cells[0, 0, 0, 1] = 1
     cells[0, 2] = 0
@@ -50,7 +50,7 @@ def cells_of_everybody() -> torch.Tensor:
 def terms(prediction: Prediction | None = None, **options) -> dict[str, float]:
     method = create("patchml", {"patchml": options})
     method.setup(task_of())
-    found = method.loss(marked(EVERYBODY), prediction or maps_of(EVERYBODY))
+    found = method.loss(marked(ALL_IMAGES), prediction or maps_of(ALL_IMAGES))
     return {name: float(value) for name, value in found.items()}
 
 
@@ -58,12 +58,12 @@ def terms(prediction: Prediction | None = None, **options) -> dict[str, float]:
 @pytest.mark.parametrize("cells", ["mean", "sum"])
 @pytest.mark.parametrize("scope", ["class", "batch"])
 def test_the_patch_level_equals_the_formula(selective, cells, scope):
-    prediction = maps_of(EVERYBODY)
+    prediction = maps_of(ALL_IMAGES)
     mode = "selective" if selective else "ignore"
     options = {"patch_unknown": mode, "cells": cells, "patch_scope": scope, "k_patch": 1, "w_patch": 2.0}
     expected = reference(
         prediction.maps.flatten(2).tolist(),
-        cells_of_everybody().flatten(2).tolist(),
+        cells_of_all_images().flatten(2).tolist(),
         (0.0, 1.0, 4.0),
         ALIKE,
         selective,
@@ -75,15 +75,15 @@ def test_the_patch_level_equals_the_formula(selective, cells, scope):
 
 
 def test_the_image_level_equals_the_formula():
-    prediction, labels = maps_of(EVERYBODY), batch_of(EVERYBODY).labels
+    prediction, labels = maps_of(ALL_IMAGES), batch_of(ALL_IMAGES).labels
     entries = zip(prediction.logits.flatten().tolist(), labels.flatten().tolist(), strict=True)
     expected = sum(focal_entry(logit, label, False, (0.0, 1.0, 4.0), ALIKE) for logit, label in entries) / 6
     assert terms(prediction, w_image=0.5)["image"] == pytest.approx(0.5 * expected, rel=1e-5)
 
 
 def test_csl_i_leaves_out_the_likeliest_unknowns_of_the_batch():
-    """Two an image and six images: the twelve likeliest of the eleven unknowns are all of them; with one, six."""
-    prediction, labels = maps_of(EVERYBODY), batch_of(EVERYBODY).labels
+    """Two per image and six images: the twelve likeliest of the eleven unknowns are all of them; with one, six."""
+    prediction, labels = maps_of(ALL_IMAGES), batch_of(ALL_IMAGES).labels
     unknown = sorted((g for g, z in zip(prediction.logits.flatten(), labels.flatten(), strict=True) if z == -1))
     assert len(unknown) == 11
     ignored = terms(prediction, **PLAIN)["image"]
@@ -104,13 +104,13 @@ def test_a_mirrored_crop_moves_the_marks():
     assert (maps.grad[0, 2] > 0).all()
 
 
-def test_levels_of_weight_zero_are_left_out():
+def test_levels_with_weight_zero_are_not_computed():
     assert set(terms(w_patch=0.0)) == {"image"}
     assert set(terms(w_image=0.0)) == {"patch"}
 
 
 def test_tags_alone_still_teach_absent_cells():
-    batch = batch_of(EVERYBODY)
+    batch = batch_of(ALL_IMAGES)
     maps = torch.zeros(6, 3, *GRID, requires_grad=True)
     create("patchml", {"patchml": {"w_image": 0.0}}).loss(batch, Prediction(maps.mean((2, 3)), maps))[
         "patch"

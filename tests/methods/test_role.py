@@ -9,7 +9,7 @@ from tagfill.errors import TagfillError
 from tagfill.losses import role
 from tagfill.methods import create
 
-EVERYBODY = [0, 1, 2, 3, 4, 5]
+ALL_IMAGES = [0, 1, 2, 3, 4, 5]
 
 
 def started(**options):
@@ -32,7 +32,7 @@ def test_both_terms_add_up_to_the_loss_of_the_paper(eps):
 def test_computing_the_loss_leaves_the_table_alone():
     task, method = started()
     before = task.memory.estimates().values.detach().clone()
-    method.loss(batch_of(EVERYBODY), maps_of(EVERYBODY))
+    method.loss(batch_of(ALL_IMAGES), maps_of(ALL_IMAGES))
     assert torch.equal(task.memory.estimates().values, before)
 
 
@@ -41,7 +41,7 @@ def test_the_first_step_of_the_table_is_its_learning_rate_long(multiplier):
     """Adam's first step has the length of the learning rate in every entry: the multiplier times the classifier's."""
     task, method = started(lr_multiplier=multiplier)
     before = task.memory.estimates().values.detach().clone()
-    visit(method, task, EVERYBODY, maps_of(EVERYBODY))
+    visit(method, task, ALL_IMAGES, maps_of(ALL_IMAGES))
     moved = (task.memory.estimates().values.detach() - before).abs()
     torch.testing.assert_close(moved, torch.full_like(moved, multiplier * task.lr), rtol=1e-3, atol=0)
 
@@ -50,7 +50,7 @@ def test_the_table_follows_the_current_learning_rate():
     task, method = started()
     task.lr = 0.0
     before = task.memory.estimates().values.detach().clone()
-    visit(method, task, EVERYBODY, maps_of(EVERYBODY))
+    visit(method, task, ALL_IMAGES, maps_of(ALL_IMAGES))
     assert torch.equal(task.memory.estimates().values, before)
 
 
@@ -58,7 +58,7 @@ def test_observing_works_where_gradients_are_off():
     task, method = started()
     before = task.memory.estimates().values.detach().clone()
     with torch.no_grad():
-        method.observe(batch_of(EVERYBODY), Prediction(torch.ones(6, 3)))
+        method.observe(batch_of(ALL_IMAGES), Prediction(torch.ones(6, 3)))
     assert not torch.equal(task.memory.estimates().values, before)
 
 
@@ -68,8 +68,8 @@ def test_what_is_observed_counts_and_not_what_the_loss_was_asked_for():
     for asked in (Prediction(-torch.ones(6, 3)), None):
         task, method = started()
         if asked is not None:
-            method.loss(batch_of(EVERYBODY), asked)
-        method.observe(batch_of(EVERYBODY), Prediction(torch.ones(6, 3)))
+            method.loss(batch_of(ALL_IMAGES), asked)
+        method.observe(batch_of(ALL_IMAGES), Prediction(torch.ones(6, 3)))
         tables.append(task.memory.estimates().values)
     assert torch.equal(*tables)
 
@@ -80,8 +80,8 @@ def test_the_loss_before_it_changes_nothing_about_a_step():
         task, method = started()
         prediction = Prediction(torch.ones(6, 3))
         if ask:
-            method.loss(batch_of(EVERYBODY), prediction)
-        method.observe(batch_of(EVERYBODY), prediction.detach())
+            method.loss(batch_of(ALL_IMAGES), prediction)
+        method.observe(batch_of(ALL_IMAGES), prediction.detach())
         tables.append(task.memory.estimates().values)
     assert torch.equal(*tables)
 
@@ -109,7 +109,7 @@ def test_the_positive_term_can_be_a_mean_over_images():
     assert float(sum(method.loss(batch, prediction).values())) == pytest.approx(float(expected))
 
 
-def test_the_optimiser_can_be_chosen():
+def test_the_optimizer_can_be_chosen():
     """Plain gradient descent: the table moves against its gradient, at ten times the classifier's rate."""
     task, method = started(optimizer="sgd")
     table = task.memory.estimates(optimizer="sgd")

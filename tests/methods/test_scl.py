@@ -15,7 +15,7 @@ from tagfill.losses import assume_negative, consistency, expected_negative
 from tagfill.memory import Memory
 from tagfill.methods import create
 
-EVERYBODY = [0, 1, 2, 3, 4, 5]
+ALL_IMAGES = [0, 1, 2, 3, 4, 5]
 LOGITS = torch.tensor(
     [
         [3.0, -1.0, 2.0],
@@ -35,12 +35,12 @@ def started(task, name="en", **options):
     return method
 
 
-@pytest.mark.parametrize("images", [EVERYBODY, [4, 1]])
+@pytest.mark.parametrize("images", [ALL_IMAGES, [4, 1]])
 def test_the_first_epoch_is_assume_negative(images):
     """Explicit negatives included, and whatever was seen before in the same epoch."""
     task = task_of()
     method = started(task)
-    visit(method, task, EVERYBODY, Prediction(LOGITS))
+    visit(method, task, ALL_IMAGES, Prediction(LOGITS))
     loss = method.loss(batch_of(images), Prediction(LOGITS[images]))["en"]
     assert loss == assume_negative(LOGITS[images], batch_of(images).labels)
 
@@ -48,7 +48,7 @@ def test_the_first_epoch_is_assume_negative(images):
 def left_out(method) -> list[tuple[int, int]]:
     """The entries that cost nothing: unknown ones that are not taken for negatives."""
     logits = LOGITS.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(method.loss(batch_of(EVERYBODY), Prediction(logits))["en"], logits)
+    (gradient,) = torch.autograd.grad(method.loss(batch_of(ALL_IMAGES), Prediction(logits))["en"], logits)
     return [tuple(entry) for entry in (gradient == 0).nonzero().tolist()]
 
 
@@ -59,7 +59,7 @@ def test_later_epochs_leave_out_the_expected_positives():
     """
     task = task_of(expected_positives=1.5)
     method = started(task)
-    visit(method, task, EVERYBODY, Prediction(LOGITS))
+    visit(method, task, ALL_IMAGES, Prediction(LOGITS))
     method.begin_epoch(2)
     assert left_out(method) == [(3, 0), (4, 1)]
 
@@ -68,7 +68,7 @@ def test_an_explicit_negative_takes_its_place_and_stays_a_negative():
     """With K = 2 there is a fourth place in each class; in the last one it goes to image 2, behind image 0."""
     task = task_of(expected_positives=2.0)
     method = started(task)
-    visit(method, task, EVERYBODY, Prediction(LOGITS))
+    visit(method, task, ALL_IMAGES, Prediction(LOGITS))
     method.begin_epoch(2)
     assert left_out(method) == [(2, 0), (2, 2), (3, 0), (4, 1), (5, 1)]
 
@@ -77,10 +77,10 @@ def test_an_observed_positive_is_never_penalised():
     """With K = 0.5 one place a class is left, so that half of the observed positives fall out of the ranking."""
     task = task_of(expected_positives=0.5)
     method = started(task)
-    visit(method, task, EVERYBODY, Prediction(LOGITS))
+    visit(method, task, ALL_IMAGES, Prediction(LOGITS))
     method.begin_epoch(2)
     logits = LOGITS.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(method.loss(batch_of(EVERYBODY), Prediction(logits))["en"], logits)
+    (gradient,) = torch.autograd.grad(method.loss(batch_of(ALL_IMAGES), Prediction(logits))["en"], logits)
     expected = (LOGITS.sigmoid() - 1) / LOGITS.numel()
     positive = torch.from_numpy(DENSE == 1)
     torch.testing.assert_close(gradient[positive], expected[positive])
@@ -105,10 +105,10 @@ def test_epochs_choose_by_the_running_scores():
 def test_the_choice_stays_within_an_epoch():
     task = task_of()
     method = started(task)
-    visit(method, task, EVERYBODY, Prediction(LOGITS))
+    visit(method, task, ALL_IMAGES, Prediction(LOGITS))
     method.begin_epoch(2)
     before = left_out(method)
-    visit(method, task, EVERYBODY, Prediction(-5 * LOGITS))
+    visit(method, task, ALL_IMAGES, Prediction(-5 * LOGITS))
     assert left_out(method) == before
 
 
@@ -146,10 +146,10 @@ def test_expected_positives_are_believed_by_ep():
     """The same choice as EN makes; entries that EN leaves out are pushed up here."""
     task = task_of(expected_positives=1.5)
     method = started(task, "ep")
-    visit(method, task, EVERYBODY, Prediction(LOGITS))
+    visit(method, task, ALL_IMAGES, Prediction(LOGITS))
     method.begin_epoch(2)
     logits = LOGITS.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(method.loss(batch_of(EVERYBODY), Prediction(logits))["ep"], logits)
+    (gradient,) = torch.autograd.grad(method.loss(batch_of(ALL_IMAGES), Prediction(logits))["ep"], logits)
     unknown_and_raised = (gradient < 0) & torch.from_numpy(DENSE == -1)
     assert unknown_and_raised.nonzero().tolist() == [[3, 0], [4, 1]]
 
@@ -158,12 +158,12 @@ def test_expected_positives_are_believed_by_ep():
 def test_literally_an_observed_positive_outside_the_ranking_is_penalised_but_not_in_the_first_epoch(name):
     task = task_of(expected_positives=0.5)
     method = started(task, name, literal=True)
-    first = visit(method, task, EVERYBODY, Prediction(LOGITS))[name]
-    assert first == assume_negative(LOGITS, batch_of(EVERYBODY).labels)
+    first = visit(method, task, ALL_IMAGES, Prediction(LOGITS))[name]
+    assert first == assume_negative(LOGITS, batch_of(ALL_IMAGES).labels)
     method.begin_epoch(2)
-    likely = torch.tensor(top_per_class(task.memory.scores(momentum=0.8).values.tolist(), EVERYBODY, [1, 1, 1]))
-    loss = method.loss(batch_of(EVERYBODY), Prediction(LOGITS))[name]
-    labels = batch_of(EVERYBODY).labels
+    likely = torch.tensor(top_per_class(task.memory.scores(momentum=0.8).values.tolist(), ALL_IMAGES, [1, 1, 1]))
+    loss = method.loss(batch_of(ALL_IMAGES), Prediction(LOGITS))[name]
+    labels = batch_of(ALL_IMAGES).labels
     assert loss == expected_negative(LOGITS, labels, likely, also_positive=name == "ep", literal=True)
     assert loss > expected_negative(LOGITS, labels, likely, also_positive=name == "ep")
 
@@ -173,7 +173,7 @@ def test_decisions_are_the_likely_positives_of_the_last_step(name, kind, value):
     task = task_of(expected_positives=1.5)
     method = started(task, name)
     assert method.decisions() is None
-    visit(method, task, EVERYBODY, Prediction(LOGITS))
+    visit(method, task, ALL_IMAGES, Prediction(LOGITS))
     assert len(method.decisions()) == 0
     method.begin_epoch(2)
     visit(method, task, [4, 0], Prediction(LOGITS[[4, 0]]))
@@ -188,8 +188,8 @@ def warmed_up() -> Memory:
     method = started(task, warmup=True)
     for epoch in (1, 2, 3):
         method.begin_epoch(epoch)
-        assert visit(method, task, EVERYBODY, Prediction(LOGITS))["en"] == assume_negative(
-            LOGITS, batch_of(EVERYBODY).labels
+        assert visit(method, task, ALL_IMAGES, Prediction(LOGITS))["en"] == assume_negative(
+            LOGITS, batch_of(ALL_IMAGES).labels
         )
     return task.memory
 
@@ -224,10 +224,10 @@ def test_ranking_some_classes_at_a_time_changes_nothing(step, monkeypatch):
     assert chosen[0] == chosen[1]
 
 
-def test_a_few_classes_an_image_leave_out_only_what_they_keep():
+def test_with_a_few_classes_per_image_only_kept_ones_are_ignored():
     task = task_of(expected_positives=1.5)
     method = started(task, classes_per_image=2)
-    visit(method, task, EVERYBODY, Prediction(LOGITS))
+    visit(method, task, ALL_IMAGES, Prediction(LOGITS))
     method.begin_epoch(2)
     assert left_out(method) == [(3, 0), (4, 1)]  # both are the second class of their image
     assert task.memory.sizes()["scores"] == 6 * 6 * 2
@@ -247,11 +247,11 @@ def consistency_started(name: str, options=None, **changes):
 
 
 def test_scores_are_written_once_however_many_parts_share_them():
-    prediction = maps_of(EVERYBODY)
+    prediction = maps_of(ALL_IMAGES)
     after = []
     for name in ("en", "en+cl", "cl+en", "en+scl", "en+cl+scl"):
         task, method = consistency_started(name)
-        visit(method, task, EVERYBODY, prediction)
+        visit(method, task, ALL_IMAGES, prediction)
         after.append(task.memory.scores(momentum=0.8).values)
     assert all(torch.equal(scores, after[0]) for scores in after)
     assert torch.equal(after[0], (0.8 * one_hot() + (1 - 0.8) * prediction.logits.sigmoid()).half())
@@ -263,27 +263,27 @@ def one_hot() -> torch.Tensor:
 
 def test_the_target_of_cl_is_from_before_this_visit():
     task, method = consistency_started("an+cl", {"cl": {"weight": 1.0}})
-    prediction = maps_of(EVERYBODY)
-    terms = visit(method, task, EVERYBODY, prediction)
-    assert terms["cl"] == consistency(prediction.logits, batch_of(EVERYBODY).labels, one_hot())
+    prediction = maps_of(ALL_IMAGES)
+    terms = visit(method, task, ALL_IMAGES, prediction)
+    assert terms["cl"] == consistency(prediction.logits, batch_of(ALL_IMAGES).labels, one_hot())
 
 
 def test_the_target_of_scl_is_from_before_this_visit():
     task, method = consistency_started("an+scl", {"scl": {"weight": 1.0}})
-    prediction = maps_of(EVERYBODY)
-    terms = visit(method, task, EVERYBODY, prediction)
+    prediction = maps_of(ALL_IMAGES)
+    terms = visit(method, task, ALL_IMAGES, prediction)
     target = one_hot()[:, :, None, None].expand(-1, -1, *GRID)
     assert terms["scl"] == pytest.approx(
-        float(consistency(prediction.maps, batch_of(EVERYBODY).labels, target)), abs=1e-6
+        float(consistency(prediction.maps, batch_of(ALL_IMAGES).labels, target)), abs=1e-6
     )
 
 
 def test_the_second_visit_is_compared_with_the_first():
     task, method = consistency_started("an+scl", {"scl": {"weight": 1.0, "momentum": 0.0}})
-    prediction = maps_of(EVERYBODY)
-    visit(method, task, EVERYBODY, prediction)
-    assert float(visit(method, task, EVERYBODY, prediction)["scl"]) < 0.15
-    assert float(visit(method, task, EVERYBODY, maps_of(EVERYBODY, seed=1))["scl"]) > 0.15
+    prediction = maps_of(ALL_IMAGES)
+    visit(method, task, ALL_IMAGES, prediction)
+    assert float(visit(method, task, ALL_IMAGES, prediction)["scl"]) < 0.15
+    assert float(visit(method, task, ALL_IMAGES, maps_of(ALL_IMAGES, seed=1))["scl"]) > 0.15
 
 
 def test_a_mirrored_view_is_compared_with_the_mirrored_past():
@@ -303,10 +303,10 @@ def test_a_mirrored_view_is_compared_with_the_mirrored_past():
 
 @pytest.mark.parametrize("term", ["cl", "scl"])
 def test_the_weight_scales_the_term(term):
-    prediction, values = maps_of(EVERYBODY), []
+    prediction, values = maps_of(ALL_IMAGES), []
     for weight in (1.0, 0.25):
         task, method = consistency_started(f"an+{term}", {term: {"weight": weight}})
-        values.append(float(visit(method, task, EVERYBODY, prediction)[term]))
+        values.append(float(visit(method, task, ALL_IMAGES, prediction)[term]))
     assert values[1] == pytest.approx(values[0] / 4)
 
 
@@ -339,11 +339,11 @@ def test_heatmaps_have_twice_the_resolution_of_the_maps():
 def test_distance_and_reduction_are_those_asked_for(term, distance, reduction):
     options = {"weight": 1.0, "distance": distance, "reduction": reduction}
     task, method = consistency_started(f"an+{term}", {term: options})
-    prediction = maps_of(EVERYBODY)
-    value = visit(method, task, EVERYBODY, prediction)[term]
+    prediction = maps_of(ALL_IMAGES)
+    value = visit(method, task, ALL_IMAGES, prediction)[term]
     target = one_hot() if term == "cl" else one_hot()[:, :, None, None].expand(-1, -1, *GRID)
     seen = prediction.logits if term == "cl" else prediction.maps
-    labels = batch_of(EVERYBODY).labels
+    labels = batch_of(ALL_IMAGES).labels
     expected = consistency(seen, labels, target, distance=distance, reduction=reduction)
     assert float(value) == pytest.approx(float(expected), rel=1e-5)
 
@@ -367,18 +367,18 @@ def test_words_that_an_option_does_not_know_are_refused(options, message):
 def test_a_few_classes_are_settled_by_the_scores_of_the_first_epoch():
     """Until then there is no term; then those with the highest scores and the annotated one, for good."""
     task, method = consistency_started("an+scl", {"scl": {"weight": 1.0, "classes_per_image": 2}})
-    first, second = maps_of(EVERYBODY), maps_of(EVERYBODY, seed=1)
-    assert visit(method, task, EVERYBODY, first)["scl"] == 0
+    first, second = maps_of(ALL_IMAGES), maps_of(ALL_IMAGES, seed=1)
+    assert visit(method, task, ALL_IMAGES, first)["scl"] == 0
     scores = task.memory.scores(momentum=0.8).values.float()
     method.begin_epoch(2)
     kept = task.memory.heatmaps(momentum=0.8, size=4, classes_per_image=2).kept(torch.arange(6))
     expected = (scores + 2 * one_hot()).topk(2).indices.sort(1).values
     assert torch.equal(kept, expected)
-    value = visit(method, task, EVERYBODY, second)["scl"]
+    value = visit(method, task, ALL_IMAGES, second)["scl"]
     target = one_hot().gather(1, kept)[:, :, None, None].expand(-1, -1, *GRID)
     maps = second.maps.gather(1, kept[:, :, None, None].expand(-1, -1, *GRID))
     assert float(value) == pytest.approx(
-        float(consistency(maps, batch_of(EVERYBODY).labels.gather(1, kept), target)), rel=1e-5
+        float(consistency(maps, batch_of(ALL_IMAGES).labels.gather(1, kept), target)), rel=1e-5
     )
     method.begin_epoch(3)
     assert torch.equal(task.memory.heatmaps(momentum=0.8, size=4, classes_per_image=2).kept(torch.arange(6)), kept)
@@ -386,19 +386,19 @@ def test_a_few_classes_are_settled_by_the_scores_of_the_first_epoch():
 
 def test_a_few_classes_are_settled_at_once_after_a_warm_up():
     task, warmup = consistency_started("en", {"en": {"warmup": True}})
-    visit(warmup, task, EVERYBODY, maps_of(EVERYBODY))
+    visit(warmup, task, ALL_IMAGES, maps_of(ALL_IMAGES))
     _, method = consistency_started("en+scl", {"scl": {"classes_per_image": 1}}, memory=task.memory)
-    assert float(visit(method, task, EVERYBODY, maps_of(EVERYBODY))["scl"].detach()) > 0
+    assert float(visit(method, task, ALL_IMAGES, maps_of(ALL_IMAGES))["scl"].detach()) > 0
 
 
 def test_heatmaps_of_kept_classes_equal_those_of_all():
     few, method = consistency_started("an+scl", {"scl": {"classes_per_image": 2}})
-    visit(method, few, EVERYBODY, maps_of(EVERYBODY))
+    visit(method, few, ALL_IMAGES, maps_of(ALL_IMAGES))
     method.begin_epoch(2)
     every, dense = consistency_started("an+scl")
     for seed in (1, 2):
-        visit(method, few, EVERYBODY, maps_of(EVERYBODY, seed=seed))
-        visit(dense, every, EVERYBODY, maps_of(EVERYBODY, seed=seed))
+        visit(method, few, ALL_IMAGES, maps_of(ALL_IMAGES, seed=seed))
+        visit(dense, every, ALL_IMAGES, maps_of(ALL_IMAGES, seed=seed))
     index, whole = torch.arange(6), Geometry.whole(6)
     sparse = few.memory.heatmaps(momentum=0.8, size=4, classes_per_image=2)
     kept = sparse.kept(index)[:, :, None, None].expand(-1, -1, 4, 4)
@@ -407,16 +407,16 @@ def test_heatmaps_of_kept_classes_equal_those_of_all():
 
 
 def test_the_noise_of_rounding_knows_its_epoch_after_a_resume():
-    prediction, values = maps_of(EVERYBODY), []
+    prediction, values = maps_of(ALL_IMAGES), []
     task, method = consistency_started("an+scl", {"scl": {"rounding": "stochastic"}})
     method.begin_epoch(7)
     state = method.state_dict()
-    visit(method, task, EVERYBODY, prediction)
+    visit(method, task, ALL_IMAGES, prediction)
     for restored in (state, {}):
         other_task, other = consistency_started("an+scl", {"scl": {"rounding": "stochastic"}})
         if restored:
             other.load_state_dict(restored)
-        visit(other, other_task, EVERYBODY, prediction)
+        visit(other, other_task, ALL_IMAGES, prediction)
         values.append(other_task.memory.state_dict()["heatmaps.values"])
     assert torch.equal(values[0], task.memory.state_dict()["heatmaps.values"])
     assert not torch.equal(values[1], values[0])

@@ -112,7 +112,7 @@ def test_se_has_a_temperature_for_every_unknown_label_and_for_no_other():
     np.testing.assert_array_equal(found != 0, labels == -1)
 
 
-def test_labels_alone_say_nothing_about_an_image_without_positives():
+def test_labels_alone_ignore_an_image_without_positives():
     features, labels = case(5)
     _, method = started("se-l", features, labels)
     found = temperatures(method, labels, list(range(IMAGES)))
@@ -122,21 +122,21 @@ def test_labels_alone_say_nothing_about_an_image_without_positives():
     assert found[~silent][labels[~silent] == -1].all()
 
 
-def test_images_alone_say_nothing_where_no_neighbour_knows_the_label():
+def test_images_alone_ignore_a_label_that_no_neighbor_knows():
     features = np.eye(4, 2, dtype=np.float32) + 1
     labels = np.array([[-1, -1, -1], [1, -1, 0], [-1, -1, -1], [-1, 1, -1]], dtype=np.int8)
     _, method = started("se-i", features, labels, k=1)
-    neighbour = int(task_neighbour(method, 0))
+    neighbor = int(nearest_neighbor(method, 0))
     found = temperatures(method, labels, [0])[0]
-    np.testing.assert_array_equal(found != 0, labels[neighbour] != -1)
+    np.testing.assert_array_equal(found != 0, labels[neighbor] != -1)
 
 
-def task_neighbour(method, image: int) -> int:
+def nearest_neighbor(method, image: int) -> int:
     return method._by_images._neighbors.read(torch.tensor([image]))[0][0, 0]
 
 
-def test_the_maximum_is_over_labels_that_are_not_left_out():
-    """The only neighbour is at a distance of 0.2 and shows the first class; d⁻ = 1 stands for what is missing."""
+def test_the_maximum_is_over_labels_that_are_not_ignored():
+    """The only neighbor is at a distance of 0.2 and shows the first class; d⁻ = 1 is missing evidence."""
     features = np.array([[1.0, 0.0], [0.8, 0.6]], np.float32)
     labels = np.array([[-1, -1], [1, -1]], dtype=np.int8)
     _, method = started("se-i", features, labels, k=1)
@@ -160,8 +160,8 @@ def test_the_scale_of_features_does_not_matter(name):
     features, labels = case(12)
     _, one = started(name, features, labels)
     _, other = started(name, features * np.linspace(1, 9, IMAGES, dtype=np.float32)[:, None], labels)
-    everybody = list(range(IMAGES))
-    np.testing.assert_allclose(temperatures(one, labels, everybody), temperatures(other, labels, everybody), rtol=1e-3)
+    every = list(range(IMAGES))
+    np.testing.assert_allclose(temperatures(one, labels, every), temperatures(other, labels, every), rtol=1e-3)
 
 
 @pytest.mark.parametrize("name", FAMILY)
@@ -175,8 +175,8 @@ def test_what_a_checkpoint_brings_is_not_computed_again(name):
     memory = Memory(task.labels, np.arange(IMAGES), seed=0, saved=task.memory.state_dict())
     resumed = create(name)
     resumed.setup(task_of(task.labels, memory=memory, frozen_features=refuse))
-    everybody = list(range(IMAGES))
-    np.testing.assert_array_equal(temperatures(resumed, labels, everybody), temperatures(method, labels, everybody))
+    every = list(range(IMAGES))
+    np.testing.assert_array_equal(temperatures(resumed, labels, every), temperatures(method, labels, every))
 
 
 def test_features_are_asked_for_once():
@@ -207,7 +207,7 @@ def test_memory_grows_with_images_and_classes_and_not_with_their_product():
     assert task.memory.sizes() == {"class_distances": 4 * CLASSES**2, "neighbours": 8 * IMAGES * 3}
 
 
-def test_decisions_are_what_was_pushed_up_and_what_was_left_out():
+def test_decisions_are_raised_and_ignored_labels():
     features, labels = case(6)
     task, method = started("se-i", features, labels, k=2)
     assert method.decisions() is None
@@ -286,7 +286,7 @@ def test_distances_to_alike_images_equal_a_loop(nearest, reduce, labels, index, 
             assert found[n, c] == (np.inf if expected is None else expected)
 
 
-def test_what_was_looked_at_and_could_not_be_told_is_no_evidence():
+def test_cannot_tell_is_no_evidence():
     undecided = LabelMatrix.from_entries(np.array([1]), np.array([0]), np.array([-1]), (2, 1))
     for state in (0, 1):
         assert np.isinf(distances_to_images(np.array([[1]]), np.array([[0.1]], np.float32), undecided, state)).all()

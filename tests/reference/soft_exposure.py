@@ -53,7 +53,7 @@ def class_distances(features: list[Vector], labels: list[list[int]], kind: str, 
     return [[1.0 if a is None or b is None else away(a, b, distance) for b in psi] for a in psi]
 
 
-def neighbours(features: list[Vector], n: int, k: int) -> list[int]:
+def neighbors(features: list[Vector], n: int, k: int) -> list[int]:
     """The nearest other images by cosine distance, the first among equals first."""
     rows = [unit(row) for row in features]
     similar = [sum(x * y for x, y in zip(rows[n], row, strict=True)) for row in rows]
@@ -86,7 +86,7 @@ def temperatures(
 ) -> Vector:
     """T of every label of image n; 0 for known labels and for those left out."""
     between = class_distances(features, labels, prototype, distance)
-    near = neighbours(features, n, k)
+    near = neighbors(features, n, k)
     evidence: dict[int, tuple[float, float]] = {}
     for c, z in enumerate(labels[n]):
         if z != -1:

@@ -1,4 +1,4 @@
-"""ROLE's table with a few classes an image, entry by entry: its half of the loss, its gradient, Adam over all rows."""
+"""ROLE's table with a few classes per image, entry by entry: its half of the loss, its gradient, Adam over all rows."""
 
 from __future__ import annotations
 
