@@ -97,7 +97,7 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
     "ll-mask": lambda g, z, x, **kw: losses.large_loss_from_mask(g, z, (x > 0) & (z == -1), **kw),
     "p-asl": lambda g, z, _, **kw: losses.selective(g, z, mode="ignore", **kw),
     "p-asl-negative": lambda g, z, _, **kw: losses.selective(g, z, clip=0.05, **kw),
-    "p-asl-normalised": lambda g, z, _, **kw: losses.selective(g, z, mode="ignore_normalised", **kw),
+    "p-asl-normalized": lambda g, z, _, **kw: losses.selective(g, z, mode="ignore_normalized", **kw),
     "csl": lambda g, z, x, **kw: losses.selective(g, z, ignore=x > 0, **kw),
     "splc-first": lambda g, z, _, **kw: losses.splc(g, z, correct=False, **kw),
     **{

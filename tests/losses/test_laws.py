@@ -16,11 +16,11 @@ EXTRA = torch.tensor([[1.5, -0.5, 2.0, -1.0], [-2.0, -0.25, 0.5, 0.75]], dtype=t
 OF_THE_WHOLE_BATCH = {"epr", "epr-images", "role", "role-images", "role-half", "ll-r", "ll-ct"}
 SILENT_WITHOUT_LABELS = {
     *("binary", "binary-ls", "ignore_unknown", "weighted_known", "pairwise_rank"),
-    *("p-asl", "p-asl-normalised"),
+    *("p-asl", "p-asl-normalized"),
 }
 HELD_STILL = {  # see the tests of their gradients
     *("role", "role-images", "asl", "focal-asl"),
-    *("asymmetric", "selective", "p-asl", "p-asl-negative", "p-asl-normalised", "csl"),
+    *("asymmetric", "selective", "p-asl", "p-asl-negative", "p-asl-normalized", "csl"),
 }
 
 

@@ -9,7 +9,7 @@ from reference.selective import selective as reference
 from tagfill.losses import assume_negative, ignore_unknown, selective, top_k_mask
 
 GAMMAS = (0.0, 1.0, 4.0)
-MODES = ("negative", "ignore", "ignore_normalised")
+MODES = ("negative", "ignore", "ignore_normalized", "ignore_normalised")
 
 
 @pytest.mark.parametrize(("mode", "value"), [("ignore", 0.330646), ("negative", 0.531494)])
@@ -61,7 +61,7 @@ def test_ignoring_speaks_of_unknown_labels_only():
 
 def test_images_with_few_known_labels_get_more_weight():
     logits, labels = torch.zeros(2, 3), torch.tensor([[1, -1, -1], [1, 1, 1]])
-    rows = selective(logits, labels, gammas=GAMMAS, mode="ignore_normalised", reduction="none")
+    rows = selective(logits, labels, gammas=GAMMAS, mode="ignore_normalized", reduction="none")
     plain = selective(logits, labels, gammas=GAMMAS, mode="ignore", reduction="none")
     torch.testing.assert_close(rows[0], plain[0] * 1.5)
     torch.testing.assert_close(rows[1], plain[1] * 1.25)
@@ -78,7 +78,7 @@ def test_clamped_logarithms_are_flat_below_eps():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"mode": "select"}, "no mode 'select'. Known: negative, ignore, ignore_normalised"),
+        ({"mode": "select"}, "no mode 'select'. Known: negative, ignore, ignore_normalized"),
         ({"ignore": LABELS[:1] == 1}, "labels are 2×4 and the ignored 1×4"),
     ],
 )

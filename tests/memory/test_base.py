@@ -8,7 +8,7 @@ import torch
 
 from tagfill.images import Geometry
 from tagfill.labels import LabelMatrix
-from tagfill.memory import Memory, SavedPart, Shard
+from tagfill.memory import Memory, SavedPart, Scores, Shard
 
 
 def test_rows_follow_the_ascending_order_of_positions():
@@ -91,3 +91,64 @@ def test_moments_of_the_estimates_move_too() -> None:
         estimates.step(index, torch.ones(IMAGES, CLASSES), lr=0.1)
 
     assert torch.equal(moved.read(index), expected.read(index))
+
+
+def every_store(memory: Memory) -> None:
+    """Ask for each kind of store once."""
+    memory.scores(momentum=0.5)
+    memory.heatmaps(momentum=0.5, size=4)
+    memory.estimates()
+    memory.pseudo_labels()
+    memory.found_labels(limit=2)
+    memory.overlay(changes=3)
+    memory.entries("likely")
+    memory.neighbors(count=2)
+    memory.class_distances(prototype="mean", distance="cosine")
+    memory.prior()
+
+
+def test_names_and_types_in_checkpoints_are_those_of_version_0_1() -> None:
+    memory = Memory(LABELS, np.arange(IMAGES), seed=3)
+    every_store(memory)
+    assert {name: str(value.dtype).removeprefix("torch.") for name, value in memory.state_dict().items()} == {
+        "scores.values": "float16",
+        "scores.visited": "bool",
+        "heatmaps.values": "uint8",
+        "estimates.values": "float32",
+        "estimates.adam.step": "float32",
+        "estimates.adam.exp_avg": "float32",
+        "estimates.adam.exp_avg_sq": "float32",
+        "pseudo_labels.values": "float16",
+        "found_labels.keys": "int64",
+        "found_labels.values": "int8",
+        "found_labels.cells": "int16",
+        "found_labels.made": "bool",
+        "overlay.keys": "int64",
+        "overlay.values": "int8",
+        "likely.keys": "int64",
+        "neighbours.index": "int32",
+        "neighbours.distance": "float32",
+        "class_distances.values": "float32",
+        "prior.sums": "float64",
+        "prior.visits": "int64",
+    }
+
+
+def test_stores_of_a_few_classes_also_save_which() -> None:
+    labels = LabelMatrix.from_dense(np.eye(4, CLASSES, dtype=np.int8) * 2 - 1)
+    memory = Memory(labels, np.arange(4), seed=3)
+    memory.scores(momentum=0.5, classes_per_image=2)
+    memory.heatmaps(momentum=0.5, size=4, classes_per_image=2)
+    memory.estimates(classes_per_image=2)
+    names = {name for name in memory.state_dict() if "adam" not in name}
+    assert names == {
+        *("scores.classes", "scores.values", "scores.visited"),
+        *("heatmaps.classes", "heatmaps.values", "heatmaps.chosen"),
+        *("estimates.classes", "estimates.values"),
+    }
+
+
+def test_bytes_of_tables_are_known_before_they_are_allocated() -> None:
+    store = Scores(LABELS, Shard(np.arange(IMAGES)), momentum=0.5)
+    assert not hasattr(store, "values")
+    assert store.bytes == store.allocate().values.nbytes

@@ -56,7 +56,7 @@ def after_a_helper(logits: torch.Tensor = LOGITS, labels: LabelMatrix = BOTH, **
     return task
 
 
-@pytest.mark.parametrize("mode", ["ignore", "negative", "ignore_normalised"])
+@pytest.mark.parametrize("mode", ["ignore", "negative", "ignore_normalized"])
 def test_p_asl_is_its_loss(mode):
     task = task_of(BOTH)
     method = started("p-asl", task, mode=mode, gammas=[0, 3, 4], clip=0.05)

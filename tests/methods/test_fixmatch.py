@@ -23,7 +23,7 @@ def logits_of(seed: int, size: int = 4) -> Prediction:
     return Prediction(4 * torch.randn(2 * size, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64))
 
 
-@pytest.mark.parametrize("scope", ["unlabelled_images", "all_unknown"])
+@pytest.mark.parametrize("scope", ["unlabeled_images", "unlabelled_images", "all_unknown"])
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 1000), st.sampled_from([(0.95, 0.05), (0.6, 0.4), (1.0, 0.0)]))
 def test_equals_the_formula(scope, seed, thresholds):
@@ -92,7 +92,7 @@ def test_views_of_a_batch():
     ("options", "message"),
     [
         ({"positive": 0.1, "negative": 0.2}, "the negative one smaller"),
-        ({"scope": "some"}, "scope='some' of method 'fixmatch': Input should be 'unlabelled_images' or 'all_unknown'"),
+        ({"scope": "some"}, "scope='some' of method 'fixmatch': Input should be 'unlabeled_images', 'all_unknown'"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):

@@ -67,10 +67,10 @@ def expected(positive: float, negative: float, scope: str, level: str) -> tuple[
     cells = features.flatten(2).transpose(1, 2) if level == "patch" else features.mean((2, 3))[:, None]
     marked = MARKED if level == "patch" else [(image, label, 0) for image, label, _ in MARKED]
     means = prototypes(cells.tolist(), marked, 3)
-    return pseudo_labels(cells.tolist(), SEEN.tolist(), means, positive, negative, scope == "unlabelled_images")
+    return pseudo_labels(cells.tolist(), SEEN.tolist(), means, positive, negative, scope == "unlabeled_images")
 
 
-@pytest.mark.parametrize("scope", ["unlabelled_images", "all_unknown"])
+@pytest.mark.parametrize("scope", ["unlabeled_images", "all_unknown"])
 @pytest.mark.parametrize("level", ["patch", "image"])
 @pytest.mark.parametrize(("positive", "negative"), [(0.2, 0.5), (0.4, 0.8), (0.0, 0.1)])
 def test_pseudo_labels_equal_the_formula(scope, level, positive, negative):
@@ -87,7 +87,7 @@ def test_the_loss_is_that_of_the_pseudo_labels():
     method, _ = started(d_positive=0.3, d_negative=0.6, weight=2.0)
     logits = torch.randn(8, 3, generator=torch.Generator().manual_seed(1))
     term = method.loss(batch_of(list(range(8)), LABELS), Prediction(logits))["pseudo"]
-    wanted, _ = expected(0.3, 0.6, "unlabelled_images", "patch")
+    wanted, _ = expected(0.3, 0.6, "unlabeled_images", "patch")
     assert {z for row in wanted for z in row} == {-1, 0, 1}
     total = sum(
         focal_entry(float(logits[n, c]), z, False, (0.0, 1.0, 4.0), (1.0, 1.0, 1.0))
@@ -104,7 +104,7 @@ def test_at_the_patch_level_the_nearest_cell_is_positive_and_absent_classes_are_
     maps = torch.zeros(8, 3, 2, 2, requires_grad=True)
     logits = torch.zeros(8, 3)  # apart from the maps, so that their gradient is that of the patch level
     method.loss(batch_of(list(range(8)), LABELS), Prediction(logits, maps))["pseudo"].backward()
-    wanted, nearest = expected(0.3, 0.6, "unlabelled_images", "patch")
+    wanted, nearest = expected(0.3, 0.6, "unlabeled_images", "patch")
     for n, row in enumerate(wanted):
         for c, z in enumerate(row):
             gradient = maps.grad[n, c].flatten()
@@ -156,7 +156,7 @@ def precision_at(distances: torch.Tensor, labels: torch.Tensor, limit: float) ->
 def test_the_summary_reports_counts_and_the_truth():
     lines: list[str] = []
     method, _ = started(task(say=lines.append), d_positive=0.3, d_negative=0.6)
-    wanted, true = np.array(expected(0.3, 0.6, "unlabelled_images", "patch")[0]), TRUE.dense()
+    wanted, true = np.array(expected(0.3, 0.6, "unlabeled_images", "patch")[0]), TRUE.dense()
     counts = method.last_search.counts()
     candidates = (SEEN == -1).all(1)[:, None] & np.array([True, True, False])
     assert counts["candidates"] == candidates.sum()

@@ -11,7 +11,7 @@ def fixmatch(
     labels: list[list[int]],
     positive: float,
     negative: float,
-    unlabelled_images: bool,
+    unlabeled_images: bool,
 ) -> tuple[float, float, list[list[int]]]:
     """The unsupervised term, the supervised one, and the pseudo-labels."""
     total, count, known_total, known = 0.0, 0, 0.0, 0
@@ -23,7 +23,7 @@ def fixmatch(
                 known_total += -math.log(probability if label == 1 else 1 - probability)
                 known += 1
                 continue
-            if unlabelled_images and any(other != -1 for other in row):
+            if unlabeled_images and any(other != -1 for other in row):
                 continue
             sure = 1 / (1 + math.exp(-weak[n][c]))
             said = 1 / (1 + math.exp(-strong[n][c]))

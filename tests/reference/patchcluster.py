@@ -27,7 +27,7 @@ def pseudo_labels(
     means: list[Vector | None],
     positive: float,
     negative: float,
-    unlabelled_images: bool,
+    unlabeled_images: bool,
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Pseudo-labels, -1 for none, and the nearest cells."""
     found, nearest = [], []
@@ -35,7 +35,7 @@ def pseudo_labels(
         found.append([-1] * len(row))
         nearest.append([0] * len(row))
         for c, label in enumerate(row):
-            if means[c] is None or label != -1 or (unlabelled_images and any(other != -1 for other in row)):
+            if means[c] is None or label != -1 or (unlabeled_images and any(other != -1 for other in row)):
                 continue
             distances = [distance(cell, means[c]) for cell in cells]
             least = min(distances)

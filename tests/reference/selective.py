@@ -33,7 +33,7 @@ def selective(
             else:
                 term = alphas[2] * max(f - clip, 0.0) ** gammas[2] * log(max(q, eps))
             in_this_image += term
-        if mode == "ignore_normalised":
+        if mode in ("ignore_normalized", "ignore_normalised"):
             in_this_image *= 1 / (1 + known) + 1
         total -= in_this_image
     return total

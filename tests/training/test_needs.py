@@ -91,7 +91,7 @@ def test_half_of_a_batch_has_no_label_for_a_method_that_needs_such_images(
     assert {int((batch.labels >= 0).any(1).sum()) for batch, _ in seen} == {8}
 
 
-@pytest.mark.parametrize(("scope", "labelled"), [("unlabelled_images", {8}), ("all_unknown", None)])
+@pytest.mark.parametrize(("scope", "labelled"), [("unlabeled_images", {8}), ("all_unknown", None)])
 def test_fixmatch_gets_as_many_images_without_a_label_as_with_one_unless_it_labels_all(
     material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scope: str, labelled: set[int] | None
 ) -> None:

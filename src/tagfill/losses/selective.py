@@ -8,7 +8,7 @@
     mode                ignored unknowns
     negative            only those in `ignore`
     ignore              all
-    ignore_normalised   all; each image's loss is multiplied by 1 + 1/(1+n), n its known labels
+    ignore_normalized   all; each image's loss is multiplied by 1 + 1/(1+n), n its known labels
 
 CSL ignores the unknowns of classes with a large prior and, in the whole batch, those with the largest f (`top_k_mask`).
 The powers are weights without a gradient, as in the released code, so the gradient of this loss is not the derivative
@@ -20,7 +20,7 @@ Ben-Baruch et al., Multi-label Classification with Partial Annotations using Cla
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -29,7 +29,7 @@ from torch import Tensor
 from tagfill.labels import POSITIVE, UNKNOWN
 from tagfill.losses.base import Reduction, prepare, reduce, shape_of
 
-Mode = Literal["negative", "ignore", "ignore_normalised"]
+Mode = Literal["negative", "ignore", "ignore_normalized", "ignore_normalised"]  # the last: spelling of version 0.1
 
 
 def selective(
@@ -53,7 +53,7 @@ def selective(
         alphas: α₊, α₋ and α_u.
         clip: added to 1 − f, so that easy negatives cost nothing.
         ignore: B×L bool, unknowns to ignore; known labels are never ignored.
-        mode: how the other unknowns are treated: "negative", "ignore" or "ignore_normalised".
+        mode: how the other unknowns are treated: "negative", "ignore" or "ignore_normalized".
         reduction: see `losses.reduce`; "sum" as published.
         eps: smallest probability inside a logarithm (1e-8 as published).
 
@@ -66,15 +66,15 @@ def selective(
     """
     logits = prepare(logits, labels)
     positive, unknown = labels == POSITIVE, labels == UNKNOWN
-    if mode not in ("negative", "ignore", "ignore_normalised"):
-        raise ValueError(f"There is no mode '{mode}'. Known: negative, ignore, ignore_normalised.")
+    if mode not in get_args(Mode):
+        raise ValueError(f"There is no mode '{mode}'. Known: negative, ignore, ignore_normalized.")
     if ignore is not None and ignore.shape != labels.shape:
         raise ValueError(f"The labels are {shape_of(labels)} and the ignored {shape_of(ignore)}; they must agree.")
     with torch.no_grad():
         missing = (-logits).sigmoid().where(positive, (logits.sigmoid() - clip).clamp(min=0))  # 1 − f, or 1 − q
         gamma = _by_state(gammas, positive, unknown, logits)
         weight = _by_state(alphas, positive, unknown, logits) * missing.pow(gamma)
-        if mode == "ignore_normalised":
+        if mode in ("ignore_normalized", "ignore_normalised"):
             weight = weight * (1 + 1 / (1 + (~unknown).sum(1, keepdim=True, dtype=weight.dtype)))
     loss = -weight * torch.where(positive, _log(logits, 0.0, eps), _log(-logits, clip, eps))
     ignored = unknown & ignore if mode == "negative" and ignore is not None else unknown & (mode != "negative")

@@ -13,6 +13,8 @@ from tagfill.contract import Batch, Decisions, Method, Prediction, Task
 from tagfill.errors import TagfillError
 from tagfill.labels import NEGATIVE, POSITIVE
 
+Scope = Literal["unlabeled_images", "all_unknown", "unlabelled_images"]  # the last is the spelling of version 0.1
+
 
 class BaseMethod:
     """A method without memory or schedule; subclasses define the loss and override whatever else they need.

@@ -39,7 +39,7 @@ class PartialAsymmetric(BaseMethod):
     If it ignores them, it also estimates the prior of each class, for `csl`.
 
     Args:
-        mode: `ignore` ignores unknowns, `ignore_normalised` also gives images with few known labels more weight,
+        mode: `ignore` ignores unknowns, `ignore_normalized` also gives images with few known labels more weight,
             `negative` treats unknowns as absent.
         gammas: γ of positives, negatives and unknowns.
         clip: added to the probability of absence, so that easy negatives cost nothing.

@@ -15,15 +15,13 @@ Defense of Pseudo-Labeling, ICLR 2021.
 
 from __future__ import annotations
 
-from typing import Literal
-
 from torch import Tensor
 
 from tagfill import losses
 from tagfill.contract import Batch, Decisions, Prediction
 from tagfill.errors import TagfillError
 from tagfill.labels import UNKNOWN
-from tagfill.methods.base import BaseMethod, of_view, pseudo_label_decisions
+from tagfill.methods.base import BaseMethod, Scope, of_view, pseudo_label_decisions
 
 
 class FixMatch(BaseMethod):
@@ -34,7 +32,7 @@ class FixMatch(BaseMethod):
         negative: τ⁻, the largest probability of a pseudo-negative.
         weight: λ_u, of the pseudo-labels.
         w_supervised: weight of the known labels; 0 by default in a sum, where the other method learns from them.
-        scope: pseudo-label `unlabelled_images` only, or `all_unknown` labels.
+        scope: pseudo-label `unlabeled_images` only, or `all_unknown` labels.
     """
 
     learns_from_labels = "alone"
@@ -47,15 +45,16 @@ class FixMatch(BaseMethod):
         negative: float = 0.05,
         weight: float = 1.0,
         w_supervised: float = 1.0,
-        scope: Literal["unlabelled_images", "all_unknown"] = "unlabelled_images",
+        scope: Scope = "unlabeled_images",
     ) -> None:
         if not 0 <= negative < positive <= 1:
             raise TagfillError(
                 f"The thresholds of fixmatch are positive={positive} and negative={negative}; both must be between "
                 "0 and 1, and the negative one smaller."
             )
-        self.needs = frozenset({"weak+strong", "unlabeled"} if scope == "unlabelled_images" else {"weak+strong"})
-        self._positive, self._negative, self._scope = positive, negative, scope
+        self._all_unknown = scope == "all_unknown"
+        self.needs = frozenset({"weak+strong"} if self._all_unknown else {"weak+strong", "unlabeled"})
+        self._positive, self._negative = positive, negative
         self._weight, self._w_supervised = weight, w_supervised
         self._last: tuple[Tensor, Tensor] | None = None
 
@@ -65,7 +64,7 @@ class FixMatch(BaseMethod):
         strong = of_view(batch, prediction, "strong")[1]
         labels = seen.labels
         pseudo = losses.pseudo_labels(weak.logits, labels, positive=self._positive, negative=self._negative)
-        if self._scope == "unlabelled_images":
+        if not self._all_unknown:
             pseudo.masked_fill_((labels != UNKNOWN).any(1, keepdim=True), UNKNOWN)
         self._last = batch.index, pseudo
         terms = {"fixmatch": self._weight * losses.binary(strong.logits, pseudo, reduction="known")}

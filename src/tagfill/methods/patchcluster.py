@@ -39,7 +39,7 @@ from tagfill.contract import Batch, Decisions, Marks, Prediction, Ranks, Task
 from tagfill.errors import TagfillError
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix
 from tagfill.memory.statistics import FAR, Prototypes
-from tagfill.methods.base import BaseMethod, by_label_state, grid_of, pseudo_label_decisions
+from tagfill.methods.base import BaseMethod, Scope, by_label_state, grid_of, pseudo_label_decisions
 from tagfill.methods.patchml import patch_targets
 
 Distance = float | Literal["auto"]
@@ -59,7 +59,7 @@ class PatchCluster(BaseMethod):
         d_negative: d⁻, or `auto`.
         precision: of pseudo-positives on validation that an automatic d⁺ requires.
         missed: share of the positives on validation that an automatic d⁻ may label as negatives.
-        scope: pseudo-label `unlabelled_images` only, or `all_unknown` labels.
+        scope: pseudo-label `unlabeled_images` only, or `all_unknown` labels.
         level: learn from pseudo-labels of images (`image`), or also of their nearest cells (`patch`).
         weight: w, of the pseudo-labels.
         gammas: γ of positives, negatives and unknowns.
@@ -79,7 +79,7 @@ class PatchCluster(BaseMethod):
         d_negative: Distance = "auto",
         precision: float = 0.9,
         missed: float = 0.02,
-        scope: Literal["unlabelled_images", "all_unknown"] = "unlabelled_images",
+        scope: Scope = "unlabeled_images",
         level: Literal["image", "patch"] = "image",
         weight: float = 1.0,
         gammas: Sequence[float] = (0.0, 1.0, 4.0),
@@ -95,7 +95,8 @@ class PatchCluster(BaseMethod):
         if refresh is not None and refresh < 1:
             raise TagfillError(f"refresh is {refresh}; give a number of epochs, or leave it out.")
         self.needs = frozenset({"memory", "maps", "marks"})
-        self._features, self._scope, self._level, self._weight = features, scope, level, weight
+        self._features, self._level, self._weight = features, level, weight
+        self._all_unknown = scope == "all_unknown"
         self._gammas = by_label_state("options.patchcluster.gammas", gammas)
         self._min_cover, self._refresh, self._limit = min_cover, refresh, limit
         self._d_positive = None if d_positive == "auto" else float(d_positive)
@@ -148,7 +149,7 @@ class PatchCluster(BaseMethod):
         for batch, prediction in self._task.predict("train"):
             distance, cell = prototypes.nearest(features_of(prediction, self._features))
             wanted = (batch.labels == UNKNOWN) & (distance < FAR)
-            if self._scope == "unlabelled_images":
+            if not self._all_unknown:
                 wanted &= ~(batch.labels != UNKNOWN).any(1, keepdim=True)
             search.add(batch.index, distance.masked_fill(~wanted, FAR), cell)
         search.share(self._task.ranks)
