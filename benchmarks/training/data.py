@@ -65,7 +65,7 @@ def features(folder: Path, count: int, classes: int, *, maps: bool) -> Dataset:
         images=dataset.identities["images"],
         backbone=BACKBONE,
         fingerprint=backbone.fingerprint(),
-        preprocessing=backbone.preprocessing.to_json(),
+        preprocessing=backbone.preprocessing,
         grid=backbone.grid,
         channels=backbone.channels,
         dtype="uint8",

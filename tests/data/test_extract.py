@@ -27,7 +27,7 @@ from data.cases import (
     small_shards,
     tiny,
 )
-from tagfill.data import FeatureCache, FeatureSource, extract, parse_view_specs
+from tagfill.data import FeatureCache, FeatureSource, extract
 from tagfill.data.feature_cache import unpack_geometry
 from tagfill.data.sources import ViewRequest, load_views
 from tagfill.engines import create_engine
@@ -264,20 +264,6 @@ def test_another_training_split_of_the_same_size_gets_features_of_its_own(tmp_pa
     extract(changed, tiny(), tmp_path / "cache", views="eval,flip", dtype="float32")
     extract(changed, tiny(), tmp_path / "anew", views="eval,flip", dtype="float32")
     assert files(tmp_path / "cache") == files(tmp_path / "anew")
-
-
-@pytest.mark.parametrize(
-    "text", ["", "eval,", "eval,zoom", "crops", "eval,crops:0", "eval,crops:x", "eval:2", "eval,pairs"]
-)
-def test_a_word_that_is_no_view_is_refused(text):
-    with pytest.raises(TagfillError, match="is not a view; write views as in eval,flip,crops:2 or eval,pairs:2"):
-        parse_view_specs(text)
-
-
-@pytest.mark.parametrize("text", ["flip", "eval,eval", "eval,crops:1,crops:2"])
-def test_views_hold_eval_and_each_once(text):
-    with pytest.raises(TagfillError, match="must include eval, and each view once"):
-        parse_view_specs(text)
 
 
 def test_asking_for_fewer_views_keeps_the_others(tmp_path, whole):

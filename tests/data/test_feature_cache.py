@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -98,18 +97,6 @@ def test_changed_labels_do_not_touch_a_cache(folder):
     FeatureCache.open(folder, scenes().replace(annotations=scenes().rows().slice(3), folder=None))
 
 
-def test_a_folder_without_a_manifest_is_refused(tmp_path):
-    with pytest.raises(TagfillError, match=r"is not a feature cache: it has no manifest\.json"):
-        FeatureCache.open(tmp_path)
-
-
-def test_another_version_is_refused(tmp_path, folder):
-    manifest = json.loads((folder / "manifest.json").read_text())
-    (tmp_path / "manifest.json").write_text(json.dumps({**manifest, "version": 0}))
-    with pytest.raises(TagfillError, match="was made by another version of Tagfill; delete it and run"):
-        FeatureCache.open(tmp_path)
-
-
 def test_preprocessing_is_that_of_the_backbone(cache):
     assert cache.preprocessing == tiny().preprocessing
 
@@ -118,24 +105,6 @@ def test_preprocessing_is_that_of_the_backbone(cache):
 def copy(tmp_path, folder):
     """A cache to damage."""
     return Path(shutil.copytree(folder, tmp_path / "copy"))
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [lambda text: text[: len(text) // 2], lambda text: "", lambda text: "[1, 2]", lambda text: "null"]
-    + [
-        lambda text, key=key: json.dumps({k: v for k, v in json.loads(text).items() if k != key})
-        for key in ("views", "grid", "dtype", "version", "missing", "shard_rows")
-    ]
-    + [lambda text: json.dumps({**json.loads(text), "views": {"eval": {"role": "eval"}}})],
-)
-def test_a_damaged_manifest_gives_one_sentence(copy, damage):
-    path = copy / "manifest.json"
-    path.write_text(damage(path.read_text()))
-    with pytest.raises(
-        TagfillError, match=r"manifest\.json of the feature cache .* is damaged.*; delete the folder and"
-    ):
-        FeatureCache.open(copy)
 
 
 @pytest.mark.parametrize("name", ["00001.npy", "pooled.npy", "rows.npy", "geometry.npy"])

@@ -15,7 +15,8 @@ import torch
 from data.cases import NAMES, VIEWS, read, scenes, tiny
 from methods.cases import task_of
 from tagfill.contract import Batch, Prediction
-from tagfill.data import FeatureCache, FeatureSource, PixelSource, Sampler, chunks, extract
+from tagfill.data import FeatureCache, FeatureSource, PixelSource, Sampler, extract
+from tagfill.data.sources import chunks
 from tagfill.dataset import Dataset
 from tagfill.errors import ImageError, TagfillError
 from tagfill.images import CROP, EVAL, decode, load_view, render

@@ -7,7 +7,7 @@ from torch import nn
 
 import tagfill
 from tagfill.errors import TagfillError
-from tagfill.models import BACKBONES, Classifier, Preprocessing, create, create_backbone
+from tagfill.models import BACKBONES, BackboneOutput, Classifier, create, create_backbone
 
 PIXELS = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
@@ -84,11 +84,6 @@ def test_the_bound_is_that_of_the_last_activation(name, bound):
 def test_the_nearest_backbone_is_suggested(typo, meant):
     with pytest.raises(TagfillError, match=f"There is no backbone '{typo}'; did you mean '{meant}'"):
         create_backbone(typo)
-
-
-def test_preprocessing_survives_json():
-    preprocessing = tiny().preprocessing
-    assert Preprocessing.from_json(preprocessing.to_json()) == preprocessing
 
 
 # Frozen parts do not move in real steps, and the others do.
@@ -249,3 +244,13 @@ def test_it_caches_trains_predicts_and_exports_like_any_other(tmp_path):
     assert len(by_torch) == 4
     for one, other in zip(by_torch, by_onnx, strict=True):
         assert one.scores == pytest.approx(other.scores, abs=1e-5)
+
+
+def test_old_names_still_work_and_warn():
+    backbone = tiny()
+    with pytest.warns(DeprecationWarning, match=r"Backbone.look was renamed to Backbone.encode"):
+        output = backbone.look(PIXELS)
+    with pytest.warns(DeprecationWarning, match=r"BackboneOutput.grid was renamed to BackboneOutput.features"):
+        assert output.grid is output.features
+    with pytest.warns(DeprecationWarning, match=r"tagfill.models.Seen was renamed to tagfill.models.BackboneOutput"):
+        assert tagfill.models.Seen is BackboneOutput

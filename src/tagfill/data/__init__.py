@@ -3,9 +3,8 @@
 from tagfill.data.extract import extract
 from tagfill.data.feature_cache import FeatureCache, verify_cache
 from tagfill.data.locations import Locations
-from tagfill.data.manifest import parse_view_specs
 from tagfill.data.sampler import Sampler
-from tagfill.data.sources import FeatureSource, PixelSource, Source, SourceWithMarks, chunks
+from tagfill.data.sources import FeatureSource, PixelSource, Source, SourceWithMarks
 
 __all__ = [
     "FeatureCache",
@@ -15,8 +14,6 @@ __all__ = [
     "Sampler",
     "Source",
     "SourceWithMarks",
-    "chunks",
     "extract",
-    "parse_view_specs",
     "verify_cache",
 ]

@@ -144,7 +144,7 @@ def extract(
         images=dataset.identities["images"],
         backbone=backbone.name,
         fingerprint=backbone.fingerprint(),
-        preprocessing=backbone.preprocessing.to_json(),
+        preprocessing=backbone.preprocessing,
         grid=backbone.grid,
         channels=backbone.channels,
         dtype=dtype,

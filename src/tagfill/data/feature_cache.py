@@ -88,7 +88,7 @@ class FeatureCache:
     @property
     def preprocessing(self) -> Preprocessing:
         """Preprocessing of the pixels that went into the backbone."""
-        return Preprocessing.from_json(self.manifest.preprocessing)
+        return self.manifest.preprocessing
 
     @property
     def weak_views(self) -> tuple[str, ...]:

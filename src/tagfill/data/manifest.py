@@ -17,13 +17,13 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tagfill.errors import TagfillError, first_problem
 from tagfill.images import CROP, EVAL, FLIP, STRONG, View
 from tagfill.io import sha256, write_json
+from tagfill.models import Preprocessing
 
 _FIRST_CROP, _FIRST_PAIR = 2, 1000
 
@@ -164,7 +164,7 @@ class Manifest(_Strict):
     images: str
     backbone: str
     fingerprint: str
-    preprocessing: dict[str, Any]
+    preprocessing: Preprocessing
     grid: tuple[int, int]
     channels: int
     dtype: str

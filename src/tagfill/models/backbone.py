@@ -12,7 +12,7 @@ import difflib
 import hashlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -54,15 +54,6 @@ class Preprocessing:
     size: tuple[PositiveInt, PositiveInt]
     mean: tuple[float, float, float]
     std: tuple[PositiveFloat, PositiveFloat, PositiveFloat]
-
-    def to_json(self) -> dict[str, Any]:
-        """Convert to lists and numbers."""
-        return {name: list(value) for name, value in asdict(self).items()}
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Preprocessing:
-        """Convert back from `to_json`."""
-        return cls(**{name: tuple(value) for name, value in content.items()})
 
 
 @dataclass(frozen=True, slots=True)
