@@ -1,4 +1,4 @@
-"""A small dataset, a tiny backbone and what one of them says about the other."""
+"""A small dataset, tiny backbones, and helpers to read their feature caches."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def tiny(seed: int = 0, name: str = "test_resnet") -> Backbone:
 
 
 def bounded() -> Backbone:
-    """One whose features end in ReLU6."""
+    """A backbone whose features end in ReLU6."""
     return create_backbone("mobilenetv2_035", image_size=64)
 
 
@@ -68,7 +68,7 @@ class InterruptionError(Exception):
 
 
 class Stopping:
-    """A progress that stops the work after so many batches."""
+    """A progress that stops the work after a number of batches."""
 
     def __init__(self, batches: int) -> None:
         self.left = batches

@@ -60,7 +60,7 @@ def maps_of(folder, view: str) -> np.ndarray:
     return np.concatenate([np.load(path) for path in sorted((folder / "views" / view).glob("[0-9]*.npy"))])
 
 
-def test_the_manifest_says_what_was_done(whole):
+def test_the_manifest_lists_what_was_done(whole):
     manifest = json.loads((whole / "manifest.json").read_text())
     assert manifest["images"] == scenes().identities["images"]
     assert manifest["fingerprint"] == tiny().fingerprint()
@@ -73,7 +73,7 @@ def test_the_manifest_says_what_was_done(whole):
 
 
 @pytest.mark.parametrize("view", NAMES)
-def test_files_lie_where_the_layout_says(whole, view):
+def test_files_follow_the_documented_layout(whole, view):
     rows = every_row(scenes(), view)
     names = {"rows.npy", "geometry.npy", "pooled.npy", *(f"{shard:05d}.npy" for shard in range(-(-len(rows) // 5)))}
     assert {path.name for path in (whole / "views" / view).iterdir()} == names
@@ -90,7 +90,7 @@ def test_pooled_features_are_the_mean_of_the_maps(whole, view):
     )
 
 
-def test_plain_features_are_those_of_the_backbone(whole):
+def test_features_of_the_eval_view_are_those_of_the_backbone(whole):
     (loaded,) = load_views(scenes(), [[ViewRequest(7, 7)]], EVAL, (64, 64), seed=0, workers=0)
     with torch.no_grad():
         features = tiny().eval()(loaded.pixels)
@@ -126,7 +126,7 @@ def test_an_incomplete_cache_does_not_open(tmp_path):
         FeatureCache.open(tmp_path)
 
 
-def test_a_view_is_the_same_whatever_is_made_beside_it(tmp_path, whole):
+def test_a_view_does_not_depend_on_the_other_views(tmp_path, whole):
     extract(scenes(), tiny(), tmp_path, views="eval,crops:1", dtype="float32", seed=3)
     np.testing.assert_array_equal(array(tmp_path, "crop0", "geometry.npy"), array(whole, "crop0", "geometry.npy"))
 
@@ -188,7 +188,7 @@ def test_crops_of_one_image_differ(whole):
     assert not np.array_equal(array(whole, "crop0", "geometry.npy"), array(whole, "crop1", "geometry.npy"))
 
 
-def test_bytes_are_within_half_a_step_of_the_features(tmp_path):
+def test_quantized_features_are_within_half_a_step(tmp_path):
     backbone = bounded()
     extract(scenes(), backbone, tmp_path / "bytes", views="eval")
     extract(scenes(), backbone, tmp_path / "floats", views="eval", dtype="float32")
@@ -202,7 +202,7 @@ def test_bytes_are_within_half_a_step_of_the_features(tmp_path):
     np.testing.assert_array_equal(features.permute(0, 2, 3, 1).numpy(), (stored * scale)[[17, 3]])
 
 
-def test_pooled_features_are_not_rounded_to_bytes(tmp_path):
+def test_pooled_features_are_not_quantized(tmp_path):
     backbone = bounded()
     extract(scenes(), backbone, tmp_path / "bytes", views="eval")
     extract(scenes(), backbone, tmp_path / "floats", views="eval", dtype="float32")
@@ -211,12 +211,12 @@ def test_pooled_features_are_not_rounded_to_bytes(tmp_path):
     )
 
 
-def test_unbounded_features_are_kept_in_half_precision(tmp_path, whole):
+def test_unbounded_features_are_stored_in_half_precision(tmp_path, whole):
     extract(scenes(), tiny(), tmp_path, views="eval")
     np.testing.assert_array_equal(maps_of(tmp_path, "eval"), maps_of(whole, "eval").astype(np.float16))
 
 
-def test_bytes_are_refused_where_features_have_no_bound(tmp_path):
+def test_uint8_is_refused_for_unbounded_features(tmp_path):
     with pytest.raises(TagfillError, match="test_resnet have no upper bound, so uint8 would clip them; choose float16"):
         extract(scenes(), tiny(), tmp_path, dtype="uint8")
 
@@ -231,7 +231,7 @@ def test_an_unknown_type_is_refused(tmp_path):
     [("fingerprint", {"backbone": tiny(seed=1)}), ("dtype", {"dtype": "float16"}), ("seed", {"seed": 4})],
     ids=["weights", "type", "seed"],
 )
-def test_a_folder_of_another_making_is_refused(whole, what, change):
+def test_a_different_cache_in_the_folder_is_refused(whole, what, change):
     arguments = {"backbone": tiny(), "dtype": "float32", "seed": 3, **change}
     with pytest.raises(TagfillError, match=f"already contains a feature cache with different {what}"):
         extract(scenes(), folder=whole, views=VIEWS, **arguments)
@@ -242,7 +242,7 @@ def reordered():
     return scenes().replace(images=scenes().images.take(pa.array([1, 0, *range(2, 20)])), folder=None)
 
 
-def test_a_folder_of_other_images_is_refused(whole):
+def test_a_cache_of_other_images_in_the_folder_is_refused(whole):
     with pytest.raises(TagfillError, match="already contains a feature cache with different images"):
         extract(reordered(), tiny(), whole, views=VIEWS, dtype="float32", seed=3)
 
@@ -256,7 +256,7 @@ def with_another_training_split():
 
 
 @pytest.mark.parametrize("batches", [12, 10**6], ids=["interrupted", "complete"])
-def test_another_training_split_of_the_same_size_gets_features_of_its_own(tmp_path, batches):
+def test_another_training_split_of_the_same_size_gets_its_own_features(tmp_path, batches):
     """Rows done for the old split must not pass for rows of the new one."""
     changed = with_another_training_split()
     with contextlib.suppress(InterruptionError):
@@ -266,7 +266,7 @@ def test_another_training_split_of_the_same_size_gets_features_of_its_own(tmp_pa
     assert files(tmp_path / "cache") == files(tmp_path / "anew")
 
 
-def test_asking_for_fewer_views_keeps_the_others(tmp_path, whole):
+def test_requesting_fewer_views_keeps_the_others(tmp_path, whole):
     shutil.copytree(whole, tmp_path / "cache")
     again = extract(scenes(), tiny(), tmp_path / "cache", views="eval", seed=3, progress=Stopping(0))
     assert again.weak_views == NAMES
@@ -281,7 +281,7 @@ def test_only_views_that_are_missing_are_made(tmp_path):
     assert FeatureCache.open(tmp_path).weak_views == ("eval", "flip", "crop0")
 
 
-def test_an_unfinished_view_that_is_no_longer_asked_for_is_forgotten(tmp_path):
+def test_an_incomplete_view_that_is_no_longer_requested_is_dropped(tmp_path):
     with pytest.raises(InterruptionError):
         extract(scenes(), tiny(), tmp_path, views="eval,flip", progress=Stopping(11))
     assert extract(scenes(), tiny(), tmp_path, views="eval").weak_views == ("eval",)
@@ -366,12 +366,12 @@ def test_bad_images_survive_an_interruption(tmp_path, with_bad_images):
     assert files(tmp_path / "broken") == files(tmp_path / "unbroken")
 
 
-def test_too_many_bad_images_stop_the_work(tmp_path, with_bad_images):
+def test_too_many_bad_images_stop_the_extraction(tmp_path, with_bad_images):
     with pytest.raises(TagfillError, match="2 images cannot be decoded, more than the 1 that max_bad_images allows"):
         extract(with_bad_images, tiny(), tmp_path / "cache", views="eval", max_bad_images=0.05)
 
 
-def test_features_beyond_their_bound_are_kept_in_half_precision(tmp_path):
+def test_features_outside_their_bound_are_stored_in_half_precision(tmp_path):
     backbone, progress = bounded(), Listening()
     backbone.bound = 1e-3  # which its features exceed
     cache = extract(scenes(), backbone, tmp_path, views="eval", progress=progress)
@@ -381,7 +381,7 @@ def test_features_beyond_their_bound_are_kept_in_half_precision(tmp_path):
         extract(scenes(), backbone, tmp_path / "bytes", views="eval", dtype="uint8")
 
 
-def test_the_type_of_an_existing_cache_stays(tmp_path):
+def test_the_dtype_of_an_existing_cache_does_not_change(tmp_path):
     extract(scenes(), bounded(), tmp_path, views="eval", dtype="float16")
     assert extract(scenes(), bounded(), tmp_path, views="eval,flip").manifest.dtype == "float16"
 
@@ -416,8 +416,8 @@ def folder(tmp_path_factory):
     return folder
 
 
-def as_before(folder, tmp_path):
-    """The cache as the version that knew no class tokens made it."""
+def without_tokens(folder, tmp_path):
+    """The cache as made by the version without class tokens."""
     for name, content in files(folder).items():
         if not name.endswith(("token.npy", ".lock")):
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -453,7 +453,7 @@ def test_tokens_differ_from_means(folder):
     assert (token - pooled).abs().max() > 0.1
 
 
-def test_a_source_of_tokens_gives_nothing_else(folder):
+def test_a_source_of_tokens_returns_only_tokens(folder):
     cache = FeatureCache.open(folder, scenes())
     (batch,) = FeatureSource(scenes(), cache, maps=True, tokens=True, seed=0).evaluate("test", np.arange(4))
     expected, _ = cache.read(["eval"], np.zeros(4, int), scenes().split("test"), maps=False, tokens=True)
@@ -468,24 +468,24 @@ def test_an_interrupted_extraction_ends_with_the_same_tokens(folder, tmp_path, m
     assert files(tmp_path) == files(folder)
 
 
-def test_a_backbone_without_a_class_token_leaves_none(tmp_path):
+def test_a_backbone_without_a_class_token_stores_none(tmp_path):
     cache = extract(scenes(), tiny(), tmp_path, views="eval")
     assert not list(tmp_path.rglob("token.npy"))
     with pytest.raises(TagfillError, match="has no class tokens, which pool=token needs"):
         FeatureSource(scenes(), cache, maps=False, tokens=True, seed=0)
 
 
-def test_a_cache_from_before_is_read_and_says_what_it_lacks(folder, tmp_path):
-    cache = FeatureCache.open(as_before(folder, tmp_path), scenes())
+def test_an_old_cache_without_tokens_is_read_and_says_what_it_lacks(folder, tmp_path):
+    cache = FeatureCache.open(without_tokens(folder, tmp_path), scenes())
     expected, _ = FeatureCache.open(folder).read(["eval"], np.zeros(3, int), np.arange(3), maps=True)
     assert torch.equal(cache.read(["eval"], np.zeros(3, int), np.arange(3), maps=True)[0], expected)
     with pytest.raises(TagfillError, match=r"has no class tokens, .* make a new one in another folder"):
         cache.require_tokens()
 
 
-def test_a_cache_from_before_goes_on_without_tokens(folder, tmp_path, monkeypatch):
+def test_an_old_cache_continues_without_tokens(folder, tmp_path, monkeypatch):
     small_shards(monkeypatch)
-    before = files(as_before(folder, tmp_path))
+    before = files(without_tokens(folder, tmp_path))
     cache = extract(scenes(), tiny(name="test_vit"), tmp_path, views=VIEWS, seed=3)
     assert files(tmp_path) == before
     cache = extract(scenes(), tiny(name="test_vit"), tmp_path, views="eval,crops:3", seed=3)

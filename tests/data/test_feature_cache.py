@@ -43,13 +43,13 @@ def stored(folder, view: str) -> np.ndarray:
 WANTED = [("crop1", 4), ("eval", 17), ("flip", 4), ("eval", 0), ("crop1", 11), ("crop1", 5)]
 
 
-def test_maps_come_in_the_order_asked_for(folder, cache):
+def test_maps_come_in_the_requested_order(folder, cache):
     features, _ = read(cache, WANTED, maps=True)
     expected = [stored(folder, view)[row] for view, row in WANTED]  # training rows come first in the image table
     np.testing.assert_array_equal(features.permute(0, 2, 3, 1).numpy(), expected)
 
 
-def test_pooled_features_come_in_the_order_asked_for(folder, cache):
+def test_pooled_features_come_in_the_requested_order(folder, cache):
     features, _ = read(cache, WANTED, maps=False)
     expected = [np.load(folder / "views" / view / "pooled.npy")[row] for view, row in WANTED]
     np.testing.assert_array_equal(features.numpy(), expected)
@@ -121,7 +121,7 @@ def test_a_file_that_is_gone_is_found_on_opening(copy):
         FeatureCache.open(copy)
 
 
-def test_a_view_that_was_damaged_is_made_anew(copy, folder):
+def test_a_damaged_view_is_made_again(copy, folder):
     path = copy / "views" / "flip" / "00001.npy"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.MonkeyPatch.context() as patch:
@@ -130,7 +130,7 @@ def test_a_view_that_was_damaged_is_made_anew(copy, folder):
     assert files(copy) == files(folder)
 
 
-def test_a_header_that_lies_is_found_on_reading(copy):
+def test_a_wrong_header_is_found_on_reading(copy):
     """A file of the right length that is none of ours."""
     path = copy / "views" / "flip" / "00001.npy"
     path.write_bytes(bytes(len(path.read_bytes())))
@@ -166,7 +166,7 @@ def test_each_channel_is_within_half_a_step_of_its_own():
         assert np.abs(again[..., channel] - cells[..., channel]).max() <= step / 2 * 1.0001
 
 
-def test_the_largest_value_of_a_channel_is_not_cut_off():
+def test_the_largest_value_of_a_channel_is_not_clipped():
     cells = bounded_features()
     stored, scale = quantize(cells)
     np.testing.assert_allclose((stored * scale).max((0, 1, 2)), cells.max((0, 1, 2)), rtol=1e-6)
@@ -178,7 +178,7 @@ def test_zeros_stay_zeros():
     assert np.isfinite(scale).all()
 
 
-def test_features_within_their_bound_may_be_bytes():
+def test_features_within_their_bound_can_be_quantized():
     assert quantization_problem(bounded_features(), 6.0) is None
     assert quantization_error(bounded_features()) < 0.01
 
@@ -187,13 +187,13 @@ def test_features_within_their_bound_may_be_bytes():
     ("change", "sentence"),
     [(lambda cells: cells * 2, "to 12, outside 0 to 6"), (lambda cells: cells - 1, "from -1 to 5, outside 0 to 6")],
 )
-def test_features_beyond_their_bound_may_not(change, sentence):
+def test_features_outside_their_bound_cannot_be_quantized(change, sentence):
     problem = quantization_problem(change(bounded_features()), 6.0)
     assert problem is not None
     assert sentence in problem
 
 
-def test_features_whose_steps_would_be_too_coarse_may_not():
+def test_features_with_too_coarse_steps_cannot_be_quantized():
     cells = np.full((4096, 1, 1, 1), 0.04, np.float32)
     cells[0] = 6.0
     problem = quantization_problem(cells, 6.0)

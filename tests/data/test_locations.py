@@ -41,12 +41,12 @@ def test_points_and_boxes_of_chosen_images_in_their_order():
     assert of(data, []) == []
 
 
-def test_a_mask_brings_its_run_lengths():
+def test_a_mask_has_its_run_lengths():
     data = dataset(box(kind="mask", rle=b"22", rle_height=2, rle_width=2), point("dog"))
     assert Locations.read(data, "train").of(np.array([0])).masks == ((b"22", 2, 2), None)
 
 
-def test_image_rows_and_denied_regions_are_no_places():
+def test_image_rows_and_denied_regions_are_not_locations():
     assert of(dataset(row("cat"), box("dog", present=False), box("animal", present=None)), [0]) == []
 
 
@@ -56,27 +56,27 @@ def test_other_splits_are_left_out():
     assert [label for _, label, _ in of(data, [0], "val")] == ["dog"]
 
 
-def test_a_newer_denial_takes_the_place_away():
+def test_a_newer_denial_removes_the_location():
     data = dataset(point(time=at(1)), row("cat", present=False, time=at(2)))
     assert of(data, [0]) == []
 
 
-def test_a_newer_place_supersedes_an_older_one():
+def test_a_newer_location_supersedes_an_older_one():
     data = dataset(point(x=0.1, time=at(1)), point(x=0.75, time=at(2)), point(x=0.5))
     assert [place[0] for _, _, place in of(data, [0])] == [0.75]
 
 
-def test_a_newer_row_that_only_confirms_keeps_the_places():
+def test_a_newer_row_that_only_confirms_keeps_the_locations():
     data = dataset(point(x=0.25, time=at(1)), row("cat", time=at(2)))
     assert [place[0] for _, _, place in of(data, [0])] == [0.25]
 
 
-def test_what_was_denied_before_it_was_confirmed_stays_without_a_place():
+def test_a_label_that_was_denied_and_then_confirmed_has_no_location():
     data = dataset(point(time=at(1)), row("cat", present=False, time=at(2)), row("cat", time=at(3)))
     assert of(data, [0]) == []
 
 
-def test_rows_of_one_age_all_speak():
+def test_rows_of_the_same_time_all_count():
     data = dataset(point(x=0.25, time=at(1)), point(x=0.75, time=at(1)), row("cat", time=at(1)))
     assert [place[0] for _, _, place in of(data, [0])] == [0.25, 0.75]
 
@@ -86,7 +86,7 @@ def test_a_newer_row_about_a_region_supersedes_nothing():
     assert len(of(data, [0])) == 1
 
 
-def test_a_location_without_a_place_is_an_error_that_names_its_row():
+def test_a_location_without_coordinates_is_an_error_that_names_its_row():
     with pytest.raises(DatasetError, match="row 1: a location needs x and y"):
         of(dataset(row("dog"), row("cat", kind="box", x=0.5, y=0.5)), [0])
 

@@ -34,7 +34,7 @@ def test_shards_are_disjoint_and_cover_everything(fleet):
 
 @modest
 @given(fleet=fleets(), epoch=st.integers(1, 9))
-def test_every_rank_visits_as_many_images_each_once(fleet, epoch):
+def test_every_rank_visits_the_same_number_of_images_each_once(fleet, epoch):
     for sampler in fleet:
         visits = visited(sampler, epoch)
         assert len(visits) == len(set(visits)) == sampler.size // sampler.world
@@ -43,7 +43,7 @@ def test_every_rank_visits_as_many_images_each_once(fleet, epoch):
 
 @modest
 @given(fleet=fleets(), epoch=st.integers(1, 9))
-def test_batches_are_as_many_and_as_large_on_every_rank(fleet, epoch):
+def test_number_and_size_of_batches_are_the_same_on_every_rank(fleet, epoch):
     lengths = [[len(batch) for batch in sampler.batches(epoch)] for sampler in fleet]
     assert all(own == lengths[0] for own in lengths)
     assert all(length == fleet[0].batch_size // fleet[0].world for length in lengths[0][:-1])
@@ -51,7 +51,7 @@ def test_batches_are_as_many_and_as_large_on_every_rank(fleet, epoch):
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_the_image_left_out_is_another_one_each_epoch(rank):
+def test_another_image_is_left_out_in_each_epoch(rank):
     """Of 8 images three ranks visit two each; ranks 0 and 1 have three and leave each of them out in turn."""
     sampler = Sampler(8, 3, 0, rank, 3)
     left_out = [set(sampler.shard.tolist()) - set(visited(sampler, epoch)) for epoch in (1, 2, 3)]
@@ -76,7 +76,7 @@ def test_seeds_differ_in_shards():
     assert Sampler(30, 10, 0, 0, 2).shard.tolist() != Sampler(30, 10, 1, 0, 2).shard.tolist()
 
 
-def test_an_epoch_is_the_same_whenever_it_is_asked_for():
+def test_an_epoch_does_not_depend_on_when_it_is_requested():
     sampler = Sampler(30, 8, 3, 1, 2)
     sampler.batches(4)
     assert visited(sampler, 2) == visited(Sampler(30, 8, 3, 1, 2), 2)
@@ -87,7 +87,7 @@ def test_a_shard_stays_the_same_over_epochs():
     assert set().union(*(visited(sampler, epoch) for epoch in range(1, 8))) == set(sampler.shard.tolist())
 
 
-def test_a_batch_that_cannot_be_shared_is_refused():
+def test_a_batch_that_cannot_be_split_evenly_is_refused():
     with pytest.raises(TagfillError, match="A batch of 7 cannot be split evenly among 2 processes"):
         Sampler(30, 7, 0, 0, 2)
 

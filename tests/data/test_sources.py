@@ -25,7 +25,7 @@ from tagfill.models import Classifier, create_head
 
 
 @pytest.mark.parametrize(("size", "lengths"), [(0, []), (3, [3]), (4, [4]), (9, [4, 4, 1])])
-def test_chunks_hold_everything_in_order(size, lengths):
+def test_chunks_contain_everything_in_order(size, lengths):
     parts = chunks(np.arange(size), 4)
     assert [len(part) for part in parts] == lengths
     assert [number for part in parts for number in part] == list(range(size))
@@ -77,12 +77,12 @@ def test_a_crop_does_not_depend_on_its_batch():
 
 
 @pytest.mark.parametrize(("epoch", "seed"), [(3, 5), (2, 6)], ids=["epoch", "seed"])
-def test_another_epoch_or_seed_crops_elsewhere(epoch, seed):
+def test_another_epoch_or_seed_draws_another_crop(epoch, seed):
     (other,) = source(seed=seed).train(BATCHES[:1], epoch=epoch)
     assert not np.array_equal(other.geometry.box, drawn()[0].geometry.box)
 
 
-def test_evaluation_shows_whole_images_of_the_split_asked_for():
+def test_evaluation_uses_whole_images_of_the_requested_split():
     (batch,) = source().evaluate("val", np.array([2, 0]))
     assert batch.labels.tolist() == scenes().labels("val").dense()[[2, 0]].tolist()
     assert batch.geometry.box.tolist() == [[0, 0, 1, 1]] * 2
@@ -91,7 +91,7 @@ def test_evaluation_shows_whole_images_of_the_split_asked_for():
     np.testing.assert_array_equal(batch.inputs[0].permute(1, 2, 0).numpy(), expected)
 
 
-def test_nothing_to_evaluate_gives_no_batch():
+def test_nothing_to_evaluate_yields_no_batch():
     assert list(source(view=EVAL).evaluate("val", np.array([], dtype=np.int64))) == []
 
 
@@ -111,7 +111,7 @@ def test_a_pair_is_the_weak_view_and_the_same_crop_distorted():
         assert batch.geometry.exact.tolist() == [True] * count + [False] * count
 
 
-def test_a_strong_view_is_that_of_looking_once():
+def test_the_strong_view_of_a_pair_is_that_of_a_single_load():
     (batch, _), rows = pairs(), scenes().split("train")
     for at, image in enumerate(batch.index.tolist()):
         name = scenes().names(rows[[image]])[0]
@@ -166,7 +166,7 @@ def views_drawn(cache: FeatureCache, epoch: int, **options) -> list[str]:
     return [view_of(cache, batch, at) for batch in batches for at in range(len(batch.index))]
 
 
-def test_every_view_is_drawn_sooner_or_later(cache):
+def test_every_view_is_drawn_eventually(cache):
     assert {view for epoch in (1, 2, 3) for view in views_drawn(cache, epoch)} == set(NAMES)
 
 
@@ -191,7 +191,7 @@ def test_a_batch_contains_the_requested_images_with_their_labels_from_a_cache(ca
         assert batch.labels.tolist() == scenes().labels("train").dense()[index].tolist()
 
 
-def test_evaluation_shows_the_plain_view_of_the_split_asked_for(cache):
+def test_evaluation_uses_the_eval_view_of_the_requested_split(cache):
     (batch,) = feature_source(cache).evaluate("val", np.array([3, 1]))
     expected, _ = read(cache, [("eval", scenes().split("val")[at]) for at in (3, 1)], maps=True)
     assert torch.equal(batch.inputs, expected)
@@ -290,7 +290,7 @@ def test_strong_views_are_not_drawn_alone(paired):
         assert batch.geometry.exact.all()
 
 
-def test_pairs_are_refused_where_there_are_none(cache):
+def test_a_cache_without_pairs_is_refused(cache):
     with pytest.raises(TagfillError, match=r"has no weak and strong views .* add them with 'tagfill features --views"):
         next(iter(FeatureSource(scenes(), cache, maps=False, seed=0, pairs=True).train(FEATURE_BATCHES, 1)))
 
@@ -335,7 +335,7 @@ def memory() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("place", ["web", "memory"])
-def test_a_saved_dataset_with_a_url_gives_the_batches_of_its_folder(place, request, tmp_path, monkeypatch):
+def test_a_saved_dataset_with_a_url_yields_the_batches_of_its_folder(place, request, tmp_path, monkeypatch):
     monkeypatch.setenv("TAGFILL_CACHE", str(tmp_path / "cache"))
     url = request.getfixturevalue(place)
     scenes().replace(root=url).save(tmp_path / "data")

@@ -1,4 +1,4 @@
-"""Files as the projects publish them, with random weights: their names and shapes, written out."""
+"""State dicts with the names and shapes that the projects publish, and random weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MEAN, STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.2
 
 
 def resnet(depth: int = 18, seed: int = 0) -> nn.Module:
-    """torchvision's own, with statistics that are not 0 and 1."""
+    """A torchvision ResNet whose statistics are not 0 and 1."""
     import torchvision
 
     torch.manual_seed(seed)
@@ -27,7 +27,7 @@ def resnet(depth: int = 18, seed: int = 0) -> nn.Module:
 
 
 def grid_of(model: nn.Module, pixels: Tensor, *, mean: Tensor = MEAN, std: Tensor = STD) -> Tensor:
-    """What a torchvision ResNet gives before its pooling, for pixels in 0..255."""
+    """Output of a torchvision ResNet before its pooling, for pixels in 0..255."""
     scaled = (pixels / 255 - mean.view(1, 3, 1, 1)) / std.view(1, 3, 1, 1)
     with torch.no_grad():
         return nn.Sequential(*list(model.children())[:-2])(scaled)
@@ -46,7 +46,7 @@ def mlspl(model: nn.Module, classes: int, channels: int = 512, *, inner: str = "
 def q2l(
     model: nn.Module, classes: int, *, width: int = 16, ffn: int = 24, project: bool = True, among: tuple[bool, ...]
 ) -> dict[str, Tensor]:
-    """A state dict of Query2Label: a ResNet with frozen batch norms, one encoder layer, decoder layers as asked.
+    """A state dict of Query2Label: a ResNet with frozen batch norms, one encoder layer, and the given decoder layers.
 
     `among` says of each decoder layer whether queries attend to each other in it.
     """
@@ -65,7 +65,7 @@ def q2l_without_backbone(
     grid: tuple[int, int],
     among: tuple[bool, ...] = (False,),
 ) -> dict[str, Tensor]:
-    """All but the backbone, for features of `channels` that are projected, or of `width` that are not."""
+    """Everything except the backbone, for features of `channels` that are projected, or of `width` that are not."""
     shapes: dict[str, tuple[int, ...]] = {}
 
     def attention(prefix: str) -> None:

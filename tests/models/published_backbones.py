@@ -1,4 +1,4 @@
-"""Backbones as their authors publish them: names and shapes, written out, with random weights."""
+"""Backbones with the names and shapes that their authors publish, and random weights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def filled(shapes: Shapes, seed: int = 0) -> dict[str, Tensor]:
 
 
 def tresnet(planes: int, depths: tuple[int, ...], *, deep: bool = False) -> Shapes:
-    """`deep` for a second version, whose first stages have blocks of three convolutions too."""
+    """A TResNet; `deep` is version 2, whose first stages have blocks of three convolutions too."""
     shapes: Shapes = {}
 
     def pair(name: str, out: int, channels: int, kernel: int) -> None:
@@ -64,7 +64,7 @@ def tresnet(planes: int, depths: tuple[int, ...], *, deep: bool = False) -> Shap
 
 
 def swin(width: int, depths: tuple[int, ...], heads: tuple[int, ...], window: int) -> Shapes:
-    """Without the buffers of windows; `swin_buffers` has those."""
+    """A Swin transformer without the buffers of its windows, which are in `swin_buffers`."""
     shapes: Shapes = {"patch_embed.proj.weight": (width, 3, 4, 4), "patch_embed.proj.bias": (width,)}
     shapes["patch_embed.norm.weight"] = shapes["patch_embed.norm.bias"] = (width,)
     for stage, depth in enumerate(depths):
@@ -90,7 +90,7 @@ def swin(width: int, depths: tuple[int, ...], heads: tuple[int, ...], window: in
 
 
 def swin_buffers(depths: tuple[int, ...], window: int) -> dict[str, Tensor]:
-    """What files of Swin hold besides: indices in every block, a mask in every second one."""
+    """Buffers in files of Swin: indices in every block, a mask in every second one."""
     buffers = {}
     for stage, depth in enumerate(depths):
         for number in range(depth):

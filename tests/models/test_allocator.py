@@ -21,14 +21,14 @@ print(int(kept), resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 def page_faults(keep: bool) -> tuple[bool, int]:
-    """Of twenty tensors of 64 MB one after the other, in a process of its own that made as many before."""
+    """Count page faults of twenty tensors of 64 MB one after the other, in a process that made twenty before."""
     done = subprocess.run(
         [sys.executable, "-c", FAULTS.format(keep=keep)], check=True, capture_output=True, text=True
     ).stdout.split()
     return done[0] == "1", int(done[1])
 
 
-def test_kept_memory_is_not_cleared_again():
+def test_kept_memory_causes_no_page_faults():
     kept, faults = page_faults(keep=True)
     assert not kept or faults < 0.1 * page_faults(keep=False)[1]
 
@@ -45,7 +45,7 @@ def test_values_do_not_depend_on_it():
     assert torch.equal(gradient(), before)
 
 
-def test_activations_in_place_and_out_of_place_agree():
+def test_in_place_and_out_of_place_activations_agree():
     def gradient(inplace):
         backbone = create_backbone("mobilenetv2_035", image_size=64).train()
         for module in backbone.modules():

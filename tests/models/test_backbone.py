@@ -21,7 +21,7 @@ def test_features_have_the_announced_shape():
     assert backbone(PIXELS).shape == (2, backbone.channels, *backbone.grid)
 
 
-def test_pixels_are_normalised_as_the_weights_expect():
+def test_pixels_are_normalized_as_the_weights_expect():
     """timm's own mean and std are for pixels in 0..1; here they are for 0..255."""
     import timm
 
@@ -40,7 +40,7 @@ def test_random_weights_depend_on_the_seed_alone():
     assert tiny(seed=4).fingerprint() == one.fingerprint() != tiny(seed=5).fingerprint()
 
 
-def test_creating_a_backbone_leaves_the_random_numbers_of_others_alone():
+def test_creating_a_backbone_does_not_change_the_global_random_state():
     torch.manual_seed(1)
     expected = torch.rand(1)
     torch.manual_seed(1)
@@ -59,7 +59,7 @@ def test_another_input_size_changes_the_fingerprint():
     assert tiny().fingerprint() != create_backbone("test_resnet", image_size=96).fingerprint()
 
 
-def test_probing_leaves_training_mode_and_statistics_alone():
+def test_probing_does_not_change_training_mode_and_statistics():
     backbone = create_backbone("test_resnet", image_size=64)
     assert backbone.model.training
     assert int(backbone.model.bn1.num_batches_tracked) == 0
@@ -86,7 +86,7 @@ def test_the_nearest_backbone_is_suggested(typo, meant):
         create_backbone(typo)
 
 
-# Frozen parts do not move in real steps, and the others do.
+# Freezing: frozen parts do not change in real steps, and the others do.
 
 
 FREEZING_PIXELS = torch.randint(0, 256, (4, 3, 64, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -153,7 +153,7 @@ def test_a_backbone_is_frozen_when_nothing_of_it_trains():
     assert backbone.requires_grad_(False).frozen
 
 
-def test_a_model_that_does_not_say_what_its_stem_is_is_refused():
+def test_a_model_without_a_declared_stem_is_refused():
     backbone = create_backbone("test_resnet", image_size=64)
     backbone.model = torch.nn.Conv2d(3, 8, 3)
     with pytest.raises(
@@ -162,7 +162,7 @@ def test_a_model_that_does_not_say_what_its_stem_is_is_refused():
         backbone.freeze_stem()
 
 
-# Backbones that users register under names of their own.
+# Custom backbones, registered in BACKBONES.
 
 
 OWN_PIXELS = torch.randint(0, 256, (2, 3, 64, 96), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -177,23 +177,23 @@ def _registered(monkeypatch):
     monkeypatch.setitem(BACKBONES, "stripes", stripes)
 
 
-def test_it_sees_pixels_between_zero_and_one_and_gives_its_grid():
+def test_a_custom_backbone_gets_pixels_between_zero_and_one():
     backbone = create_backbone("stripes", image_size=(64, 96)).eval()
     assert (backbone.channels, backbone.grid) == (8, (4, 6))
     torch.testing.assert_close(backbone(OWN_PIXELS), backbone.model.module(OWN_PIXELS / 255))
 
 
-def test_its_random_weights_depend_on_the_seed():
+def test_random_weights_of_a_custom_backbone_depend_on_the_seed():
     one, same, other = (create_backbone("stripes", image_size=64, seed=seed).fingerprint() for seed in (4, 4, 5))
     assert one == same != other
 
 
-def test_a_name_of_your_own_comes_before_that_of_timm(monkeypatch):
+def test_a_custom_name_takes_precedence_over_timm(monkeypatch):
     monkeypatch.setitem(BACKBONES, "resnet18", stripes)
     assert create_backbone("resnet18", image_size=64).channels == 8
 
 
-def test_weights_of_a_file_have_the_names_of_the_module(tmp_path):
+def test_weights_of_a_custom_backbone_have_the_names_of_its_module(tmp_path):
     state = {name: torch.full_like(value, 0.5) for name, value in stripes().state_dict().items()}
     save_file(state, tmp_path / "weights.safetensors")
     backbone = create_backbone("stripes", pretrained=str(tmp_path / "weights.safetensors"), image_size=64)
@@ -204,7 +204,7 @@ def test_weights_of_a_file_have_the_names_of_the_module(tmp_path):
 
 
 @pytest.mark.parametrize("pretrained", [True, "bundled"])
-def test_weights_that_it_cannot_have_are_refused(pretrained):
+def test_hub_and_bundled_weights_of_a_custom_backbone_are_refused(pretrained):
     with pytest.raises(TagfillError, match=r"give (the path of )?a safetensors file"):
         create_backbone("stripes", pretrained=pretrained)
 
@@ -217,13 +217,13 @@ def test_weights_that_it_cannot_have_are_refused(pretrained):
         (lambda: nn.Conv2d(3, 8, kernel_size=300), "does not take images of 224×224"),
     ],
 )
-def test_what_is_no_backbone_is_refused_in_a_sentence(make, said, monkeypatch):
+def test_a_registered_object_that_is_not_a_backbone_is_refused(make, said, monkeypatch):
     monkeypatch.setitem(BACKBONES, "wrong", make)
     with pytest.raises(TagfillError, match=said):
         create_backbone("wrong")
 
 
-def test_a_saved_model_is_loaded_where_the_name_is_registered_and_nowhere_else(tmp_path, monkeypatch):
+def test_a_saved_model_loads_only_where_its_name_is_registered(tmp_path, monkeypatch):
     model = create("stripes", "cam", ["cat", "dog"], image_size=(64, 96)).eval()
     model.save(tmp_path / "model")
     again = Classifier.load(tmp_path / "model")
@@ -233,7 +233,7 @@ def test_a_saved_model_is_loaded_where_the_name_is_registered_and_nowhere_else(t
         Classifier.load(tmp_path / "model")
 
 
-def test_it_caches_trains_predicts_and_exports_like_any_other(tmp_path):
+def test_a_custom_backbone_caches_trains_predicts_and_exports(tmp_path):
     data = tagfill.scenes.make(tmp_path / "scenes", train=12, val=4, test=4, size=64)
     of_it = {"backbone": "stripes", "pretrained": False, "image_size": 64}
     cache = tagfill.features(data, out=tmp_path / "cache", views="eval", **of_it)

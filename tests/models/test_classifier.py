@@ -59,7 +59,7 @@ def test_a_saved_model_keeps_its_preprocessing(tmp_path):
     assert Classifier.load(tmp_path / "model").backbone.preprocessing == model.backbone.preprocessing
 
 
-def test_saving_again_takes_the_place_of_the_old_model(tmp_path):
+def test_saving_again_replaces_the_old_model(tmp_path):
     tiny(seed=1).save(tmp_path / "model")
     tiny(seed=2).save(tmp_path / "model")
     assert torch.equal(Classifier.load(tmp_path / "model").head.fc.weight, tiny(seed=2).head.fc.weight)
@@ -72,7 +72,7 @@ def test_a_model_set_aside_by_an_interrupted_save_is_found(tmp_path):
     assert Classifier.load(tmp_path / "model").classes == tuple(CLASSES)
 
 
-def test_a_folder_that_is_no_model_is_refused(tmp_path):
+def test_a_folder_that_is_not_a_model_is_refused(tmp_path):
     with pytest.raises(TagfillError, match=r"is not a model folder: it has no model\.json"):
         Classifier.load(tmp_path)
 
@@ -103,7 +103,7 @@ def test_a_frozen_backbone_keeps_its_statistics():
     assert model.backbone.fingerprint() == before
 
 
-def test_a_backbone_that_is_freed_trains_again():
+def test_an_unfrozen_backbone_trains_again():
     model = frozen()
     model.freeze(backbone=False)
     model.train()
@@ -159,7 +159,7 @@ def test_initial_heads_depend_on_the_seed_alone():
     assert not torch.equal(one.fc.weight, create_head("cam", 8, 3, seed=5).fc.weight)
 
 
-def test_making_a_head_leaves_the_random_numbers_of_others_alone():
+def test_creating_a_head_does_not_change_the_global_random_state():
     torch.manual_seed(1)
     expected = torch.rand(1)
     torch.manual_seed(1)
@@ -172,7 +172,7 @@ def test_the_nearest_head_is_suggested():
         create_head("camm", 8, 3, seed=0)
 
 
-def test_stem_and_batch_norms_freeze_and_thaw():
+def test_stem_and_batch_norms_freeze_and_unfreeze():
     model = tiny().train()
     model.freeze(stem=True, batch_norm=True)
     assert not model.backbone.model.conv1[0].weight.requires_grad

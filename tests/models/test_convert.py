@@ -57,7 +57,7 @@ def test_a_converted_model_is_saved_and_read_like_any_other(tmp_path):
         ({"h.extra": torch.zeros(1)}, r"has h\.extra, which this model does not have"),
     ],
 )
-def test_every_tensor_has_its_place(tmp_path, change, problem):
+def test_missing_and_unknown_tensors_are_refused(tmp_path, change, problem):
     state = published.mlspl(published.resnet(), 3) | change
     with pytest.raises(TagfillError, match=problem):
         converted({name: value for name, value in state.items() if value is not None}, tmp_path)
@@ -100,7 +100,7 @@ def test_logits_are_those_of_published_tscam(tmp_path):
         ({"pos_embed": torch.zeros(1, 17, 100)}, r"has pos_embed of shape \(1, 17, 100\), which is not that of a DeiT"),
     ],
 )
-def test_every_tensor_of_tscam_has_its_place(tmp_path, change, problem):
+def test_missing_and_unknown_tensors_of_tscam_are_refused(tmp_path, change, problem):
     state = published.tscam(2) | change
     with pytest.raises(TagfillError, match=problem):
         converted_tscam({name: value for name, value in state.items() if value is not None}, tmp_path)

@@ -36,7 +36,7 @@ def converted(state, tmp_path, settings=None, **options) -> Classifier:
 
 
 def reference_logits(state, features, heads: int) -> list[np.ndarray]:
-    """NumPy on the weights of the file itself."""
+    """Logits computed with NumPy from the weights of the file."""
     weights = {}
     for name, value in published.as_arrays(state).items():
         for origin, place in PLACES.items():
@@ -73,7 +73,7 @@ def test_the_size_follows_from_the_saved_positions(tmp_path):
     assert model.head.heads == 4
 
 
-def test_given_options_outdo_saved_settings(tmp_path):
+def test_given_options_override_saved_settings(tmp_path):
     state = published.q2l(published.resnet(), 3, among=(False,))
     model = converted(state, tmp_path, {"nheads": 2, "img_size": 64}, heads=8, image_size=96)
     assert model.head.heads == 8
@@ -109,7 +109,7 @@ def test_pixels_are_normalized_as_the_settings_say(tmp_path):
         ),
     ],
 )
-def test_every_tensor_has_its_place(tmp_path, change, problem):
+def test_missing_and_unknown_tensors_are_refused(tmp_path, change, problem):
     state = published.q2l(published.resnet(), 3, among=(False,)) | change
     with pytest.raises(TagfillError, match=problem):
         converted({name: value for name, value in state.items() if value is not None}, tmp_path)
@@ -157,7 +157,7 @@ def test_norms_before_attention_are_refused(tmp_path):
         converted(published.q2l(published.resnet(), 3, among=(False,)), tmp_path, {"pre_norm": True})
 
 
-# Query2Label on TResNet, Swin and CvT: the logits of files in their authors' names, computed without our models.
+# Query2Label with TResNet, Swin and CvT: logits compared with the reference, which does not use our models.
 
 
 SWIN_TINY = (96, (2, 2, 6, 2), (3, 6, 12, 24), 7)
@@ -178,7 +178,7 @@ def a_file(body: dict[str, torch.Tensor], prefix: str, channels: int, grid: int)
 
 
 def check(model, pixels, state, grid) -> None:
-    """The same features, and the same logits of them."""
+    """Compare features and logits."""
     with torch.no_grad():
         torch.testing.assert_close(model.backbone(pixels), grid, rtol=1e-3, atol=1e-3)
         np.testing.assert_allclose(model(pixels).logits, reference_logits(state, grid, 4), rtol=1e-3, atol=1e-3)
@@ -235,8 +235,8 @@ def test_a_cvt_with_its_last_norm_on_each_cell(tmp_path):
         ("cvt_w24_q2l", "backbone.0.", published_backbones.cvt((192, 768, 1024), (2, 2, 20))),
     ],
 )
-def test_the_large_ones_have_a_place_for_every_tensor(tmp_path, name, prefix, shapes):
-    """Names and shapes of the sizes that were published, without the numbers."""
+def test_every_tensor_of_the_large_models_is_mapped(tmp_path, name, prefix, shapes):
+    """Names and shapes of the published sizes, without values."""
     weights = {place: torch.empty(shape, device="meta") for place, shape in shapes.items()}
     family = convert_q2l.identify_family(tmp_path, {prefix + place: value for place, value in weights.items()})
     assert family.identify(tmp_path, weights) == name

@@ -52,7 +52,7 @@ def test_its_stem_and_batch_norms_freeze():
     assert not any("projection.normalization" in name and "embedding" not in name for name in moving)
 
 
-def test_weights_of_the_hub_are_not_asked_for():
+def test_weights_of_the_hub_are_refused():
     with pytest.raises(TagfillError, match=r"download the model\.safetensors of microsoft/cvt-w24 and give its path"):
         create_backbone("cvt_w24", pretrained=True)
 
@@ -63,7 +63,7 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch):
         create_backbone("cvt_13")
 
 
-def test_a_misspelt_name_suggests_it():
+def test_the_nearest_name_is_suggested():
     with pytest.raises(TagfillError, match="There is no backbone 'cvt13'; did you mean 'cvt_13'"):
         create_backbone("cvt13")
     assert set(CVT_NAMES) == {"cvt_13", "cvt_21", "cvt_w24", "cvt_13_q2l", "cvt_21_q2l", "cvt_w24_q2l"}

@@ -8,7 +8,7 @@ from tagfill.errors import TagfillError
 from tagfill.models import create_backbone
 from tagfill.models.feature_layout import FeatureLayout, detect_layout
 
-# Every family of timm models gives the same kind of grid, judged by timm's own conversion where it has one.
+# Every family of timm models has the same kind of grid, compared with timm's own conversion if it has one.
 
 
 # name, image size, channels and grid of the features
@@ -50,7 +50,7 @@ def test_the_grid_is_that_of_timm(name, size, channels, grid):
 
 
 class Stated(torch.nn.Module):
-    """A model that says of itself what it is told to."""
+    """A model with the given attributes."""
 
     num_features = 7
 
@@ -60,7 +60,7 @@ class Stated(torch.nn.Module):
             setattr(self, name, value)
 
 
-def test_a_tie_of_shapes_is_decided_by_what_the_model_says():
+def test_the_declared_layout_decides_between_equal_shapes():
     features = torch.arange(7**3, dtype=torch.float32).reshape(1, 7, 7, 7)
     first, last = detect_layout("first", Stated(), features), detect_layout("last", Stated(output_fmt="NHWC"), features)
     assert torch.equal(first.to_grid(features), features)
@@ -104,7 +104,7 @@ def test_models_with_learned_positions_take_their_own_size_by_default():
     assert create_backbone("test_vit").preprocessing.size == tuple(config.input_size[1:])
 
 
-# Class token and attention of vision transformers, against the formula written out.
+# Class token and attention of vision transformers, compared with the formula.
 
 
 PIXELS = torch.randint(0, 256, (2, 3, 64, 96), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -148,12 +148,12 @@ def test_attention_is_the_formula_written_out(name, prefix):
 
 
 @torch.no_grad()
-def test_looking_at_attention_does_not_change_the_features():
+def test_collecting_attention_does_not_change_the_features():
     backbone = transformer()
     torch.testing.assert_close(backbone.encode(PIXELS, attention=True).features, backbone(PIXELS), rtol=0, atol=1e-4)
 
 
-def test_attention_leaves_the_model_as_it_was():
+def test_collecting_attention_does_not_change_the_model():
     backbone = transformer()
     before = [block.attn.fused_attn for block in backbone.model.blocks]
     backbone.encode(PIXELS, attention=True)
@@ -161,7 +161,7 @@ def test_attention_leaves_the_model_as_it_was():
     assert not any(block.attn.attn_drop._forward_pre_hooks for block in backbone.model.blocks)
 
 
-def test_attention_keeps_no_graph():
+def test_attention_has_no_gradient():
     assert not transformer().train().encode(PIXELS, attention=True).attention.requires_grad
 
 
@@ -173,7 +173,7 @@ def test_the_class_token_is_what_timm_classifies_by():
     torch.testing.assert_close(backbone.encode(PIXELS, token=True).token, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_only_what_is_asked_for_is_there():
+def test_only_what_is_requested_is_returned():
     seen = transformer().encode(PIXELS)
     assert seen.token is None
     assert seen.attention is None
@@ -196,7 +196,7 @@ def test_a_backbone_without_a_class_token_says_so(name):
         ("mobilenetv3_small_050", {"conv_head.weight", "conv_head.bias"}),
     ],
 )
-def test_what_the_grid_does_not_depend_on_never_trains(name, beyond):
+def test_unused_parameters_never_train(name, beyond):
     backbone = create_backbone(name, image_size=64)
     for again in (backbone, backbone.requires_grad_(False).requires_grad_(True)):
         still = {key for key, parameter in again.model.named_parameters() if not parameter.requires_grad}
@@ -205,7 +205,7 @@ def test_what_the_grid_does_not_depend_on_never_trains(name, beyond):
     assert {key for key, parameter in backbone.model.named_parameters() if parameter.grad is None} == beyond
 
 
-def test_it_does_not_matter_whether_gradients_are_off():
+def test_unused_parameters_are_found_without_gradients():
     with torch.no_grad():
         backbone = create_backbone("test_convnext", image_size=64)
     assert sum(not parameter.requires_grad for parameter in backbone.parameters()) == 2

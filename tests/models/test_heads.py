@@ -80,7 +80,7 @@ def test_a_converted_head_is_a_copy_in_the_same_mode():
 
 
 def test_a_boost_can_be_added_for_evaluation():
-    """Boosting a model that was trained without, as the paper does first."""
+    """Boost a model that was trained without a boost, the first experiment of the paper."""
     model = classifier("cam").eval()
     boosted = model.convert_head("cam", boost=5.0, boost_train=False)
     expected = classifier("cam", boost=5.0).eval()(FEATURES).logits
@@ -172,7 +172,7 @@ def test_class_maps_are_the_classifier_in_every_cell():
             torch.testing.assert_close(maps[:, :, row, column], cam.fc(FEATURES[:, :, row, column]), rtol=0, atol=1e-6)
 
 
-def test_logits_do_not_depend_on_whether_maps_are_asked_for():
+def test_logits_do_not_depend_on_whether_maps_are_requested():
     cam = head()
     torch.testing.assert_close(cam(FEATURES).logits, cam(FEATURES, maps=True).logits, rtol=0, atol=1e-6)
 
@@ -182,7 +182,7 @@ def test_pooled_features_give_the_logits_of_their_maps():
     torch.testing.assert_close(cam(FEATURES.mean((2, 3))).logits, cam(FEATURES, maps=True).logits, rtol=0, atol=1e-6)
 
 
-def test_maps_are_only_there_when_asked_for():
+def test_maps_are_returned_only_on_request():
     assert head()(FEATURES).maps is None
 
 
@@ -214,7 +214,7 @@ def test_maps_are_those_before_the_boost():
     assert torch.equal(boosting()(FEATURES, maps=True).maps, head()(FEATURES, maps=True).maps)
 
 
-def test_a_boost_keeps_no_maps_that_nobody_asked_for():
+def test_a_boost_returns_no_maps_without_a_request():
     assert boosting()(FEATURES).maps is None
 
 
@@ -228,7 +228,7 @@ def test_training_and_evaluation_are_boosted_separately(train, evaluate):
     assert cam.spatial == (train or evaluate)
 
 
-def test_a_masked_class_is_boosted_in_evaluation_alone():
+def test_a_masked_class_is_boosted_in_evaluation_only():
     cam = boosting()
     cam.mask_boost(torch.tensor([True, False, True, True]))
     plain, boosted = head()(FEATURES).logits, boosting()(FEATURES).logits
@@ -263,7 +263,7 @@ def test_the_gradient_of_a_boosted_logit_is_larger_where_scores_are_positive():
 @pytest.mark.parametrize(
     ("options", "maps", "wanted"), [({}, False, "boost=5 needs"), ({"boost": 1.0}, True, "class maps need")]
 )
-def test_pooled_features_are_refused_where_cells_are_needed(options, maps, wanted):
+def test_pooled_features_are_refused_if_cells_are_needed(options, maps, wanted):
     with pytest.raises(TagfillError, match=f"given pooled features, but {wanted} features of cells"):
         boosting(**options)(FEATURES.mean((2, 3)), maps=maps)
 
@@ -313,7 +313,7 @@ def test_maps_and_coupled_maps_are_those_of_the_paper():
 
 
 @torch.no_grad()
-def test_attention_is_there_only_when_asked_for_and_changes_nothing_else():
+def test_attention_is_returned_only_on_request_and_changes_nothing_else():
     plain = deit()(TSCAM_PIXELS, maps=True)
     assert plain.attention is None
     watched = deit()(TSCAM_PIXELS, maps=True, attention=True)
@@ -357,7 +357,7 @@ def test_half_precision_features_give_single_precision_logits_of_tscam():
     assert tscam(features.half()).logits.dtype == torch.float32
 
 
-def test_half_precision_sums_lose_nothing():
+def test_half_precision_features_are_summed_in_single_precision():
     tscam, features = tscam_head(14, 14)
     features = (features + 3).bfloat16()  # sums of 196 cells, of which an edge is taken away
     weights = {name: value.bfloat16().double() for name, value in tscam.state_dict().items()}

@@ -121,7 +121,7 @@ def test_an_edited_description_is_refused(folder, changes, problem):
         Classifier.load(folder)
 
 
-def test_lost_weights_are_named(folder):
+def test_missing_weights_are_reported(folder):
     (folder / "model.safetensors").unlink()
     with pytest.raises(TagfillError, match=r"has a model\.json but no model\.safetensors"):
         Classifier.load(folder)

@@ -12,7 +12,7 @@ from tagfill.models.published_weights import identify_resnet, read_checkpoint
 
 
 class Trap:
-    """Leaves a mark where it is executed."""
+    """Creates a file if it is executed."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -33,13 +33,13 @@ def test_weights_are_found_below_a_key_without_their_prefix(tmp_path, key):
     assert checkpoint.settings == {}
 
 
-def test_a_namespace_beside_the_weights_gives_the_settings(tmp_path):
+def test_a_namespace_beside_the_weights_contains_the_settings(tmp_path):
     content = {"state_dict": {"w": torch.ones(2)}, "args": argparse.Namespace(nheads=8, amp=True)}
     assert read_checkpoint(saved(content, tmp_path)).settings == {"nheads": 8, "amp": True}
 
 
 @pytest.mark.parametrize("module", [b"numpy.core", b"numpy._core"], ids=["before NumPy 2", "since NumPy 2"])
-def test_numbers_of_numpy_beside_the_weights_are_passed_over(tmp_path, module):
+def test_numpy_scalars_beside_the_weights_are_ignored(tmp_path, module):
     """As training scripts save their best score."""
     content = {
         "state_dict": {"w": torch.ones(2)},
@@ -88,7 +88,7 @@ def test_a_file_of_something_else_is_refused(tmp_path, content, problem):
         read_checkpoint(saved(content, tmp_path))
 
 
-def test_a_file_that_is_no_pytorch_file_is_refused(tmp_path):
+def test_a_file_that_is_not_a_pytorch_file_is_refused(tmp_path):
     (tmp_path / "model.pth").write_bytes(b"PK\x03\x04 cut short")
     with pytest.raises(TagfillError, match=r"model\.pth cannot be read as a PyTorch file"):
         read_checkpoint(tmp_path / "model.pth")

@@ -16,7 +16,7 @@ FEATURES = torch.randn(2, 6, 3, 4, generator=torch.Generator().manual_seed(0), d
 
 
 def head(channels: int = 6, classes: int = 5, **options) -> QueryHead:
-    """A small head whose biases and norms are not what they begin with, or a mistake about them would not show."""
+    """A small head with random biases and norms, so that a mistake about them shows."""
     made = create_head("query", channels, classes, seed=1, **{"width": 8, "heads": 2, "ffn": 12, **options}).double()
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
@@ -51,7 +51,7 @@ def test_logits_and_attention_are_those_of_the_arithmetic(options):
 
 
 @torch.no_grad()
-def test_features_of_the_right_width_are_not_projected_unless_wanted():
+def test_features_of_the_right_width_are_projected_only_on_request():
     features = FEATURES.repeat(1, 2, 1, 1)[:, :8]
     plain, projecting = head(8), head(8, keep_input_projection=True)
     assert "input_proj.weight" not in plain.state_dict()
@@ -63,7 +63,7 @@ def test_features_of_the_right_width_are_not_projected_unless_wanted():
 
 
 @torch.no_grad()
-def test_attention_is_there_only_when_asked_for_and_sums_to_one():
+def test_attention_is_returned_only_on_request_and_sums_to_one():
     assert head()(FEATURES).attention is None
     looks = head()(FEATURES, attention=True).attention
     assert looks.shape == (2, 2, 5, 3, 4)
@@ -78,7 +78,7 @@ def test_each_image_is_predicted_by_itself():
 
 @torch.no_grad()
 def test_the_order_of_classes_does_not_matter_without_self_attention():
-    """Each class then asks for itself."""
+    """Each query is then independent."""
     query = head()
     expected = query(FEATURES).logits.flip(1)
     for name in ("queries", "weight", "bias"):
@@ -92,7 +92,7 @@ def test_every_weight_gets_a_gradient():
     assert [name for name, weights in query.named_parameters() if weights.grad is None] == []
 
 
-def test_dropout_differs_between_images_in_training_alone():
+def test_dropout_differs_between_images_in_training_only():
     query = head(dropout=0.5)
     twice = FEATURES[:1].repeat(2, 1, 1, 1)
     same, other = query(twice).logits
@@ -102,14 +102,14 @@ def test_dropout_differs_between_images_in_training_alone():
 
 
 def test_dropout_among_queries_differs_between_images():
-    """Without an encoder it is all that comes before the queries look at the cells of the only layer."""
+    """Without an encoder, this dropout is the only one before the queries attend to the cells."""
     query = head(dropout=0.5, encoder_layers=0, decoder_layers=1, keep_first_self_attention=True).train()
     same, other = query(FEATURES[:1].repeat(2, 1, 1, 1), attention=True).attention
     assert not torch.equal(same, other)
 
 
 @pytest.mark.parametrize(("first", "others"), [(True, False), (False, True)])
-def test_self_attention_is_in_the_layers_asked_for(first, others):
+def test_self_attention_is_in_the_requested_layers(first, others):
     query = head(decoder_layers=3, keep_first_self_attention=first, keep_other_self_attention=others)
     assert [hasattr(layer, "self_attn") for layer in query.decoder] == [first, others, others]
 
@@ -180,7 +180,7 @@ def test_there_are_no_class_maps():
         ({"width": "wide"}, "Option width='wide' of head 'query': Input should be a valid integer"),
     ],
 )
-def test_options_that_make_no_head_are_refused(options, problem):
+def test_invalid_options_are_refused(options, problem):
     with pytest.raises(TagfillError, match=problem):
         head(**options)
 
@@ -201,7 +201,7 @@ def test_a_few_values_by_hand():
     assert table[2, 0, 4].item() == pytest.approx(np.sin(turn / 2), abs=2e-6)
 
 
-def test_a_table_made_in_inference_serves_training():
+def test_a_table_made_in_inference_mode_can_be_used_in_training():
     with torch.inference_mode():
         sine_positions(2, 9, 8)
     weight = torch.ones(8, requires_grad=True)

@@ -28,7 +28,7 @@ def test_weights_come_from_a_safetensors_file(tmp_path, name):
     assert create_backbone(name, image_size=64, pretrained=weights).fingerprint() == origin.fingerprint()
 
 
-def test_a_classifier_beside_the_weights_is_left_out(tmp_path):
+def test_weights_of_a_classifier_are_ignored(tmp_path):
     origin = tiny(seed=9)
     path = saved(origin, tmp_path / "w.safetensors", **{"fc.weight": torch.zeros(5, 256), "fc.bias": torch.zeros(5)})
     assert tiny(pretrained=path).fingerprint() == origin.fingerprint()
@@ -81,7 +81,7 @@ def test_positions_of_another_resolution_are_interpolated(tmp_path):
 
 
 def test_relative_positions_of_another_window_are_interpolated(tmp_path):
-    """A table that says how far below a patch lies goes on to say so, in steps for the smaller window."""
+    """A table whose values are vertical distances keeps them, in steps of the smaller window."""
     name = "swin_tiny_patch4_window7_224"
     origin = create_backbone(name, image_size=224, seed=3)
     table = origin.model.layers[3].blocks[0].attn.relative_position_bias_table
@@ -97,7 +97,7 @@ def test_relative_positions_of_another_window_are_interpolated(tmp_path):
         assert torch.equal(other.model.get_parameter(layer), origin.model.get_parameter(layer))
 
 
-def test_a_hub_out_of_reach_is_one_sentence(monkeypatch):
+def test_an_unreachable_hub_is_reported_in_one_sentence(monkeypatch):
     import huggingface_hub.constants
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
@@ -126,7 +126,7 @@ def cache(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_weights_are_the_same_from_the_package_and_from_what_is_stored(cache, monkeypatch):
+def test_stored_weights_are_those_of_the_package(cache, monkeypatch):
     from_package = weights.load_bundled_weights(model(), weights.BUNDLED_BACKBONE)
 
     def gone():
