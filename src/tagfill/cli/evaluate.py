@@ -71,7 +71,7 @@ def evaluate(
 
     if boost and no_boost:
         raise TagfillError("--boost and --no-boost cannot be combined; give one of them.")
-    boosting = {"boost": 1.0} if no_boost else flags.parse_boost(boost) if boost else {}
+    head_options = {"boost": 1.0} if no_boost else flags.parse_boost(boost) if boost else {}
     data = Dataset.open(dataset)
     if bootstrap is None:
         affordable = len(data.split(split)) * len(data.classes) <= AFFORDABLE
@@ -89,7 +89,7 @@ def evaluate(
         bootstrap=bootstrap,
         groups=groups,
         seed=seed,
-        **boosting,
+        **head_options,
     )
     if csv is not None:
         csv.parent.mkdir(parents=True, exist_ok=True)
@@ -119,13 +119,13 @@ def _show(result: Evaluation) -> None:
 def _summary(result: Evaluation) -> list[str]:
     interval, counts = result.interval, result.counts
     range_ = "" if interval is None else f" ({interval.level:.0%}: {_percent(interval.low)}–{_percent(interval.high)})"
-    against = "" if result.ceiling is None else f", ceiling {_percent(result.ceiling_mean)}"
-    best = ", ".join(f"P@{k} {_percent(at.precision)} R@{k} {_percent(at.recall)}" for k, at in result.at_k.items())
+    ceiling = "" if result.ceiling is None else f", ceiling {_percent(result.ceiling_mean)}"
+    at_k = ", ".join(f"P@{k} {_percent(at.precision)} R@{k} {_percent(at.recall)}" for k, at in result.at_k.items())
     lines = [
-        f"mAP {_percent(result.mean)}{range_}{against}",
+        f"mAP {_percent(result.mean)}{range_}{ceiling}",
         f"mF1 {_percent(counts.mean_f1)}, CF1 {_percent(counts.class_f1)}, OF1 {_percent(counts.overall_f1)}; "
         f"thresholds {result.thresholds_from}",
-        f"top-1 {_percent(result.top_1)}, {best}",
+        f"top-1 {_percent(result.top_1)}, {at_k}",
         f"calibration error {_percent(result.calibration_error)}",
         "mAP by number of labels: "
         + ", ".join(f"{name} {_percent(value)}" for name, (value, images) in result.by_label_count.items() if images),
@@ -136,8 +136,8 @@ def _summary(result: Evaluation) -> list[str]:
     if result.localized is not None:
         lines.append(f"mAP-loc {_percent(result.localized.mean)}")
     for state, number in (("present", result.positives), ("absent", result.known - result.positives)):
-        if lacking := int((number == 0).sum()):
-            lines.append(f"{lacking:,} classes are never known to be {state}; they count as --empty {result.empty}")
+        if empty := int((number == 0).sum()):
+            lines.append(f"{empty:,} classes are never known to be {state} (--empty {result.empty})")
     if result.unknown:
         lines.append(f"{result.unknown:,} of {result.images * len(result.classes):,} entries are unknown and ignored")
     return lines

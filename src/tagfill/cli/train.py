@@ -98,9 +98,13 @@ def train(
             "val_labels": val_labels,
         }
         content |= {name: value for name, value in given.items() if value is not None}
-        boosting = {"boost_train": boost_train, "boost_eval": boost_eval, **(flags.parse_boost(boost) if boost else {})}
-        of_head = {name: value for name, value in boosting.items() if value is not None}
-        content["head_options"] = content.get("head_options", {}) | of_head
+        head_options = {
+            "boost_train": boost_train,
+            "boost_eval": boost_eval,
+            **(flags.parse_boost(boost) if boost else {}),
+        }
+        head_options = {name: value for name, value in head_options.items() if value is not None}
+        content["head_options"] = content.get("head_options", {}) | head_options
         if "dataset" not in content:
             raise TagfillError(
                 "There is no dataset to train on; give its folder, a --recipe with one, or a run to --resume."
