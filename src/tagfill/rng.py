@@ -7,7 +7,8 @@ same numbers, and no generator state has to be saved. There are two schemes, and
 - `PairNumbers` and `uniform_rows`: hashes with the SplitMix64 finalizer, for whole matrices. Simulated datasets
   (`tagfill.protocols`) and the initial estimates of a run are made of these numbers.
 
-`tagfill.protocols.single_positive` uses `numpy.random.RandomState` instead, because the published draw does.
+Two places use NumPy's own sequences instead: `tagfill.protocols.single_positive`, because the published draw uses
+`RandomState`, and `tagfill.metrics.bootstrap_interval`, so that reported intervals can be reproduced.
 """
 
 from __future__ import annotations

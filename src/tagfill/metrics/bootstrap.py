@@ -83,7 +83,7 @@ def resampled_means(scores: ArrayLike, labels: ArrayLike, *, resamples: int, see
         array([nan, nan, nan])
     """
     scores, labels = checked(scores, labels)
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(seed)  # see `tagfill.rng`
     sums, counted = np.zeros(resamples), np.zeros(resamples, dtype=np.int64)
     orders = [_descending(score, label) for _, score, label in class_blocks(scores, labels)]
     for start in range(0, resamples, _RESAMPLES_AT_ONCE):
