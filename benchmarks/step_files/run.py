@@ -1,8 +1,8 @@
 """Count the source files that one training step runs through; writes benchmarks/results/step_files.json.
 
 Each method trains two epochs on a small cache made with random weights. A profile hook notes every file of Tagfill that
-is entered between the second step of the second epoch and its last one: loading the next batch is
-included; setup, files that are opened lazily, validation and saving are not.
+is entered between the second step of the second epoch and its last one. Loading the next batch is included; setup,
+files that are opened lazily, progress bars, validation and saving are not.
 
     python benchmarks/step_files/run.py           a few seconds; prints the table and writes the results
     python benchmarks/step_files/run.py --check   exit with 1 if a method crosses more files than its limit
@@ -29,6 +29,21 @@ RECORD = Record("step_files", ("training", "methods", "memory", "losses", "data"
 LIMITS = {"an": 10, "en+scl": 16}
 BACKBONE = {"backbone": "test_efficientnet", "pretrained": False, "image_size": 64}
 STEP = ("training/trainer.py", "_step")
+
+
+class NoProgress:
+    """Shows nothing. The bar is drawn ten times per second, however many steps that are, and is not counted."""
+
+    def bar(self, title: str, total: int | None, unit: str = "") -> Any:
+        return self
+
+    def say(self, text: str) -> None: ...
+    def note(self, text: str) -> None: ...
+    def advance(self, steps: int = 1) -> None: ...
+    def __enter__(self) -> NoProgress:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
 
 
 class StepFiles:
@@ -58,7 +73,16 @@ def count(method: str, dataset: tagfill.Dataset, cache: Path, out: Path) -> list
     hook = StepFiles()
     sys.setprofile(hook)
     try:
-        tagfill.train(dataset, method=method, features=cache, epochs=2, batch_size=4, out=out, **BACKBONE)
+        tagfill.train(
+            dataset,
+            method=method,
+            features=cache,
+            epochs=2,
+            batch_size=4,
+            out=out,
+            progress=NoProgress(),
+            **BACKBONE,
+        )
     finally:
         sys.setprofile(None)
     assert len(hook.steps) > 2, "no steps were seen; has the trainer's step method been renamed?"
