@@ -1,18 +1,15 @@
-"""Checkpoints: folders of safetensors and JSON that are either whole or not there.
+"""Checkpoints: folders of safetensors and JSON that are either complete or absent.
 
     checkpoints/00000120/model.safetensors       weights and buffers
                          optimizer.safetensors   moments
                          rank0.safetensors       memory and method state of each process
                          state.json              position, best epoch, checksums of the files above
 
-All files are written below a temporary name and synced; the last act is a rename. Opening takes the newest one whose
-checksums hold.
+All files are written under a temporary name and synced; the last act is a rename. Opening takes the newest checkpoint
+whose checksums match.
 
-
-Going on with another number of processes, between two epochs.
-
-Each image's state moves to the process that sees the image from now on. Weights and optimiser are the same in all
-processes and stay as they are.
+Between two epochs a run can continue with another number of processes. The state of each image then moves to the
+process that trains on it from now on; weights and optimizer are the same in all processes.
 """
 
 from __future__ import annotations
@@ -36,26 +33,26 @@ from tagfill.memory import JournaledArray, SavedPart, Shard, sub_state
 from tagfill.training.devices import Devices
 from tagfill.training.run_folder import Run, memory_folder
 
-KEPT = 2
+_KEPT = 2  # newest checkpoints; also kept is the newest one between two epochs
 
 
 @dataclass
 class State:
-    """Where a run stands, and everything about it that is not a tensor.
+    """The position of a run, and everything else about it that is not a tensor.
 
     Attributes:
         number: of the checkpoint; it grows with the steps taken.
         stage: position in the recipe's list.
-        epoch: under way, from 1; one more than there are when the stage is done.
+        epoch: under way, from 1; after the last epoch, one more than the stage has.
         step: steps of that epoch that are done.
-        best: the best epoch so far in this stage: epoch and score.
+        best: stage, epoch and score of the best epoch of the stage so far.
         stale: epochs since then.
         done: whether the stage has ended early.
         metrics_bytes: length of `metrics.jsonl`.
         memory: name of the folder that holds the memory's files.
         disk: per rank, the checksum of each memory on disk.
-        groups: hyper-parameters of the optimiser's groups.
-        precision: what scales gradients in half precision.
+        groups: hyperparameters of the optimizer's groups.
+        precision: the scale of gradients in half precision.
         files: checksum of each file of the checkpoint.
     """
 
@@ -76,7 +73,7 @@ class State:
 
 @dataclass
 class Checkpoint:
-    """A checkpoint that was read back."""
+    """A checkpoint that was read."""
 
     path: Path
     state: State
@@ -85,11 +82,11 @@ class Checkpoint:
 
     @property
     def world(self) -> int:
-        """How many processes saved it."""
+        """Number of processes that saved it."""
         return len(self.state.disk)
 
     def of_rank(self, rank: int) -> dict[str, Tensor]:
-        """The memory, the method's state and the sums of one process."""
+        """Memory, state of the method, sums and records of one process."""
         return load_file(self.path / f"rank{rank}.safetensors")
 
 
@@ -101,7 +98,10 @@ def save_checkpoint(
     optimizer: dict[str, Tensor],
     rank: dict[str, Tensor],
 ) -> None:
-    """Write a checkpoint, unless this position has one; every process calls this with its own `rank` tensors."""
+    """Write a checkpoint, unless this position has one.
+
+    Every process calls this with the same arguments, except for its own `rank` tensors.
+    """
     final, temporary = folder / f"{state.number:08d}", folder / f".{state.number:08d}.tmp"
     if devices.on_main(final.exists):
         return
@@ -123,18 +123,18 @@ def save_checkpoint(
 
 
 def prune(folder: Path) -> dict[str, Any]:
-    """Remove old checkpoints and anything half-written.
+    """Remove old checkpoints and incomplete ones.
 
-    The newest two are kept, and the newest one between two epochs, where the number of processes may change.
+    Keep the newest two, and the newest one between two epochs, where the number of processes may change.
 
     Returns:
-        The `number` of the oldest one kept, and the names of all `memories` that are still needed.
+        The `number` of the oldest checkpoint left, and the names of all `memories` that are still needed.
     """
     for leftover in folder.glob(".*.tmp"):
         shutil.rmtree(leftover)
-    states = {number: state for number in _numbers(folder) if (state := _state_if_whole(folder / f"{number:08d}"))}
+    states = {number: state for number in _numbers(folder) if (state := _state_if_valid(folder / f"{number:08d}"))}
     between = [number for number, state in states.items() if state.step == 0][-1:]
-    kept = sorted({*between, *list(states)[-KEPT:]})
+    kept = sorted({*between, *list(states)[-_KEPT:]})
     for number in _numbers(folder):
         if number not in kept:
             _remove(folder / f"{number:08d}")
@@ -142,7 +142,7 @@ def prune(folder: Path) -> dict[str, Any]:
 
 
 def open_newest(folder: Path, *, between_epochs: bool = False) -> tuple[Checkpoint, list[str]]:
-    """The newest checkpoint that is whole, and a sentence about each damaged one that was passed over.
+    """Open the newest complete checkpoint; also returns a sentence about each damaged one that was skipped.
 
     Args:
         folder: of the checkpoints.
@@ -154,7 +154,7 @@ def open_newest(folder: Path, *, between_epochs: bool = False) -> tuple[Checkpoi
         try:
             checkpoint = _read(path)
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-            warnings.append(f"Checkpoint {path} is damaged ({error}); going back to the one before.")
+            warnings.append(f"Checkpoint {path} is damaged ({error}); using the one before.")
             continue
         if checkpoint.state.step == 0 or not between_epochs:
             return checkpoint, warnings
@@ -163,7 +163,7 @@ def open_newest(folder: Path, *, between_epochs: bool = False) -> tuple[Checkpoi
 
 
 def discard_after(folder: Path, number: int) -> None:
-    """Remove checkpoints that are newer than the one resumed from: damaged ones, or those within an epoch."""
+    """Remove checkpoints newer than the one to resume from: damaged ones, or those within an epoch."""
     for newer in _numbers(folder):
         if newer > number:
             _remove(folder / f"{newer:08d}")
@@ -179,15 +179,15 @@ def _write(path: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a checkpoint; one that is half removed must not pass for one, so its name goes first."""
+    """Remove a checkpoint; rename it first, so that a partly removed one is not mistaken for a checkpoint."""
     doomed = path.with_name(f".{path.name}.tmp")
     shutil.rmtree(doomed, ignore_errors=True)
     path.rename(doomed)
     shutil.rmtree(doomed)
 
 
-def _state_if_whole(path: Path) -> State | None:
-    """The state of a checkpoint; None of one that was damaged since, and is of no use."""
+def _state_if_valid(path: Path) -> State | None:
+    """The state of a checkpoint; None if it is damaged."""
     try:
         return _state(path)
     except (OSError, ValueError, TypeError):
@@ -197,7 +197,7 @@ def _state_if_whole(path: Path) -> State | None:
 def _state(path: Path) -> State:
     content = json.loads((path / "state.json").read_text(encoding="utf-8"))
     if content.pop("checksum", None) != _checksum(content):
-        raise ValueError("state.json does not have its checksum")
+        raise ValueError("state.json does not match its checksum")
     return State(**content)
 
 
@@ -209,12 +209,12 @@ def _read(path: Path) -> Checkpoint:
     state = _state(path)
     for name, checksum in state.files.items():
         if sha256(path / name) != checksum:
-            raise ValueError(f"{name} does not have its checksum")
+            raise ValueError(f"{name} does not match its checksum")
     return Checkpoint(path, state, *(load_file(path / f"{name}.safetensors") for name in ("model", "optimizer")))
 
 
 def roll_back(run: Run, checkpoint: Checkpoint) -> None:
-    """Bring the files of all processes that saved a checkpoint back to it; the main process does this once."""
+    """Roll the memory files of all processes back to a checkpoint; only the main process calls this."""
     for rank, checksums in enumerate(checkpoint.state.disk):
         folder = memory_folder(run, checkpoint.state.memory, rank)
         for name, checksum in checksums.items():
@@ -226,7 +226,7 @@ def roll_back(run: Run, checkpoint: Checkpoint) -> None:
 
 
 def saved_parts(run: Run, sampler: Sampler, checkpoint: Checkpoint) -> list[SavedPart]:
-    """What each of the processes kept that saved a checkpoint."""
+    """The memory of each process that saved a checkpoint."""
     found = []
     for rank, checksums in enumerate(checkpoint.state.disk):
         shard = replace(sampler, rank=rank, world=checkpoint.world, batch_size=checkpoint.world).shard

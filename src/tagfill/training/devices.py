@@ -1,8 +1,8 @@
 """Devices and processes: the only file that knows Lightning Fabric.
 
-Fabric launches processes, wraps modules, and carries gradients and collectives. It does not touch data loaders, seeds
-or checkpoints. Each stage wraps the bare module afresh and builds its optimiser afresh: a module that is unfrozen
-inside an existing wrap silently stops sharing gradients.
+Fabric launches processes, wraps modules, and runs backward passes and collectives. It does not touch data loaders,
+seeds or checkpoints. Each stage wraps the bare module again and builds a new optimizer: a module that is unfrozen
+inside an existing wrapper silently stops sharing gradients.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Devices:
     """One or several processes that train together.
 
     Args:
-        processes: on this machine; under torchrun and under SLURM's srun their own number is taken.
+        processes: on this machine; torchrun and SLURM's srun set their own number.
         device: `cpu`, `cuda`, `mps`, or `auto`.
         precision: of the network's arithmetic: `float32`, `bfloat16` or `float16`, the latter two mixed.
     """
@@ -56,10 +56,13 @@ class Devices:
         return self.ranks.rank == 0
 
     def wrap(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, Any]:
-        """A module that shares gradients between processes and computes in the precision asked for, and its stepper.
+        """Wrap a module so that it shares gradients between processes and computes in the precision of the run.
 
-        One process in float32 needs neither and gets both back as they are: Fabric's wrap walks through whatever comes
-        in and goes out, which takes as long as a step on pooled features.
+        One process in float32 needs no wrapper: Fabric's walks through all inputs and outputs, which takes as long as a
+        step on pooled features.
+
+        Returns:
+            The module to call, and the optimizer to step.
         """
         if self._plain:
             return module.to(self._fabric.device), optimizer
@@ -67,21 +70,21 @@ class Devices:
         return wrapped, stepper
 
     def place(self, batch: Batch) -> Batch:
-        """The batch with inputs and labels on the device."""
+        """Move the inputs and labels of a batch to the device."""
         device = self._fabric.device
         if device.type == "cpu":
             return batch
         return replace(batch, labels=batch.labels.to(device), inputs=batch.inputs.to(device))
 
     def seed(self, seed: int) -> None:
-        """Seed what the network draws from."""
+        """Seed the random numbers of the network."""
         if self._fabric.device.type == "cpu":
             torch.default_generator.manual_seed(seed)  # torch.manual_seed would look for accelerators each time
         else:
             torch.manual_seed(seed)
 
     def sharing(self, wrapped: nn.Module, now: bool) -> AbstractContextManager[None]:
-        """Forward and backward passes inside share gradients between processes only if `now`; they add up otherwise."""
+        """A context whose passes share gradients between processes if `now`, and only accumulate them otherwise."""
         if self.ranks.world == 1:
             return nullcontext()
         return self._fabric.no_backward_sync(wrapped, enabled=not now)  # type: ignore[arg-type]
@@ -90,31 +93,31 @@ class Devices:
         """Scale gradients down so that their norm over all weights is at most `norm`.
 
         Returns:
-            Whether a step can be taken with them; not if they are not finite, except in half precision, where such a
-            step is left out and the scale of gradients is lowered.
+            False if the gradients are not finite, except in half precision, which skips such a step and lowers the
+            scale of gradients.
         """
         found = self._fabric.clip_gradients(wrapped, stepper, max_norm=norm, error_if_nonfinite=False)
         return self._scaled or found is None or bool(found.isfinite())
 
     def backward(self, loss: Tensor) -> None:
-        """Gradients of the loss, averaged over processes."""
+        """Compute gradients of the loss, averaged over processes."""
         if self._plain:
             loss.backward()  # type: ignore[no-untyped-call]
         else:
             self._fabric.backward(loss)
 
     def share_buffers(self, module: nn.Module) -> None:
-        """Give every process the main one's buffers, such as the statistics of batch normalisation."""
+        """Copy the buffers of the main process, such as batch norm statistics, to all processes."""
         if self.ranks.world > 1:
             for buffer in module.buffers():
                 buffer.copy_(self.ranks.sum(buffer if self.main else torch.zeros_like(buffer)))
 
     def state_dict(self) -> dict[str, Any]:
-        """The scale of gradients in half precision; nothing in others."""
+        """The scale of gradients in half precision; empty in float32."""
         return dict(self._fabric.strategy.precision.state_dict())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take it back."""
+        """Load what `state_dict` returned."""
         if state:
             self._fabric.strategy.precision.load_state_dict(state)
 
@@ -128,16 +131,16 @@ class Devices:
             self._fabric.barrier()
 
     def gather_json(self, content: Any) -> list[Any]:
-        """Everybody's small plain value, in the order of ranks."""
+        """Gather a small plain value of every process, in the order of ranks."""
         if self.ranks.world == 1:
             return [json.loads(json.dumps(content))]
         own = torch.frombuffer(bytearray(json.dumps(content).encode()), dtype=torch.uint8)
         return [json.loads(bytes(part.tolist())) for part in self.ranks.gather(own)]
 
     def on_main(self, work: Callable[[], Any]) -> Any:
-        """Let the main process do something and tell the others the plain value that comes out.
+        """Call a function in the main process only, and return its plain value in all processes.
 
-        A user's mistake that is found there is raised in every process.
+        A `TagfillError` is raised in every process.
         """
         if self.ranks.world == 1:
             return work()
@@ -154,7 +157,7 @@ class Devices:
 
 
 def _launched(processes: int) -> tuple[int, int]:
-    """Processes on each machine, and machines, as whoever started this process says."""
+    """Processes per machine, and machines, as set by the launcher of this process."""
     environment = os.environ
     if "LOCAL_WORLD_SIZE" in environment:  # torchrun
         local = int(environment["LOCAL_WORLD_SIZE"])
@@ -181,11 +184,11 @@ class _FabricRanks(Ranks):
         sizes = self._gather(torch.tensor([len(values)])).flatten().tolist()
         padded = values.new_zeros((max(sizes), *values.shape[1:]))
         padded[: len(values)] = values
-        everybody = self._gather(padded)
-        return [part[:size] for part, size in zip(everybody, sizes, strict=True)]
+        gathered = self._gather(padded)
+        return [part[:size] for part, size in zip(gathered, sizes, strict=True)]
 
     def _gather(self, values: Tensor) -> Tensor:
         own = values.to(self._fabric.device).contiguous()
-        everybody = [torch.empty_like(own) for _ in range(self.world)]
-        torch.distributed.all_gather(everybody, own)  # Fabric's own goes through a deprecated function of torch
-        return torch.stack(everybody).to(values.device)
+        gathered = [torch.empty_like(own) for _ in range(self.world)]
+        torch.distributed.all_gather(gathered, own)  # Fabric's own goes through a deprecated function of torch
+        return torch.stack(gathered).to(values.device)

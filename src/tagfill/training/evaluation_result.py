@@ -1,4 +1,4 @@
-"""How a model did on a split: what was found, as numbers, as rows of a table and as plain values."""
+"""The scores of a model on a split, as numbers, as rows of a table and as plain values."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ class Evaluation:
     Attributes:
         split: that was scored.
         classes: names.
-        average_precision: of each class in 0…1, NaN where no image is known to show it, or none not to and `empty` is
-            `skip`.
+        average_precision: of each class in 0…1; NaN without a known positive, and with `skip` also without a known
+            negative.
         images: number of images scored.
         known: number of known labels of each class.
         positives: number of images known to show each class.
-        thresholds: of each class, the probability from which it is called present.
+        thresholds: of each class, the probability from which it is predicted as present.
         thresholds_from: where they come from.
-        counts: what thresholds get right and wrong.
+        counts: true and false positives and negatives at the thresholds.
         at_k: precision and recall of the best k classes of an image, by k.
         top_1: share of images whose best class is present.
         calibration_error: expected calibration error of the probabilities.
-        by_label_count: mAP over images with 1, 2, 3, 4 or more present labels, and how many images these are.
+        by_label_count: mAP over images with 1, 2, 3, 4 or more present labels, and the number of these images.
         definition: of average precision.
-        empty: what a class of which no positive or no negative is known counts in the mean: nothing, or zero and one.
-        confusions: classes that are called present where another is shown, strongest first.
-        interval: bootstrap interval of mAP over images, where that was asked for.
-        ceiling: average precision of the model that this one is held against, where there is one.
-        groups: mean average precision of groups of classes, rarest in training first, where that was asked for.
-        localized: how well class maps find the classes, where that was asked for.
+        empty: how a class without a known positive or negative counts in the mean, see `tagfill.evaluate`.
+        confusions: classes that are predicted where another is present, strongest first.
+        interval: bootstrap interval of mAP over images, if requested.
+        ceiling: average precision of the model to compare with, if there is one.
+        groups: mean average precision of groups of classes, rarest in training first, if requested.
+        localized: how well class maps locate the classes, if requested.
     """
 
     split: str
@@ -84,7 +84,7 @@ class Evaluation:
 
     @property
     def unknown(self) -> int:
-        """Entries of images and classes that were left out because nobody knows the truth."""
+        """Number of (image, class) entries that were left out because their truth is unknown."""
         return self.images * len(self.classes) - int(self.known.sum())
 
     @property
@@ -110,7 +110,7 @@ class Evaluation:
         return ["class", "AP", *against, *placed, "F1", "precision", "recall", "threshold", "positives", "known"]
 
     def rows(self) -> list[list[Any]]:
-        """A row a class, worst first, under `columns`: percent, but thresholds; None where there is no value."""
+        """One row per class, worst first, with the `columns`: percent except thresholds; None if there is no value."""
         values: dict[str, NDArray[Any]] = {
             "AP": 100 * self.average_precision,
             "F1": 100 * self.counts.f1,
@@ -128,7 +128,7 @@ class Evaluation:
         return [[self.classes[c], *(nan_to_none(values[name][c].item()) for name in names)] for c in self.order()]
 
     def to_csv(self) -> str:
-        """The table of classes as a CSV file with a heading."""
+        """The table of classes as CSV with a header."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns())
@@ -136,7 +136,7 @@ class Evaluation:
         return text.getvalue()
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values: shares in percent, null where there is no value, classes in the order of `rows`."""
+        """Plain values for JSON: shares in percent, None if there is no value, classes in the order of `rows`."""
         names = [_JSON_NAMES.get(name, name) for name in self.columns()]
         found: dict[str, Any] = {
             "split": self.split,

@@ -42,19 +42,19 @@ def train(
     progress: Progress = SILENT,
     **settings: Any,
 ) -> Run:
-    """Train a classifier from partly labelled images.
+    """Train a classifier from partly labeled images.
 
     Args:
         dataset: the data, or its folder; one that was never saved is saved inside the run folder.
-        method: how to learn from labels with gaps; several that add up are joined by `+`.
-        backbone: timm's name of the backbone, or that of one of your own in `tagfill.models.BACKBONES`.
-        head: what turns features into logits.
+        method: how to learn from partial labels; methods that add up are joined by `+`.
+        backbone: timm's name of the backbone, or the name of a custom one in `tagfill.models.BACKBONES`.
+        head: turns features into logits.
         features: a feature cache, or its folder, to train on instead of images.
         epochs: of the only stage, unless `stages` is given.
         lr: learning rate of the only stage, unless `stages` is given.
-        out: the run folder; by default a name below `runs/` that tells what the run is.
-        force: begin anew in a folder that is not empty, such as that of the same script an hour ago.
-        progress: told about epochs and steps.
+        out: the run folder; by default `runs/<dataset>-<method>-<backbone>-s<seed>-<hash>`.
+        force: start over in a folder that is not empty, such as that of an earlier run of the same script.
+        progress: shows epochs and steps.
         **settings: any other field of a recipe (`seed`, `batch_size`, `options`, `stages`, …), or an option of the head
             (`boost`).
 
@@ -95,7 +95,7 @@ def start(
     force: bool = False,
     progress: Progress = SILENT,
 ) -> Run:
-    """Begin a run with a complete recipe in a new folder, and train it to the end.
+    """Start a run with a complete recipe in a new folder, and train it to the end.
 
     Args:
         dataset: the data that the recipe names.
@@ -105,8 +105,8 @@ def start(
         device: to train on.
         workers: processes that decode images.
         saving: when to save.
-        force: begin anew in a folder that is not empty.
-        progress: told about epochs and steps.
+        force: start over in a folder that is not empty.
+        progress: shows epochs and steps.
     """
     if dataset.folder is not None:  # an absolute path, for resuming from another working directory
         recipe = recipe.model_copy(update={"dataset": str(dataset.folder.absolute())})
@@ -152,7 +152,7 @@ def _create(run: Run, dataset: Dataset, recipe: Recipe, cache: FeatureCache | No
 
 
 def _occupied(run: Run) -> bool:
-    """Whether a folder holds anything, but for what is left of a run that was refused before its first epoch."""
+    """Whether a folder holds anything, except what a run that was refused before its first epoch leaves."""
     if not run.folder.exists() or not any(run.folder.iterdir()):
         return False
     epochs = run.metrics_path.exists() and run.metrics_path.stat().st_size > 0
@@ -160,7 +160,7 @@ def _occupied(run: Run) -> bool:
 
 
 def _clear(run: Run) -> None:
-    """Remove what an earlier run in this folder left."""
+    """Remove the files of an earlier run."""
     for name in ("checkpoints", "memory", "best", "tensorboard", "records"):
         shutil.rmtree(run.folder / name, ignore_errors=True)
     for pattern in ("run.json", "*.jsonl", "log.txt", "bad-images.txt", "not-finite-*.json"):

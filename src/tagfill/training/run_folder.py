@@ -2,19 +2,15 @@
 
 recipe.yaml       every setting, defaults written out
 run.json          what the run depends on: recipe hash, dataset identities, cached views, versions, command line
-metrics.jsonl     a line an epoch, the same bytes whenever the same run is made
-timings.jsonl     how long each epoch took here
+metrics.jsonl     one line per epoch; the same run always writes the same bytes
+timings.jsonl     how long each epoch took
+log.txt           messages, with the time of day
+bad-images.txt    images that could not be decoded
 best/             the model folder of the best epoch
 checkpoints/      to resume from
-memory/           per-image state on disk, if the method keeps any there
-records/          what analyses need of each epoch, if the recipe asks for it
-
-
-Everything worth knowing about a run also goes into its `log.txt`.
-
-Images that cannot be decoded: left out, written down once, and too many of them stop the run.
-
-TensorBoard events beside the run's own metrics, where the extra `tensorboard` is installed.
+memory/           per-image state on disk, if the recipe keeps it there
+records/          data for analyses, if the recipe asks for it
+tensorboard/      events, if the extra `tensorboard` is installed
 """
 
 from __future__ import annotations
@@ -52,7 +48,7 @@ class Run:
     folder: Path
 
     def __fspath__(self) -> str:
-        """Its folder: a run goes wherever the path of one does."""
+        """The folder, so that a run can be passed as a path."""
         return str(self.folder)
 
     @classmethod
@@ -65,22 +61,22 @@ class Run:
 
     @property
     def description_path(self) -> Path:
-        """Of what the run depends on."""
+        """Path of `run.json`."""
         return self.folder / "run.json"
 
     @property
     def metrics_path(self) -> Path:
-        """Of the table of epochs."""
+        """Path of `metrics.jsonl`."""
         return self.folder / "metrics.jsonl"
 
     @property
     def model_folder(self) -> Path:
-        """Of the best epoch's model."""
+        """Folder of the best epoch's model."""
         return self.folder / "best"
 
     @property
     def checkpoints(self) -> Path:
-        """Where checkpoints lie."""
+        """Folder of the checkpoints."""
         return self.folder / "checkpoints"
 
     @cached_property
@@ -89,13 +85,13 @@ class Run:
         return read_recipe(self.folder / "recipe.yaml")
 
     def description(self) -> dict[str, Any]:
-        """What the run depends on, and how it ended if it has."""
+        """The content of `run.json`: what the run depends on, and its result if it is finished."""
         content: dict[str, Any] = json.loads(self.description_path.read_text(encoding="utf-8"))
         return content
 
     @property
     def views(self) -> dict[str, str] | None:
-        """Identities of the cached views that it draws from, by name; None if it draws from none."""
+        """Identities of the cached views that the run trains on, by name; None without a feature cache."""
         found: dict[str, str] | None = self.description().get("views")
         return found
 
@@ -106,12 +102,12 @@ class Run:
 
     @property
     def begun(self) -> bool:
-        """Whether there is a checkpoint to go on from; the first is made before the first epoch."""
+        """Whether there is a checkpoint to continue from; the first is saved before the first epoch."""
         return self.description_path.exists() and any(self.checkpoints.glob("[0-9]*"))
 
     @property
     def best(self) -> dict[str, Any]:
-        """Stage, epoch and validation score of the best epoch; only of a finished run."""
+        """Stage, epoch and validation score of the best epoch of a finished run."""
         description = self.description()
         if "result" not in description:
             raise RunError(
@@ -121,31 +117,31 @@ class Run:
         return result
 
     def metrics(self) -> list[dict[str, Any]]:
-        """A mapping an epoch."""
+        """The lines of `metrics.jsonl`, one per epoch."""
         lines = self.metrics_path.read_text(encoding="utf-8").splitlines()
         return [json.loads(line) for line in lines]
 
     def create(self, recipe: Recipe, description: dict[str, Any]) -> None:
-        """Write the two files that make a folder a run."""
+        """Write the files that make a folder a run."""
         with atomic_write(self.folder / "recipe.yaml") as file:
             file.write(recipe.to_yaml().encode())
         self.metrics_path.write_bytes(b"")
         write_json(self.description_path, description)
 
     def append(self, name: str, line: dict[str, Any]) -> None:
-        """Add a line to one of the `.jsonl` files."""
+        """Append a line to one of the `.jsonl` files."""
         with (self.folder / name).open("ab") as file:
             file.write(json.dumps(line).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
 
     def finish(self, result: dict[str, Any]) -> None:
-        """Record how the run ended."""
+        """Add the result to `run.json`."""
         write_json(self.description_path, {**self.description(), "result": result})
 
 
 def memory_folder(run: Run, name: str, rank: int) -> Path:
-    """Where the files of a memory lie."""
+    """Folder of the files of a memory."""
     return run.folder / "memory" / name / f"rank{rank}"
 
 
@@ -155,7 +151,7 @@ def default_name(dataset: Dataset, recipe: Recipe) -> str:
 
 
 def describe(dataset: Dataset, recipe: Recipe) -> dict[str, Any]:
-    """What a run depends on, as its `run.json` keeps it."""
+    """What a run depends on, as written to `run.json`."""
     return {
         "dataset": dataset.name,
         "identities": dataset.identities,
@@ -166,29 +162,29 @@ def describe(dataset: Dataset, recipe: Recipe) -> dict[str, Any]:
 
 
 class Logged:
-    """Passes progress on, and keeps the lines in a file with the time of day."""
+    """Passes progress on, and appends messages to a file with the time of day."""
 
     def __init__(self, progress: Progress, path: Path) -> None:
         self._progress, self._path = progress, path
 
     def bar(self, title: str, total: int | None, unit: str = "") -> Bar:
-        """Bars are for the screen only."""
+        """Start a bar, which is not logged."""
         return self._progress.bar(title, total, unit)
 
     def say(self, text: str) -> None:
-        """Show a line and keep it."""
+        """Show a message and log it."""
         with self._path.open("a", encoding="utf-8") as file:
             file.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z {text}\n")
         self._progress.say(text)
 
 
 class BadImages:
-    """Counts distinct bad images of a run.
+    """Counts the images of a run that cannot be decoded; they are left out, and too many of them stop the run.
 
     Args:
-        path: one line for each; a resumed run goes on with the list.
-        limit: so many are put up with.
-        progress: told about each new one.
+        path: of the list of bad images, which a resumed run continues.
+        limit: how many are tolerated.
+        progress: receives a message about each new one.
     """
 
     def __init__(self, path: Path, limit: int, progress: Progress) -> None:
@@ -197,7 +193,7 @@ class BadImages:
         self._names = {line.partition("\t")[0] for line in known}
 
     def __call__(self, error: ImageError) -> None:
-        """An image could not be decoded and is missing from its batch."""
+        """Report an image that could not be decoded and is missing from its batch."""
         if error.image in self._names:
             return
         self._names.add(error.image)
@@ -207,12 +203,12 @@ class BadImages:
         if len(self._names) > self._limit:
             raise RunError(
                 f"{len(self._names)} images cannot be decoded, more than the {self._limit} that max_bad_images allows; "
-                f"{self._path} lists them. Mend or drop them, or check with 'tagfill inspect --decode'."
+                f"{self._path} lists them. Repair or drop them, or check with 'tagfill inspect --decode'."
             )
 
 
 class Events:
-    """Writes scalars, or does nothing where TensorBoard is not installed."""
+    """Writes scalars for TensorBoard; does nothing if it is not installed."""
 
     def __init__(self, folder: Path) -> None:
         self._writer: Any = None
@@ -222,13 +218,13 @@ class Events:
             self._writer = SummaryWriter(str(folder))
 
     def write(self, epoch: int, values: Mapping[str, float]) -> None:
-        """The scalars of an epoch, counted over all stages."""
+        """Write the scalars of an epoch, which is counted over all stages."""
         if self._writer is not None:
             for name, value in values.items():
                 self._writer.add_scalar(name, value, epoch)
             self._writer.flush()
 
     def close(self) -> None:
-        """No more are coming."""
+        """Close the file."""
         if self._writer is not None:
             self._writer.close()
