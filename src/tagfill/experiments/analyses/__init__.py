@@ -10,10 +10,10 @@ from tagfill.deprecation import renamed
 from tagfill.errors import unknown_name
 from tagfill.experiments.analyses.class_maps import analyze_attention, analyze_cam_agreement
 from tagfill.experiments.analyses.curves import analyze_convergence, analyze_fractions
-from tagfill.experiments.analyses.decisions import analyze_decisions
 from tagfill.experiments.analyses.groups import analyze_groups
 from tagfill.experiments.analyses.heatmap_progress import analyze_heatmap_progress
 from tagfill.experiments.analyses.inputs import AnalysisInput, open_runs
+from tagfill.experiments.analyses.method_decisions import analyze_decisions
 from tagfill.experiments.analyses.scores import analyze_scores
 from tagfill.experiments.analyses.sweep import analyze_sweep
 from tagfill.experiments.report import Section

@@ -8,8 +8,8 @@ import pytest
 
 from reference.decisions import judged as judged_slowly
 from tagfill.experiments.analyses import analyze
-from tagfill.experiments.analyses.decisions import count_decisions
 from tagfill.experiments.analyses.inputs import open_runs
+from tagfill.experiments.analyses.method_decisions import count_decisions
 from tagfill.training import records
 
 
