@@ -31,6 +31,24 @@ def test_a_log_returns_its_entries(tmp_path):
         assert log.find("other") is None
 
 
+def test_a_log_of_version_0_1_still_opens(tmp_path):
+    content = (
+        '{"check":"cbe5f802","entry":{"number":1,"id":"3f","action":"decide","image":"ä.jpg",'
+        '"label":"cup","present":true,"who":"Zoë","time":"2026-01-01T00:00:00.000000+00:00",'
+        '"seconds":1.5,"previous":"unknown","undoes":null,"group":null}}\n'
+        '{"check":"fa9eb0ef","entry":{"number":2,"id":"40","action":"undo","image":"ä.jpg",'
+        '"label":"cup","present":true,"who":"Zoë","time":"2026-01-01T00:00:01.000000+00:00",'
+        '"seconds":0.0,"previous":"present","undoes":"3f","group":"g"}}\n'
+    ).encode()
+    (tmp_path / "log").write_bytes(content)
+    with DecisionLog(tmp_path / "log") as log:
+        assert [(e.number, e.action, e.present, e.who, e.undoes) for e in log.entries] == [
+            (1, "decide", True, "Zoë", None),
+            (2, "undo", True, "Zoë", "3f"),
+        ]
+        assert b"".join(e.line() for e in log.entries) == content
+
+
 def test_a_log_cut_at_any_byte_keeps_its_whole_lines(tmp_path):
     lines = [entry(number).line() for number in (1, 2, 3)]
     content = b"".join(lines)
