@@ -3,7 +3,7 @@
 PYTHON ?= python3
 JOBS ?= 2
 CASES ?= 10000
-LOWEST := tests/dataset tests/cli tests/fuzz tests/images tests/metrics tests/scenes tests/training/test_runs.py
+LOWEST := tests/dataset tests/cli tests/fuzz tests/images tests/metrics tests/scenes tests/training/test_run.py
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -156,3 +158,19 @@ def test_a_lock_is_released_when_its_process_is_killed(tmp_path):
         process.kill()
     with io.exclusive_lock(tmp_path, "sleeps"):
         pass
+
+
+def test_a_worker_does_not_keep_the_lock_of_its_killed_parent(tmp_path):
+    code = "import os, time; from pathlib import Path; from tagfill.io import exclusive_lock\n"
+    code += f"with exclusive_lock(Path({str(tmp_path)!r}), 'sleeps'):\n"
+    code += "    worker = os.fork()\n    if worker:\n        print(worker, flush=True)\n    time.sleep(60)\n"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        worker = int(process.stdout.readline())
+        process.kill()
+        process.wait()
+        try:
+            with io.exclusive_lock(tmp_path, "sleeps"):
+                pass
+        finally:
+            os.kill(worker, signal.SIGKILL)

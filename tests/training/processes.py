@@ -34,7 +34,7 @@ def finish(process: subprocess.Popen[bytes]) -> str:
     return output.decode()
 
 
-def tagfill(*arguments: str) -> str:
+def run_tagfill(*arguments: str) -> str:
     """Run a command to its end."""
     return finish(start(*arguments))
 

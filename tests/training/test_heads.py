@@ -1,4 +1,4 @@
-"""Every head trains on cached features, and is evaluated there as on images."""
+"""Heads in training: every head on cached features, their options, a transformer end to end."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import torch
+import yaml
+from typer.testing import CliRunner
 
 import tagfill
-from tagfill.dataset import Dataset
+from tagfill.cli.app import app
+from tagfill.dataset import Dataset, from_records
 from tagfill.errors import TagfillError
 from tagfill.models import CamHead, Classifier, create
 from tagfill.training import Run
@@ -106,3 +109,171 @@ def test_a_cache_without_class_tokens_is_refused_for_them(material: Material, tm
     (cache.folder / "manifest.json").write_text(json.dumps(manifest | {"tokens": False}))
     with pytest.raises(TagfillError, match="has no class tokens, which pool=token needs"):
         train(material, tmp_path / "run", "linear", head_options={"pool": "token"}, features=cache.folder, **backbone)
+
+
+def train_with_options(material: Material, out: Path, **settings: Any) -> Run:
+    settings = {"epochs": 1, "select": "last", **material.settings, **settings}
+    return tagfill.train(material.single, out=out, features=material.cache, **settings)
+
+
+def scores(run: Run, material: Material, **options: float) -> list[float]:
+    data = tagfill.Dataset.open(material.full)
+    return tagfill.evaluate(run, data, features=material.cache, **options).average_precision.tolist()
+
+
+def weight(run: Run) -> torch.Tensor:
+    return Classifier.load(run.model_folder).head.fc.weight
+
+
+def test_boost_is_a_keyword_of_training(material: Material, tmp_path: Path) -> None:
+    plain, boosted = (
+        train_with_options(material, tmp_path / "plain"),
+        train_with_options(material, tmp_path / "boosted", boost=5),
+    )
+
+    assert boosted.recipe.head_options == {"boost": 5}
+    assert Classifier.load(boosted.model_folder).head.options["boost"] == 5.0
+    assert not torch.equal(weight(plain), weight(boosted))
+
+
+def test_boost_in_evaluation_alone_leaves_training_as_it_is(material: Material, tmp_path: Path) -> None:
+    plain = train_with_options(material, tmp_path / "plain")
+    later = train_with_options(material, tmp_path / "later", boost=50.0, boost_train=False)
+
+    # the one from pooled features, the other from their cells in half precision
+    torch.testing.assert_close(weight(plain), weight(later), rtol=0, atol=1e-4)
+    assert scores(later, material, boost=50.0) == scores(later, material) != scores(later, material, boost=1.0)
+    assert scores(later, material, boost=1.0) == pytest.approx(scores(plain, material), abs=0.02)
+    assert scores(plain, material, boost=50.0) == pytest.approx(scores(later, material), abs=0.02)
+
+
+def test_classes_without_a_positive_are_not_boosted_in_training(material: Material, tmp_path: Path) -> None:
+    data = tagfill.Dataset.open(material.single)
+    rows = data.rows()
+    kept = [at for at, name in enumerate(rows["label"].to_pylist()) if name != data.classes[3]]
+    few = data.replace(annotations=rows.take(kept)).save(tmp_path / "few")
+
+    run = tagfill.train(
+        few, out=tmp_path / "run", features=material.cache, epochs=1, boost=5.0, select="last", **material.settings
+    )
+
+    expected = few.labels("train").positives > 0
+    assert not expected[3]
+    assert Classifier.load(run.model_folder).head.boosts.bool().tolist() == expected.tolist()
+
+
+def test_flags_override_the_options_of_a_recipe(material: Material, tmp_path: Path) -> None:
+    recipe = {
+        **material.settings,
+        "dataset": str(material.single),
+        "method": "an",
+        "features": str(material.cache),
+        "head_options": {"boost": 3.0, "boost_eval": True},
+        "stages": [{"input": "cache", "epochs": 1}],
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    flags = ["--boost", "4,0.5", "--no-boost-train", "--quiet", "--out", str(tmp_path / "run")]
+
+    done = CliRunner().invoke(app, ["train", "--recipe", str(tmp_path / "recipe.yaml"), *flags])
+
+    assert done.exit_code == 0, done.output
+    expected = {"boost": 4.0, "boost_eval": True, "boost_train": False, "boost_from": 0.5}
+    assert Run.open(tmp_path / "run").recipe.head_options == expected
+
+
+@pytest.mark.parametrize(("settings", "said"), [({"bost": 5.0}, "bost"), ({"boost": 0.5}, "would not enlarge")])
+def test_options_that_make_no_sense_are_refused(
+    material: Material, tmp_path: Path, settings: dict[str, float], said: str
+) -> None:
+    with pytest.raises(tagfill.TagfillError, match=said):
+        train_with_options(material, tmp_path / "run", **settings)
+
+
+def test_stem_and_batch_norms_can_rest(material: Material, tmp_path: Path) -> None:
+    stage = {"input": "images", "train": "all", "freeze": ["stem", "batch-norm"], "epochs": 1}
+    run = train_with_options(material, tmp_path / "run", stages=[stage])
+
+    trained = Classifier.load(run.model_folder).backbone
+    begin = tagfill.models.create_backbone("test_efficientnet", pretrained=str(material.weights), image_size=128)
+    assert trained is not None
+    changed = {
+        name
+        for name, value in begin.model.state_dict().items()
+        if not torch.equal(value, trained.model.state_dict()[name])
+    }
+    assert "conv_stem.weight" not in changed
+    assert "conv_head.weight" in changed
+    assert not any("running" in name or "bn" in name for name in changed)
+
+
+def test_freezing_parts_of_a_backbone_that_does_not_train_is_refused(material: Material, tmp_path: Path) -> None:
+    with pytest.raises(tagfill.TagfillError, match="trains no part of the backbone"):
+        train_with_options(material, tmp_path / "run", stages=[{"input": "cache", "freeze": ["stem"]}])
+
+
+DEIT = ["--backbone", "deit_tiny_patch16_224", "--pretrained", "none", "--set", "image_size=64", "--set", "train=all"]
+WHOLE = ["--set", "crop_scale=null", "--lr", "3e-4", "--epochs", "2", "--batch-size", "8", "--quiet"]
+
+
+def run(*arguments: str) -> Any:
+    """What a command prints as JSON."""
+    done = CliRunner().invoke(app, [*arguments, "--json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Complete labels, and what a budget buys of them as tags and as points."""
+    folder = tmp_path_factory.mktemp("deit")
+    full = tagfill.scenes.make(folder / "full", train=24, val=6, test=8, size=64)
+    for kind in ("I", "SP"):
+        tagfill.protocols.budget(full, percent=50, kind=kind, seed=0).save(folder / kind)
+    coarse(full).save(folder / "halves")
+    return {name: folder / name for name in ("I", "SP", "halves")}
+
+
+def coarse(full: Dataset) -> Dataset:
+    """The left or the right half of the image in place of a mask, so that maps of 4×4 cells can be right."""
+    none = {"rle": None, "rle_height": None, "rle_width": None}
+    rows = [
+        {**row, **none, "kind": "box", "x": 0.25 + 0.5 * (row["x"] > 0.5), "y": 0.5, "w": 0.5, "h": 1.0}
+        if row["kind"] == "mask"
+        else row
+        for row in full.rows().to_pylist()
+    ]
+    return full.replace(annotations=from_records(rows), folder=None)
+
+
+def trained(data: dict[str, Path], kind: str, out: Path, *flags: str) -> list[dict[str, Any]]:
+    run("train", str(data[kind]), *DEIT, *WHOLE, "--out", str(out), *flags)
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_the_class_token_alone_learns_and_has_no_maps(data: dict[str, Path], tmp_path: Path) -> None:
+    flags = ["--method", "ignore", "--head", "linear", "--set", "head_options.pool=token"]
+    first, last = trained(data, "I", tmp_path / "run", *flags)
+
+    assert last["loss"]["ignore"] < first["loss"]["ignore"]
+    assert 0 < run("evaluate", str(tmp_path / "run"), str(data["halves"]))["mAP"] < 100
+    refused = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), str(data["halves"]), "--localize"])
+    assert isinstance(refused.exception, TagfillError)
+    assert "linear head has no class maps" in str(refused.exception)
+
+
+@pytest.mark.parametrize(("kind", "weight"), [("I", "0"), ("SP", "5")])
+def test_maps_and_coupled_maps_of_tags_and_of_points(
+    data: dict[str, Path], tmp_path: Path, kind: str, weight: str
+) -> None:
+    flags = ["--method", "patchml", "--head", "tscam", "--set", f"options.patchml.w_patch={weight}"]
+    first, last = trained(data, kind, tmp_path / "run", *flags)
+
+    assert set(last["loss"]) == ({"image", "patch"} if kind == "SP" else {"image"})
+    assert sum(last["loss"].values()) < sum(first["loss"].values())
+    scores = {
+        maps: run("evaluate", str(tmp_path / "run"), str(data["halves"]), "--localize", "--maps", maps)
+        for maps in ("minmax", "coupled")
+    }
+    assert scores["minmax"]["mAP"] == scores["coupled"]["mAP"] > 0
+    for found in scores.values():
+        assert 0 < found["mAP_loc"] <= found["mAP"]

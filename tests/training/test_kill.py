@@ -13,7 +13,7 @@ from tagfill.contract import Method
 from tagfill.methods.base import BaseMethod
 
 from .conftest import Material
-from .processes import MOMENTS, finish, kill_when, outcome, start, tagfill
+from .processes import MOMENTS, finish, kill_when, outcome, run_tagfill, start
 
 EPOCHS = "4"
 KILLS = 3  # per long case; the short one is killed once
@@ -47,7 +47,7 @@ def has_state(method: Method) -> bool:
 
 
 STATEFUL = [name for name, make in tagfill_methods.METHODS.items() if has_state(make())]
-SHORT = ("en+scl", 1, "during a save")  # two processes are killed in test_reshard.py
+SHORT = ("en+scl", 1, "during a save")  # two processes are killed in test_checkpoints.py
 MATRIX = [
     (BESIDE.get(name, name), processes, moment)
     for name in ["an", *STATEFUL]
@@ -84,7 +84,7 @@ def test_resumed_run_equals_unbroken_run(
     unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
     known_negatives = dict.fromkeys(("csl", "p-asl"), partial)  # for the prior
     dataset = {**known_negatives, "patchml+patchcluster": points}.get(method, material.single)
-    tagfill(*arguments(material, dataset, method, processes), "--out", str(unbroken))
+    run_tagfill(*arguments(material, dataset, method, processes), "--out", str(unbroken))
     rng = random.Random(f"{method} {processes} {moment}")
 
     process = start(*arguments(material, dataset, method, processes), "--out", str(broken))

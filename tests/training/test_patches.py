@@ -1,22 +1,31 @@
-"""Points through the whole of training: views, marks, maps, pseudo-labels, localisation."""
+"""Points through the whole of training, in one process and in two."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 import tagfill
 from tagfill.dataset import Dataset
+from tagfill.memory.statistics import Prototypes
 from tagfill.training import make_recipe, start
+
+from .conftest import Material
+from .processes import PATIENCE
+from .record_prototypes import recording
 
 TINY = {"backbone": "test_resnet", "pretrained": False, "image_size": 64, "batch_size": 8}
 
 
 @pytest.fixture(scope="module")
-def points(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def scenes_with_points(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     folder = tmp_path_factory.mktemp("points")
     full = tagfill.scenes.make(folder / "full", train=32, val=8, test=8, size=64)
     budget = tagfill.protocols.PROTOCOLS["budget"]
@@ -31,15 +40,15 @@ def trained(data: Dataset, out: Path, method: str, stages: list[dict] | None = N
 
 
 @pytest.mark.parametrize("head", ["cam", "tscam"])
-def test_points_teach_any_head_with_maps(points, tmp_path, head):
-    (line,) = trained(points, tmp_path / "run", "patchml", head=head)
+def test_points_teach_any_head_with_maps(scenes_with_points, tmp_path, head):
+    (line,) = trained(scenes_with_points, tmp_path / "run", "patchml", head=head)
     assert line["loss"]["image"] > 0
     assert line["loss"]["patch"] > 0
-    found = tagfill.evaluate(tmp_path / "run", Dataset.open(points.truth), split="test", localize="sigmoid")
+    found = tagfill.evaluate(tmp_path / "run", Dataset.open(scenes_with_points.truth), split="test", localize="sigmoid")
     assert found.localized.placed.sum() > 0
 
 
-def test_pseudo_labels_of_a_stage_are_those_of_the_next(points, tmp_path):
+def test_pseudo_labels_of_a_stage_are_those_of_the_next(scenes_with_points, tmp_path):
     again = {"backbone": "pretrained", "head": "new", "memory": "last"}
     stages = [
         {"name": "supervised", "method": "patchml", "options": {}, "train": "all", "epochs": 1},
@@ -47,7 +56,7 @@ def test_pseudo_labels_of_a_stage_are_those_of_the_next(points, tmp_path):
         {"name": "again", "train": "all", "epochs": 1, "start": again},
     ]
     options = {"patchcluster": {"precision": 0.2, "missed": 0.2, "scope": "all_unknown"}}
-    lines = trained(points, tmp_path / "run", "patchml+patchcluster", stages, options=options)
+    lines = trained(scenes_with_points, tmp_path / "run", "patchml+patchcluster", stages, options=options)
     told = [line for line in (tmp_path / "run" / "log.txt").read_text().splitlines() if "patchcluster:" in line]
     assert len(told) == 1
     assert "against the truth: precision" in told[0]
@@ -57,20 +66,96 @@ def test_pseudo_labels_of_a_stage_are_those_of_the_next(points, tmp_path):
     assert np.isfinite(lines[2]["loss"]["pseudo"])
 
 
-def test_weak_and_strong_views_beside_points(points, tmp_path):
+def test_weak_and_strong_views_beside_points(scenes_with_points, tmp_path):
     options = {"fixmatch": {"scope": "all_unknown", "positive": 0.55, "negative": 0.45}}
-    (line,) = trained(points, tmp_path / "run", "patchml+fixmatch", options=options)
+    (line,) = trained(scenes_with_points, tmp_path / "run", "patchml+fixmatch", options=options)
     assert set(line["loss"]) == {"image", "patch", "fixmatch"}
     assert line["decisions"]["pseudo-labelled"] > 0
 
 
-def test_weak_and_strong_views_from_a_cache(points, tmp_path):
+def test_weak_and_strong_views_from_a_cache(scenes_with_points, tmp_path):
     cache = tagfill.features(
-        points, backbone="test_resnet", pretrained=False, image_size=64, views="eval,pairs:1", out=tmp_path / "cache"
+        scenes_with_points,
+        backbone="test_resnet",
+        pretrained=False,
+        image_size=64,
+        views="eval,pairs:1",
+        out=tmp_path / "cache",
     )
     stages = [{"input": "cache", "train": "head", "epochs": 1}]
     options = {"fixmatch": {"scope": "all_unknown", "positive": 0.55, "negative": 0.45}}
     settings = {"features": str(cache.folder), "options": options}
-    (line,) = trained(points, tmp_path / "run", "patchml+fixmatch", stages, **settings)
+    (line,) = trained(scenes_with_points, tmp_path / "run", "patchml+fixmatch", stages, **settings)
     assert line["decisions"]["pseudo-labelled"] > 0
     assert line["loss"]["patch"] > 0
+
+
+SCRIPT = Path(__file__).with_name("record_prototypes.py")
+LISTS = ("keys", "values", "cells")
+
+
+def recipe(material: Material, points: Path, **options: Any) -> dict[str, Any]:
+    """One epoch that learns next to nothing, so that all look with the same network whatever their batches are."""
+    stage = {"input": "cache", "epochs": 1, "optimizer": {"lr": 1e-30}}
+    looked = {"precision": 0.2, "missed": 0.2, "scope": "all_unknown", **options}
+    return {
+        "dataset": str(points),
+        "features": str(material.cache),
+        "batch_size": 12,
+        **material.settings,
+        "method": "patchml+patchcluster",
+        "options": {"patchcluster": looked},
+        "stages": [stage],
+    }
+
+
+def found(folder: Path, rank: int) -> dict[str, np.ndarray]:
+    """Prototypes of a process, and the pseudo-labels that it keeps."""
+    newest = max((folder / "run" / "checkpoints").glob("[0-9]*"))
+    state = load_file(newest / f"rank{rank}.safetensors")
+    kept = {name: state[f"memory.found_labels.{name}"] for name in LISTS}
+    return {**load_file(folder / f"prototypes-{rank}.safetensors"), **kept, "shard": state["shard.index"]}
+
+
+def told(folder: Path) -> list[str]:
+    """What the run says about its search: distances, counts, precision and recall."""
+    lines = (folder / "run" / "log.txt").read_text(encoding="utf-8").splitlines()
+    return [line.partition("patchcluster:")[2] for line in lines if "patchcluster:" in line]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"limit": 8}, id="patch"),
+        pytest.param({"features": "image"}, id="image", marks=pytest.mark.long),
+    ],
+)
+def test_two_processes_find_what_one_finds(
+    material: Material, points: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    made = make_recipe(recipe(material, points, **options))
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder in (one, two):
+        folder.mkdir()
+    (tmp_path / "recipe.yaml").write_text(made.to_yaml(), encoding="utf-8")
+    command = [sys.executable, str(SCRIPT), str(tmp_path / "recipe.yaml"), str(two), "2"]
+    both = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    monkeypatch.setattr(Prototypes, "share", recording(one))
+    start(Dataset.open(points), made, out=one / "run")
+    output, _ = both.communicate(timeout=PATIENCE)
+    assert both.returncode == 0, output.decode()
+
+    whole, parts = found(one, 0), [found(two, rank) for rank in (0, 1)]
+    for part in parts:
+        np.testing.assert_array_equal(part["counts"], whole["counts"])
+        np.testing.assert_allclose(part["sums"], whole["sums"], rtol=1e-12)
+        assert np.isin(part["keys"] // len(Dataset.open(points).classes), part["shard"]).all()
+    np.testing.assert_array_equal(parts[0]["sums"], parts[1]["sums"])
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in LISTS}
+    order = np.argsort(joined["keys"])
+    assert 0 < len(parts[0]["keys"]) < len(whole["keys"])
+    assert set(whole["values"].tolist()) == {0, 1}
+    for name in LISTS:
+        np.testing.assert_array_equal(joined[name][order], whole[name])
+    assert told(two) == told(one)
+    assert len(told(one)) == 1
