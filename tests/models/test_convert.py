@@ -9,7 +9,7 @@ from reference.tscam import convolve, deit
 from tagfill.errors import TagfillError
 from tagfill.models import Classifier
 from tagfill.models.convert import CONVERTERS
-from tagfill.models.published_weights import read_checkpoint
+from tagfill.models.published_weights import read_published_weights
 
 CLASSES = ["cat", "dog", "owl"]
 PIXELS = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -17,7 +17,7 @@ PIXELS = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8, generator=torc
 
 def converted(state, tmp_path, **options) -> Classifier:
     torch.save(state, tmp_path / "model.pt")
-    return CONVERTERS["mlspl"](read_checkpoint(tmp_path / "model.pt"), CLASSES, image_size=64, **options)
+    return CONVERTERS["mlspl"](read_published_weights(tmp_path / "model.pt"), CLASSES, image_size=64, **options)
 
 
 @pytest.mark.parametrize(("depth", "channels", "inner"), [(18, 512, ""), (18, 512, "fc."), (50, 2048, "")])
@@ -74,7 +74,7 @@ TSCAM_PIXELS = torch.randint(0, 256, (1, 3, 64, 64), dtype=torch.uint8, generato
 
 def converted_tscam(state, tmp_path) -> Classifier:
     torch.save({"model": state}, tmp_path / "tscam.pth")
-    return CONVERTERS["tscam"](read_checkpoint(tmp_path / "tscam.pth"), TSCAM_CLASSES)
+    return CONVERTERS["tscam"](read_published_weights(tmp_path / "tscam.pth"), TSCAM_CLASSES)
 
 
 def test_logits_are_those_of_published_tscam(tmp_path):

@@ -15,7 +15,7 @@ from tagfill.errors import TagfillError
 from tagfill.models import Classifier, convert_q2l
 from tagfill.models.backbone import _bare_model
 from tagfill.models.convert import CONVERTERS
-from tagfill.models.published_weights import read_checkpoint
+from tagfill.models.published_weights import read_published_weights
 
 CLASSES = ["cat", "dog", "owl"]
 PIXELS = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -32,7 +32,7 @@ PLACES = {
 def converted(state, tmp_path, settings=None, **options) -> Classifier:
     content = {"epoch": 7, "state_dict": {f"module.{name}": value for name, value in state.items()}}
     torch.save(content | ({"args": argparse.Namespace(**settings)} if settings else {}), tmp_path / "q2l.pth")
-    return CONVERTERS["q2l"](read_checkpoint(tmp_path / "q2l.pth"), CLASSES, **options)
+    return CONVERTERS["q2l"](read_published_weights(tmp_path / "q2l.pth"), CLASSES, **options)
 
 
 def reference_logits(state, features, heads: int) -> list[np.ndarray]:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tagfill.errors import TagfillError
-from tagfill.models.published_weights import identify_resnet, read_checkpoint
+from tagfill.models.published_weights import identify_resnet, read_published_weights
 
 
 class Trap:
@@ -28,14 +28,14 @@ def saved(content, tmp_path) -> Path:
 
 @pytest.mark.parametrize("key", ["state_dict", "model"])
 def test_weights_are_found_below_a_key_without_their_prefix(tmp_path, key):
-    checkpoint = read_checkpoint(saved({"epoch": 3, key: {"module.fc.weight": torch.ones(2)}}, tmp_path))
-    assert list(checkpoint.weights) == ["fc.weight"]
-    assert checkpoint.settings == {}
+    published = read_published_weights(saved({"epoch": 3, key: {"module.fc.weight": torch.ones(2)}}, tmp_path))
+    assert list(published.weights) == ["fc.weight"]
+    assert published.settings == {}
 
 
 def test_a_namespace_beside_the_weights_contains_the_settings(tmp_path):
     content = {"state_dict": {"w": torch.ones(2)}, "args": argparse.Namespace(nheads=8, amp=True)}
-    assert read_checkpoint(saved(content, tmp_path)).settings == {"nheads": 8, "amp": True}
+    assert read_published_weights(saved(content, tmp_path)).settings == {"nheads": 8, "amp": True}
 
 
 @pytest.mark.parametrize("module", [b"numpy.core", b"numpy._core"], ids=["before NumPy 2", "since NumPy 2"])
@@ -50,9 +50,9 @@ def test_numpy_scalars_beside_the_weights_are_ignored(tmp_path, module):
     written = (tmp_path / "w.pth").read_bytes()
     assert b"numpy._core.multiarray" in written
     (tmp_path / "w.pth").write_bytes(written.replace(b"numpy._core", module))
-    checkpoint = read_checkpoint(tmp_path / "w.pth")
-    assert checkpoint.weights["w"].tolist() == [1, 1]
-    assert checkpoint.settings == {"k": 4}
+    published = read_published_weights(tmp_path / "w.pth")
+    assert published.weights["w"].tolist() == [1, 1]
+    assert published.settings == {"k": 4}
 
 
 def test_nothing_in_a_file_is_executed(tmp_path):
@@ -60,19 +60,19 @@ def test_nothing_in_a_file_is_executed(tmp_path):
     with pytest.raises(
         TagfillError, match=r"cannot be read as a PyTorch file that contains only tensors .* save only its state dict"
     ):
-        read_checkpoint(path)
+        read_published_weights(path)
     assert not (tmp_path / "mark").exists()
 
 
 def test_a_trap_inside_the_namespace_is_not_executed_either(tmp_path):
     content = {"state_dict": {"w": torch.ones(2)}, "args": argparse.Namespace(trap=Trap(tmp_path / "mark"))}
     with pytest.raises(TagfillError, match="that contains only tensors"):
-        read_checkpoint(saved(content, tmp_path))
+        read_published_weights(saved(content, tmp_path))
     assert not (tmp_path / "mark").exists()
 
 
 def test_a_namespace_is_allowed_here_only(tmp_path):
-    read_checkpoint(saved({"state_dict": {"w": torch.ones(2)}, "args": argparse.Namespace()}, tmp_path))
+    read_published_weights(saved({"state_dict": {"w": torch.ones(2)}, "args": argparse.Namespace()}, tmp_path))
     assert argparse.Namespace not in torch.serialization.get_safe_globals()
 
 
@@ -85,18 +85,18 @@ def test_a_namespace_is_allowed_here_only(tmp_path):
 )
 def test_a_file_of_something_else_is_refused(tmp_path, content, problem):
     with pytest.raises(TagfillError, match=problem):
-        read_checkpoint(saved(content, tmp_path))
+        read_published_weights(saved(content, tmp_path))
 
 
 def test_a_file_that_is_not_a_pytorch_file_is_refused(tmp_path):
     (tmp_path / "model.pth").write_bytes(b"PK\x03\x04 cut short")
     with pytest.raises(TagfillError, match=r"model\.pth cannot be read as a PyTorch file"):
-        read_checkpoint(tmp_path / "model.pth")
+        read_published_weights(tmp_path / "model.pth")
 
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(TagfillError, match=r"There is no file .*gone\.pth"):
-        read_checkpoint(tmp_path / "gone.pth")
+        read_published_weights(tmp_path / "gone.pth")
 
 
 def test_an_unknown_resnet_is_refused():

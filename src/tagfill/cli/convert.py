@@ -30,7 +30,7 @@ def convert(
     """Convert."""
     from tagfill.images import input_size
     from tagfill.models.convert import CONVERTERS
-    from tagfill.models.published_weights import read_checkpoint
+    from tagfill.models.published_weights import read_published_weights
 
     if source == _BACKBONE:
         _convert_backbone(file, out, given or [], force)
@@ -43,7 +43,7 @@ def convert(
         raise TagfillError("The file has no class names; give a text file or a dataset folder to --classes.")
     names = _class_names(classes)
     flags.require_empty(out, force)
-    model = function(read_checkpoint(file), names, **values)
+    model = function(read_published_weights(file), names, **values)
     model.save(out)
     assert model.backbone is not None
     height, width = model.backbone.preprocessing.size
@@ -55,7 +55,7 @@ def _convert_backbone(file: Path, out: Path, given: list[str], force: bool) -> N
     from safetensors.torch import save
 
     from tagfill.io import atomic_write
-    from tagfill.models.published_weights import read_checkpoint
+    from tagfill.models.published_weights import read_published_weights
 
     if given:
         raise TagfillError(f"The source '{_BACKBONE}' has no options; leave out --option {given[0]}.")
@@ -63,7 +63,7 @@ def _convert_backbone(file: Path, out: Path, given: list[str], force: bool) -> N
         raise TagfillError(f"--out {out} must end in .safetensors.")
     if out.exists() and not force:
         raise TagfillError(f"{out} exists; choose another --out, or give --force to replace it.")
-    weights = read_checkpoint(file).weights
+    weights = read_published_weights(file).weights
     with atomic_write(out) as target:
         target.write(save({name: value.clone().contiguous() for name, value in weights.items()}))
     terminal.show(f"{out}: {len(weights)} tensors")

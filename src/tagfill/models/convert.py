@@ -12,7 +12,7 @@ from tagfill.models.convert_q2l import convert_q2l
 from tagfill.models.published_weights import (
     IMAGENET_MEAN,
     IMAGENET_STD,
-    Checkpoint,
+    PublishedWeights,
     WeightMapper,
     check_class_count,
     identify_resnet,
@@ -23,7 +23,7 @@ _EXTRACTOR, _CLASSIFIER = "f.feature_extractor.", "f.linear_classifier."
 
 
 def convert_mlspl(
-    checkpoint: Checkpoint, classes: Sequence[str], *, image_size: int | tuple[int, int] = 448
+    published: PublishedWeights, classes: Sequence[str], *, image_size: int | tuple[int, int] = 448
 ) -> Classifier:
     """Convert a model of the single-positive project of Cole et al. (MLSPL), or of projects derived from it.
 
@@ -36,12 +36,12 @@ def convert_mlspl(
     Cole, Mac Aodha, Lorieul, Perona, Morris and Jojic: *Multi-Label Learning from Single Positive Labels*, CVPR 2021.
 
     Args:
-        checkpoint: a checkpoint of the project.
+        published: weights that the project published.
         classes: class names, in the order of its outputs.
         image_size: size that it was trained at, (height, width) or the side of a square.
     """
-    weights = {name: value for name, value in checkpoint.weights.items() if not name.startswith("g.")}
-    mapper = WeightMapper(checkpoint.path, weights)
+    weights = {name: value for name, value in published.weights.items() if not name.startswith("g.")}
+    mapper = WeightMapper(published.path, weights)
     targets = {}
     for name in weights:
         if name.startswith(_EXTRACTOR):
@@ -51,12 +51,12 @@ def convert_mlspl(
     inner = f"{_CLASSIFIER}fc." if f"{_CLASSIFIER}fc.weight" in weights else _CLASSIFIER
     found = mapper.rename(f"{inner}weight", "head.fc.weight")
     mapper.rename(f"{inner}bias", "head.fc.bias")
-    check_class_count(checkpoint.path, len(found), classes)
+    check_class_count(published.path, len(found), classes)
     for name, target in targets.items():
         mapper.rename(name, f"backbone.model.{target}")
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
     preprocessing = Preprocessing(size, IMAGENET_MEAN, IMAGENET_STD)
-    backbone = identify_resnet(checkpoint.path, targets.values())
+    backbone = identify_resnet(published.path, targets.values())
     return mapper.load_into(create(backbone, "cam", classes, preprocessing=preprocessing))
 
 
@@ -64,7 +64,7 @@ _DEIT_BY_WIDTH = {192: "deit_tiny_patch16_224", 384: "deit_small_patch16_224", 7
 _PATCH = 16
 
 
-def convert_tscam(checkpoint: Checkpoint, classes: Sequence[str]) -> Classifier:
+def convert_tscam(published: PublishedWeights, classes: Sequence[str]) -> Classifier:
     """Convert a model of TS-CAM: a DeiT with timm's names, and a 3×3 convolution as its `head`.
 
     The input size follows from the number of positions.
@@ -72,20 +72,20 @@ def convert_tscam(checkpoint: Checkpoint, classes: Sequence[str]) -> Classifier:
     Gao et al.: *TS-CAM: Token Semantic Coupled Attention Map for Weakly Supervised Object Localization*, ICCV 2021.
 
     Args:
-        checkpoint: a checkpoint of the project.
+        published: weights that the project published.
         classes: class names, in the order of its outputs.
     """
-    mapper = WeightMapper(checkpoint.path, checkpoint.weights)
+    mapper = WeightMapper(published.path, published.weights)
     found = mapper.rename("head.weight", "head.conv.weight")
     mapper.rename("head.bias", "head.conv.bias")
-    check_class_count(checkpoint.path, len(found), classes)
+    check_class_count(published.path, len(found), classes)
     positions = mapper.rename("pos_embed", "backbone.model.pos_embed")
     mapper.rename_all("", "backbone.model.")
     _, tokens, width = positions.shape
     side = math.isqrt(tokens - 1)
     if width not in _DEIT_BY_WIDTH or side * side != tokens - 1:
         raise TagfillError(
-            f"{checkpoint.path} has pos_embed of shape {tuple(positions.shape)}, which is not that of a DeiT of width "
+            f"{published.path} has pos_embed of shape {tuple(positions.shape)}, which is not that of a DeiT of width "
             f"{', '.join(map(str, _DEIT_BY_WIDTH))} with one class token and a square grid."
         )
     preprocessing = Preprocessing((_PATCH * side, _PATCH * side), IMAGENET_MEAN, IMAGENET_STD)

@@ -37,7 +37,7 @@ from tagfill.models.cvt import Q2L_SUFFIX, SIZES
 from tagfill.models.published_weights import (
     IMAGENET_MEAN,
     IMAGENET_STD,
-    Checkpoint,
+    PublishedWeights,
     WeightMapper,
     check_class_count,
     count_numbered,
@@ -59,7 +59,7 @@ class _Settings(BaseModel):
 
 
 def convert_q2l(
-    checkpoint: Checkpoint,
+    published: PublishedWeights,
     classes: Sequence[str],
     *,
     config: Path | None = None,
@@ -70,17 +70,17 @@ def convert_q2l(
     """Convert a model of Query2Label.
 
     Args:
-        checkpoint: a checkpoint of the project.
+        published: weights that the project published.
         classes: class names, in the order of its outputs.
-        config: the JSON file of settings that was published with it, instead of those saved in the checkpoint.
+        config: the JSON file of settings that was published with it, instead of those saved with the weights.
         heads: number of attention heads; by default that of the settings, or 4.
         image_size: (height, width) or the side of a square; by default that of the settings or of the saved positions,
             or 448.
         imagenet_norm: whether pixels are normalized by ImageNet's mean and deviation, instead of 0 and 1; by default as
             the settings say, or true, except for a TResNet.
     """
-    weights, path = checkpoint.weights, checkpoint.path
-    settings = _read_settings(checkpoint, config)
+    weights, path = published.weights, published.path
+    settings = _read_settings(published, config)
     family = identify_family(path, weights)
     if settings.pre_norm:
         raise TagfillError(f"{path} was trained with pre_norm, which the query head does not have.")
@@ -89,7 +89,7 @@ def convert_q2l(
     if _POSITIONS in weights:
         rows, columns = mapper.pop(_POSITIONS).shape[-2:]
         size = size or (family.stride * rows, family.stride * columns)
-    options = _head_options(checkpoint, settings, heads)
+    options = _head_options(published, settings, heads)
     check_class_count(path, _map_head(mapper, options["keep_input_projection"]), classes)
     tensors = mapper.pop_all(family.prefix)
     for name, target, value in family.rename(tensors):
@@ -104,14 +104,14 @@ def convert_q2l(
     return mapper.load_into(classifier)
 
 
-def _read_settings(checkpoint: Checkpoint, config: Path | None) -> _Settings:
+def _read_settings(published: PublishedWeights, config: Path | None) -> _Settings:
     try:
         if config is None:
-            return _Settings.model_validate(checkpoint.settings)
+            return _Settings.model_validate(published.settings)
         return _Settings.model_validate_json(config.read_bytes())
     except (OSError, ValidationError) as error:
         problem = first_problem(error) if isinstance(error, ValidationError) else error.strerror
-        raise TagfillError(f"The settings in {config or checkpoint.path} cannot be read: {problem}.") from None
+        raise TagfillError(f"The settings in {config or published.path} cannot be read: {problem}.") from None
 
 
 def _preprocessing(
@@ -134,17 +134,17 @@ def _preprocessing(
     return Preprocessing((int(height), int(width)), mean, std)
 
 
-def _head_options(checkpoint: Checkpoint, settings: _Settings, heads: int | None) -> dict[str, Any]:
+def _head_options(published: PublishedWeights, settings: _Settings, heads: int | None) -> dict[str, Any]:
     """Options of the query head, inferred from names and shapes."""
-    weights = checkpoint.weights
+    weights = published.weights
     encoder, decoder = (count_numbered(weights, prefix) for prefix in (_ENCODER, _DECODER))
     first = f"{_DECODER}0.linear1.weight"
     if first not in weights:
-        raise TagfillError(f"{checkpoint.path} lacks {first}.")
+        raise TagfillError(f"{published.path} lacks {first}.")
     ffn, width = weights[first].shape
     self_attention = [f"{_DECODER}{layer}.self_attn.in_proj_weight" in weights for layer in range(decoder)]
     if len(set(self_attention[1:])) > 1:
-        raise TagfillError(f"{checkpoint.path} lets queries attend to each other in only some of its later layers.")
+        raise TagfillError(f"{published.path} lets queries attend to each other in only some of its later layers.")
     return {
         "width": int(width),
         "ffn": int(ffn),

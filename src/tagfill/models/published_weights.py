@@ -32,7 +32,7 @@ _NUMPY = ("numpy.dtype", "numpy.core.multiarray.scalar", "numpy._core.multiarray
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class PublishedWeights:
     """The content of a PyTorch file.
 
     Attributes:
@@ -46,7 +46,7 @@ class Checkpoint:
     settings: dict[str, Any] = field(default_factory=dict)
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
+def read_published_weights(path: Path) -> PublishedWeights:
     """Read a PyTorch file that contains a state dict, or a dictionary with one as `state_dict` or `model`."""
     content = _load(path)
     if not isinstance(content, Mapping):
@@ -57,7 +57,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
     for name, value in weights.items():
         if not isinstance(value, Tensor):
             raise TagfillError(f"{path} contains {name}, which is not a tensor; save a state dict.")
-    return Checkpoint(path, {str(name).removeprefix("module."): value for name, value in weights.items()}, settings)
+    return PublishedWeights(
+        path, {str(name).removeprefix("module."): value for name, value in weights.items()}, settings
+    )
 
 
 def _load(path: Path) -> Any:
