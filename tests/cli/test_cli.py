@@ -233,3 +233,25 @@ def test_features_are_verified(call: Call, scenes: Path, tmp_path: Path) -> None
     assert "00000.npy of the feature cache does not contain the bytes that were written" in " ".join(
         outcome.err.split()
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["review", "{scenes}", "--suggestions", "s.csv"], "The review page needs fastapi; install it with: pip"),
+        (["serve", "run"], "Serving needs fastapi; install it with: pip install 'tagfill[serve]'"),
+    ],
+)
+def test_a_missing_extra_is_named(scenes: Path, arguments: list[str], sentence: str) -> None:
+    words = ["tagfill", *(argument.format(scenes=scenes) for argument in arguments)]
+    code = f"import sys; sys.modules['fastapi'] = None; sys.argv = {words!r}; from tagfill.cli import main; main()"
+    outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert outcome.returncode == 2
+    assert sentence in outcome.stderr
+
+
+def test_decisions_of_an_interrupted_review_are_saved_without_the_server(scenes: Path) -> None:
+    words = ["tagfill", "review", str(scenes), "--apply", "--json"]
+    code = f"import sys; sys.modules['fastapi'] = None; sys.argv = {words!r}; from tagfill.cli import main; main()"
+    outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert json.loads(outcome.stdout)["changes"] == 0
