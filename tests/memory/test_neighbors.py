@@ -16,7 +16,7 @@ from tagfill.errors import TagfillError
 from tagfill.labels import LabelMatrix
 from tagfill.memory import ClassDistances, Memory, Neighbors, SavedPart, Shard
 from tagfill.memory import neighbors as module
-from tagfill.memory.neighbors import distances, nearest, prototypes, unit_rows
+from tagfill.memory.neighbors import class_prototypes, nearest, prototype_distances, unit_rows
 
 
 def cloud(images: int, width: int, seed: int = 0) -> np.ndarray:
@@ -188,8 +188,8 @@ def test_what_was_saved_is_not_found_again():
     labels=arrays(np.int8, (7, 4), elements=st.sampled_from([-1, 0, 1])),
 )
 def test_equals_a_loop_over_classes(kind, distance, features, labels):
-    psi, defined = prototypes(unit_rows(features), LabelMatrix.from_dense(labels), kind)
-    found = distances(psi, defined, distance)
+    psi, defined = class_prototypes(unit_rows(features), LabelMatrix.from_dense(labels), kind)
+    found = prototype_distances(psi, defined, distance)
     expected = class_reference(features.tolist(), labels.tolist(), kind, distance)
     for a in range(4):
         for b in range(4):
@@ -199,7 +199,7 @@ def test_equals_a_loop_over_classes(kind, distance, features, labels):
 
 def test_a_class_without_positives_is_at_distance_one_from_all():
     labels = LabelMatrix.from_dense(np.array([[1, 0, -1], [1, 0, 1]]))
-    found = distances(*prototypes(unit_rows(np.array([[1.0, 0], [1.0, 0.1]])), labels))
+    found = prototype_distances(*class_prototypes(unit_rows(np.array([[1.0, 0], [1.0, 0.1]])), labels))
     assert found[1].tolist() == [1, 1, 1]
     assert found[0, 2] < 0.01
 
@@ -207,9 +207,9 @@ def test_a_class_without_positives_is_at_distance_one_from_all():
 def test_large_classes_are_taken_in_parts(monkeypatch):
     unit = unit_rows(np.random.default_rng(0).random((40, 9)))
     labels = LabelMatrix.from_dense(np.ones((40, 1), dtype=np.int8))
-    whole, _ = prototypes(unit, labels)
+    whole, _ = class_prototypes(unit, labels)
     monkeypatch.setattr(module, "_VALUES", 100)
-    np.testing.assert_array_equal(prototypes(unit, labels)[0], whole)
+    np.testing.assert_array_equal(class_prototypes(unit, labels)[0], whole)
     np.testing.assert_array_equal(whole[0], np.median(unit, axis=0))
 
 

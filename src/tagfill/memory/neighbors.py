@@ -32,6 +32,8 @@ from tagfill.labels import POSITIVE, LabelMatrix
 from tagfill.memory.base import Rows, Shard, Shared, Store
 
 Search = Literal["auto", "exact", "faiss"]
+PrototypeKind = Literal["median", "mean"]
+DistanceKind = Literal["cosine", "euclidean"]
 
 MILLION = 1_000_000
 _QUERIES, _IMAGES = 512, 16384  # of a block: 32 MB of similarities
@@ -39,6 +41,7 @@ _SPARE = 16  # candidates beyond those asked for
 _CROWD = 1024  # candidates that are compared again where many are equally near
 _ROUNDING = 1e-5  # more than what single precision loses on a product of unit vectors
 _LISTS_SEEN = 64  # of faiss's inverted file, for each query
+_VALUES = 1 << 22  # features whose median is computed at a time
 
 
 def unit_rows(features: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -208,14 +211,8 @@ class Neighbors(Store):
         self.ready = True
 
 
-Prototype = Literal["median", "mean"]
-Distance = Literal["cosine", "euclidean"]
-
-_VALUES = 1 << 22  # features whose median is taken at a time
-
-
-def prototypes(
-    unit: NDArray[np.float32], labels: LabelMatrix, kind: Prototype = "median"
+def class_prototypes(
+    unit: NDArray[np.float32], labels: LabelMatrix, kind: PrototypeKind = "median"
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """Compute ψ of each class.
 
@@ -229,7 +226,7 @@ def prototypes(
 
     Example:
         >>> labels = LabelMatrix.from_dense(np.array([[1, -1], [1, 0]]))
-        >>> psi, defined = prototypes(np.eye(2, dtype=np.float32), labels, "mean")
+        >>> psi, defined = class_prototypes(np.eye(2, dtype=np.float32), labels, "mean")
         >>> psi.tolist(), defined.tolist()
         ([[0.5, 0.5], [0.0, 0.0]], [True, False])
     """
@@ -248,7 +245,9 @@ def prototypes(
     return found, np.diff(bounds) > 0
 
 
-def distances(psi: NDArray[np.float32], defined: NDArray[np.bool_], kind: Distance = "cosine") -> NDArray[np.float32]:
+def prototype_distances(
+    psi: NDArray[np.float32], defined: NDArray[np.bool_], kind: DistanceKind = "cosine"
+) -> NDArray[np.float32]:
     """Compute the distance of each two classes, L×L.
 
     Args:
@@ -257,7 +256,7 @@ def distances(psi: NDArray[np.float32], defined: NDArray[np.bool_], kind: Distan
         kind: of distance.
 
     Example:
-        >>> distances(np.array([[1, 0], [0, 2], [0, 0]], np.float32), np.array([True, True, False])).tolist()
+        >>> prototype_distances(np.array([[1, 0], [0, 2], [0, 0]], np.float32), np.array([True, True, False])).tolist()
         [[0.0, 1.0, 1.0], [1.0, 0.0, 1.0], [1.0, 1.0, 1.0]]
     """
     if kind == "cosine":
@@ -287,9 +286,11 @@ class ClassDistances(Store):
     def __init__(self, shard: Shard, width: int) -> None:
         super().__init__(shard, values=Shared((width, width), fill=1))
 
-    def fill(self, unit: NDArray[np.float32], labels: LabelMatrix, *, prototype: Prototype, distance: Distance) -> None:
+    def fill(
+        self, unit: NDArray[np.float32], labels: LabelMatrix, *, prototype: PrototypeKind, distance: DistanceKind
+    ) -> None:
         """Compute the distances from the features of all training images, N×D with rows of length 1."""
-        self.values = torch.from_numpy(distances(*prototypes(unit, labels, prototype), distance))
+        self.values = torch.from_numpy(prototype_distances(*class_prototypes(unit, labels, prototype), distance))
         self.ready = True
 
     def _after_load(self) -> None:

@@ -42,7 +42,7 @@ from tagfill.memory.statistics import FAR, Prototypes
 from tagfill.methods.base import BaseMethod, Scope, by_label_state, grid_of, pseudo_label_decisions
 from tagfill.methods.patchml import patch_targets
 
-Distance = float | Literal["auto"]
+Threshold = float | Literal["auto"]
 
 _COUNTS = ("candidates", "positives", "negatives", "right positives", "right negatives", "judged", "true positives")
 _TOO_MANY = 0.5  # share of pseudo-positives among all candidates above which distances cannot be right
@@ -75,8 +75,8 @@ class PatchCluster(BaseMethod):
         self,
         *,
         features: Literal["patch", "image"] = "patch",
-        d_positive: Distance = "auto",
-        d_negative: Distance = "auto",
+        d_positive: Threshold = "auto",
+        d_negative: Threshold = "auto",
         precision: float = 0.9,
         missed: float = 0.02,
         scope: Scope = "unlabeled_images",

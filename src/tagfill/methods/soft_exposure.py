@@ -41,7 +41,7 @@ from tagfill import losses
 from tagfill.contract import Batch, Decisions, Prediction, Task
 from tagfill.errors import TagfillError
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix
-from tagfill.memory.neighbors import Distance, Prototype, Search, unit_rows
+from tagfill.memory.neighbors import DistanceKind, PrototypeKind, Search, unit_rows
 from tagfill.methods.base import BaseMethod, LossMethod
 
 Array = NDArray[np.float32]
@@ -145,8 +145,8 @@ def se(
     temperature: Temperature = "paper",
     normalise: Normalise = "joint",
     reduce: Reduce = "min",
-    prototype: Prototype = "median",
-    distance: Distance = "cosine",
+    prototype: PrototypeKind = "median",
+    distance: DistanceKind = "cosine",
     uncovered: Uncovered = "negative",
     search: Search = "auto",
 ) -> SoftExposure:
@@ -170,8 +170,8 @@ def se_l(
     temperature: Temperature = "paper",
     normalise: Normalise = "joint",
     reduce: Reduce = "min",
-    prototype: Prototype = "median",
-    distance: Distance = "cosine",
+    prototype: PrototypeKind = "median",
+    distance: DistanceKind = "cosine",
     uncovered: Uncovered = "ignore",
 ) -> SoftExposure:
     """Soft exposure by the labels of an image alone."""
@@ -191,7 +191,7 @@ def se_i(
     temperature: Temperature = "paper",
     normalise: Normalise = "joint",
     reduce: Reduce = "min",
-    distance: Distance = "cosine",
+    distance: DistanceKind = "cosine",
     uncovered: Uncovered = "ignore",
     search: Search = "auto",
 ) -> SoftExposure:
@@ -230,9 +230,9 @@ class LabelEvidence:
         reduce: how several distances become one.
     """
 
-    def __init__(self, prototype: Prototype, distance: Distance, reduce: Reduce) -> None:
-        self._prototype: Prototype = prototype
-        self._distance: Distance = distance
+    def __init__(self, prototype: PrototypeKind, distance: DistanceKind, reduce: Reduce) -> None:
+        self._prototype: PrototypeKind = prototype
+        self._distance: DistanceKind = distance
         self._nearest = _NEAREST[reduce]
 
     def setup(self, task: Task, features: Callable[[], NDArray[np.float32]]) -> None:
@@ -260,7 +260,7 @@ class NeighborEvidence:
         search: how neighbors are found.
     """
 
-    def __init__(self, count: int, distance: Distance, reduce: Reduce, search: Search) -> None:
+    def __init__(self, count: int, distance: DistanceKind, reduce: Reduce, search: Search) -> None:
         self._count, self._distance, self._nearest = count, distance, _NEAREST[reduce]
         self._search: Search = search
 
