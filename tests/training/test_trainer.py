@@ -395,3 +395,11 @@ def test_decisions_of_an_epoch_are_counted(material: Material, tmp_path: Path, m
 
 def plain(material: Material, out: Path) -> tagfill.Run:
     return tagfill.train(material.single, method="an", features=material.cache, out=out, epochs=1, **material.settings)
+
+
+def test_a_step_runs_through_few_files() -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "step_files" / "run.py"
+
+    counted = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+
+    assert counted.returncode == 0, counted.stdout + counted.stderr
