@@ -13,7 +13,8 @@ from tagfill.contract import Batch, Decisions, Method, Prediction, Task
 from tagfill.errors import TagfillError
 from tagfill.labels import NEGATIVE, POSITIVE
 
-Scope = Literal["unlabeled_images", "all_unknown", "unlabelled_images"]  # the last is the spelling of version 0.1
+# "unlabelled_images" is the spelling of version 0.1
+PseudoLabelScope = Literal["unlabeled_images", "all_unknown", "unlabelled_images"]
 
 
 class BaseMethod:

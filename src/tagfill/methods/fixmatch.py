@@ -21,7 +21,7 @@ from tagfill import losses
 from tagfill.contract import Batch, Decisions, Prediction
 from tagfill.errors import TagfillError
 from tagfill.labels import UNKNOWN
-from tagfill.methods.base import BaseMethod, Scope, of_view, pseudo_label_decisions
+from tagfill.methods.base import BaseMethod, PseudoLabelScope, of_view, pseudo_label_decisions
 
 
 class FixMatch(BaseMethod):
@@ -45,7 +45,7 @@ class FixMatch(BaseMethod):
         negative: float = 0.05,
         weight: float = 1.0,
         w_supervised: float = 1.0,
-        scope: Scope = "unlabeled_images",
+        scope: PseudoLabelScope = "unlabeled_images",
     ) -> None:
         if not 0 <= negative < positive <= 1:
             raise TagfillError(

@@ -39,7 +39,7 @@ from tagfill.contract import Batch, Decisions, Marks, Prediction, Ranks, Task
 from tagfill.errors import TagfillError
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix
 from tagfill.memory.statistics import FAR, Prototypes
-from tagfill.methods.base import BaseMethod, Scope, by_label_state, grid_of, pseudo_label_decisions
+from tagfill.methods.base import BaseMethod, PseudoLabelScope, by_label_state, grid_of, pseudo_label_decisions
 from tagfill.methods.patchml import patch_targets
 
 Threshold = float | Literal["auto"]
@@ -79,7 +79,7 @@ class PatchCluster(BaseMethod):
         d_negative: Threshold = "auto",
         precision: float = 0.9,
         missed: float = 0.02,
-        scope: Scope = "unlabeled_images",
+        scope: PseudoLabelScope = "unlabeled_images",
         level: Literal["image", "patch"] = "image",
         weight: float = 1.0,
         gammas: Sequence[float] = (0.0, 1.0, 4.0),

@@ -43,7 +43,7 @@ from tagfill.losses.expected_negative import Distance
 from tagfill.memory.heatmaps import Rounding
 from tagfill.methods.base import BaseMethod, Scheduled, expected_positives, grid_of
 
-Reduction = Literal["mean", "sum", "batchmean", "known"]  # the reductions of losses to one number
+ScalarReduction = Literal["mean", "sum", "batchmean", "known"]  # the reductions of losses to one number
 
 _SCORES_AT_ONCE = 1 << 26  # ranked together
 
@@ -163,13 +163,13 @@ class Consistency(BaseMethod):
         weight: float = 0.1,
         momentum: float = 0.8,
         distance: Distance = "l1",
-        reduction: Reduction = "mean",
+        reduction: ScalarReduction = "mean",
         classes_per_image: int | None = None,
     ) -> None:
         self._weight = weight
         self._momentum = momentum
         self._distance: Distance = distance
-        self._reduction: Reduction = reduction
+        self._reduction: ScalarReduction = reduction
         self._classes_per_image = classes_per_image
 
     def setup(self, task: Task) -> None:
@@ -215,7 +215,7 @@ class SpatialConsistency(Scheduled):
         weight: float = 0.1,
         momentum: float = 0.8,
         distance: Distance = "l1",
-        reduction: Reduction = "mean",
+        reduction: ScalarReduction = "mean",
         rounding: Rounding = "nearest",
         classes_per_image: int | None = None,
         scores_momentum: float = 0.8,
@@ -224,7 +224,7 @@ class SpatialConsistency(Scheduled):
         self._weight = weight
         self._momentum = momentum
         self._distance: Distance = distance
-        self._reduction: Reduction = reduction
+        self._reduction: ScalarReduction = reduction
         self._rounding: Rounding = rounding
         self._classes_per_image = classes_per_image
         self._scores_options = {"momentum": scores_momentum, "classes_per_image": scores_per_image}

@@ -46,7 +46,7 @@ from tagfill.methods.base import BaseMethod, LossMethod
 
 Array = NDArray[np.float32]
 Temperature = Literal["paper", "inverse"]
-Normalise = Literal["joint", "separate"]
+Normalization = Literal["joint", "separate"]
 Reduce = Literal["min", "median5"]
 Uncovered = Literal["ignore", "negative"]
 
@@ -143,7 +143,7 @@ def se(
     gamma: float = 0.0,
     positive_weight: float = 5.0,
     temperature: Temperature = "paper",
-    normalise: Normalise = "joint",
+    normalise: Normalization = "joint",
     reduce: Reduce = "min",
     prototype: PrototypeKind = "median",
     distance: DistanceKind = "cosine",
@@ -168,7 +168,7 @@ def se_l(
     gamma: float = 0.0,
     positive_weight: float = 5.0,
     temperature: Temperature = "paper",
-    normalise: Normalise = "joint",
+    normalise: Normalization = "joint",
     reduce: Reduce = "min",
     prototype: PrototypeKind = "median",
     distance: DistanceKind = "cosine",
@@ -189,7 +189,7 @@ def se_i(
     gamma: float = 0.0,
     positive_weight: float = 5.0,
     temperature: Temperature = "paper",
-    normalise: Normalise = "joint",
+    normalise: Normalization = "joint",
     reduce: Reduce = "min",
     distance: DistanceKind = "cosine",
     uncovered: Uncovered = "ignore",
@@ -368,7 +368,7 @@ class TemperatureRule:
     beta: float = 5.0
     gamma: float = 0.0
     temperature: Temperature = "paper"
-    normalise: Normalise = "joint"
+    normalise: Normalization = "joint"
 
     def temperatures(self, present: Array, absent: Array, asked: NDArray[np.bool_]) -> Array:
         """T of each unknown label.
