@@ -28,7 +28,7 @@ class Material:
 
     @property
     def flags(self) -> list[str]:
-        """What `tagfill train` needs to know about the tiny backbone."""
+        """Flags of `tagfill train` for the tiny backbone."""
         return ["--backbone", BACKBONE, "--pretrained", str(self.weights), "--set", f"image_size={IMAGE_SIZE}"]
 
     @property

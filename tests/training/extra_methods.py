@@ -17,7 +17,7 @@ SPOILT, SPOILT_IN = 7, 3  # position of the image whose loss is not a number, an
 
 
 class Rejecting(BaseMethod):
-    """Leaves out the unknown labels of the first class, and flips those of the second in every third image.
+    """Rejects the unknown labels of the first class, and flips those of the second in every third image.
 
     From the third epoch on, one image has a loss that is not a number.
     """

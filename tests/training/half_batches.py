@@ -1,4 +1,4 @@
-"""One step over a hand-made batch, shared evenly by some processes, with batch normalisation frozen.
+"""One step over a hand-made batch, shared evenly by some processes, with batch normalization frozen.
 
 Usage: python half_batches.py PROCESSES OUT
 
@@ -36,7 +36,7 @@ def value(name: str, logits: Tensor, maps: Tensor, rows: slice) -> Tensor:
     return losses.assume_negative(logits, labels)
 
 
-def freeze_normalisation(model: Classifier) -> None:
+def freeze_normalization(model: Classifier) -> None:
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.eval()
@@ -47,7 +47,7 @@ def step(devices: Devices, name: str) -> dict[str, Tensor]:
     model = create("test_efficientnet", "cam", [str(n) for n in range(CLASSES)], image_size=64, seed=4)
     wrapped, _ = devices.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
     wrapped.train()
-    freeze_normalisation(model)
+    freeze_normalization(model)
     pixels = torch.randint(0, 256, (IMAGES, 3, 64, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(2))
     share = IMAGES // devices.ranks.world
     rows = slice(devices.ranks.rank * share, (devices.ranks.rank + 1) * share)

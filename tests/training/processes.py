@@ -28,7 +28,7 @@ def start(*arguments: str) -> subprocess.Popen[bytes]:
 
 
 def finish(process: subprocess.Popen[bytes]) -> str:
-    """Wait for a process to end well; gives what it wrote."""
+    """Wait for a process to succeed; returns its output."""
     output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, output.decode()
     return output.decode()
@@ -64,7 +64,7 @@ def mid_epoch(run: Path) -> Callable[[], bool]:
 
 
 def between_epochs(run: Path) -> Callable[[], bool]:
-    """Another epoch was written down."""
+    """Another epoch was logged."""
     before = _size(run / "metrics.jsonl")
     return lambda: _size(run / "metrics.jsonl") > before
 

@@ -1,4 +1,4 @@
-"""Train a recipe in several processes and write down a hash of all gradients after each backward pass, a file a rank.
+"""Train a recipe in several processes and record a hash of all gradients after each backward pass, one file per rank.
 
 Usage: python record_gradients.py RECIPE OUT PROCESSES
 """

@@ -1,4 +1,4 @@
-"""Train a recipe in several processes and write down the prototypes of PatchCluster, a file a rank.
+"""Train a recipe in several processes and record the prototypes of PatchCluster, one file per rank.
 
 Usage: python record_prototypes.py RECIPE OUT PROCESSES
 """

@@ -1,4 +1,4 @@
-"""Runs that stop on their way, inside this process."""
+"""Runs that are interrupted inside this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tagfill.training import Recipe, Run, Saving, start
 def stop_in_epoch(
     epoch: int, recipe: Recipe, out: Path, monkeypatch: pytest.MonkeyPatch, *, every_steps: int = 2
 ) -> None:
-    """Begin a run and interrupt it when it writes down this epoch; checkpoints are saved every few steps."""
+    """Start a run and interrupt it when it logs this epoch; checkpoints are saved every few steps."""
     plain = Run.append
 
     def append(self: Run, name: str, line: dict[str, Any]) -> None:

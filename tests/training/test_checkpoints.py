@@ -1,4 +1,4 @@
-"""A run goes on with another number of processes, between two epochs."""
+"""A run continues with another number of processes, between two epochs."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_json_and_csv_hold_the_same_rows(found):
     assert set(told["precision_at"]) == {"1", "3", "5"}
 
 
-def test_a_boost_changes_scores_so_thresholds_are_chosen_anew(material, runs, dataset):
+def test_a_boost_changes_scores_so_thresholds_are_chosen_again(material, runs, dataset):
     boosted = evaluate(runs["partial"], dataset, features=material.cache, boost=5.0)
     trained = LoadedModel.open(runs["partial"], dataset, features=material.cache, boost=5.0)
     seen = gather_predictions(trained.predict("val"), Ranks(), len(dataset.classes))
@@ -126,7 +126,7 @@ def test_a_boost_changes_scores_so_thresholds_are_chosen_anew(material, runs, da
 
 
 def test_unknown_entries_are_counted_and_left_out(material, runs, dataset):
-    """The training split knows one label an image."""
+    """The training split has one label per image."""
     found = evaluate(runs["partial"], dataset, split="train", features=material.cache)
 
     assert found.known.sum() == found.images

@@ -100,7 +100,7 @@ def changed(view: str) -> str:
     return rf"The view '{view}' of the feature cache .* has changed since the run started"
 
 
-def test_a_view_that_was_made_anew_otherwise_is_refused(
+def test_a_view_that_was_replaced_by_another_is_refused(
     recipe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop_in_epoch(2, recipe, tmp_path / "run", monkeypatch)
@@ -114,7 +114,7 @@ def test_a_view_that_was_made_anew_otherwise_is_refused(
         resume(tmp_path / "run")
 
 
-def test_a_view_that_is_gone_is_refused(recipe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_view_is_refused(recipe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stop_in_epoch(2, recipe, tmp_path / "run", monkeypatch)
     shutil.rmtree(tmp_path / "cache" / "views" / "crop1")
     manifest = json.loads((tmp_path / "cache" / "manifest.json").read_text())

@@ -63,7 +63,7 @@ def test_a_method_that_needs_maps_refuses_a_head_without(material: Material, tmp
 
 
 def without_class(material: Material, name: str) -> Path:
-    """The dataset, where nobody has seen one of its classes."""
+    """The dataset with a class that has no positive."""
     folder = material.single.with_name("unseen")
     shutil.copytree(material.single, folder, dirs_exist_ok=True)
     rows = pq.read_table(folder / "annotations.parquet")

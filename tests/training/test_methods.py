@@ -168,7 +168,7 @@ def test_the_expected_number_is_said_with_its_origin(material: Material, tmp_pat
 def test_a_run_that_was_stopped_ends_with_the_same_bytes(
     material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    """Stopped in the last epoch, whose labels were given before the checkpoint that the run goes on from."""
+    """Stopped in the last epoch, whose labels were given before the checkpoint that the run continues from."""
     unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
     train(material, unbroken, method)
     stop_in_epoch(4, Run.open(unbroken).recipe, broken, monkeypatch, every_steps=3)

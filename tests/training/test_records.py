@@ -120,7 +120,7 @@ def recorder(run: Run, rank: int, world: int, images: list[int]) -> Recorder:
     return Recorder(run, 0, ("decisions", "scores"), task)
 
 
-def test_processes_write_down_their_own_images(tmp_path: Path) -> None:
+def test_processes_record_their_own_images(tmp_path: Path) -> None:
     run = Run(tmp_path)
     for rank in (0, 1):
         own = recorder(run, rank, 2, [rank, rank + 2])
@@ -139,7 +139,7 @@ def test_processes_write_down_their_own_images(tmp_path: Path) -> None:
     assert np.isnan(seen[[0, 2]]).all()
 
 
-def test_what_more_processes_left_is_removed(tmp_path: Path) -> None:
+def test_records_of_more_processes_are_removed(tmp_path: Path) -> None:
     run = Run(tmp_path)
     for rank in (0, 1):
         recorder(run, rank, 2, [rank, rank + 2]).end_epoch(1)

@@ -201,7 +201,7 @@ def test_recipe_with_a_relative_dataset_can_be_resumed_from_anywhere(
     assert Path(run.recipe.dataset) == material.single
 
 
-def test_force_begins_anew(material: Material, tmp_path: Path) -> None:
+def test_force_starts_over(material: Material, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "bad-images.txt").write_text("old.jpg\tgone\n")
     recipe = make_recipe({"dataset": str(material.single), "method": "an", **material.settings})
@@ -278,7 +278,7 @@ def test_damaged_checkpoint_falls_back_to_the_one_before(
 
 
 @pytest.mark.parametrize("left", [["model.safetensors"], ["model.safetensors", "state.json"]])
-def test_an_old_checkpoint_that_is_half_gone_is_in_nobodys_way(
+def test_a_partly_removed_checkpoint_is_ignored(
     material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: list[str]
 ) -> None:
     run = tmp_path / "run"
@@ -354,7 +354,7 @@ def test_tags_alone_cannot_choose_an_epoch(material: Material, tmp_path: Path) -
     assert np.isnan(tagfill.evaluate(run, tags, split="val", features=material.cache).mean)
 
 
-def test_the_same_call_begins_anew_by_force_and_gives_the_same_bytes(material: Material, tmp_path: Path) -> None:
+def test_the_same_call_with_force_starts_over_and_writes_the_same_bytes(material: Material, tmp_path: Path) -> None:
     first = cached(material, tmp_path / "run", epochs=1)
     before = first.metrics_path.read_bytes()
     with pytest.raises(RunError, match="is not empty"):

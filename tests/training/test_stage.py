@@ -169,7 +169,7 @@ def test_the_estimates_of_the_best_linear_epoch_are_carried_over(run: Run) -> No
     torch.testing.assert_close(final(run)["memory.estimates.values"], kept.clamp(-bound, bound), rtol=0, atol=1e-4)
 
 
-def test_the_optimiser_of_the_table_begins_anew(run: Run) -> None:
+def test_the_optimizer_of_the_table_starts_over(run: Run) -> None:
     steps = math.ceil(101 / 16)
 
     assert int(final(run)["memory.estimates.adam.step"]) == steps
@@ -279,7 +279,7 @@ def test_pairs_of_views_come_from_a_cache_too(material: Material, tmp_path: Path
 def test_half_of_a_batch_has_no_label_for_a_method_that_needs_such_images(
     material: Material, tmp_path: Path, watch: Any
 ) -> None:
-    seen = watch("unlabelled")
+    seen = watch("unlabeled")
     few_labels(material, tmp_path / "few")
 
     train_watching(material, tmp_path / "run", tmp_path / "few", features=material.cache)
@@ -307,7 +307,7 @@ def test_fixmatch_gets_as_many_images_without_a_label_as_with_one_unless_it_labe
 
 
 def test_all_images_are_mixed_where_none_is_without_a_label(material: Material, tmp_path: Path, watch: Any) -> None:
-    seen = watch("unlabelled")
+    seen = watch("unlabeled")
 
     train_watching(material, tmp_path / "run", material.single, features=material.cache)
 
@@ -326,7 +326,7 @@ def test_marks_come_with_their_images(material: Material, tmp_path: Path, watch:
         assert (batch.labels[batch.marks.image, batch.marks.label] == 1).all()
 
 
-def test_nobody_gets_marks_without_asking(material: Material, tmp_path: Path, watch: Any) -> None:
+def test_methods_get_marks_only_if_they_need_them(material: Material, tmp_path: Path, watch: Any) -> None:
     seen = watch()
 
     train_watching(material, tmp_path / "run", material.full, features=material.cache)

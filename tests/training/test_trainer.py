@@ -47,7 +47,7 @@ def weights(run: Run) -> dict[str, torch.Tensor]:
     return Classifier.load(run.model_folder).head.state_dict()
 
 
-def test_parts_of_a_batch_add_up_to_the_batch(material: Material, tmp_path: Path) -> None:
+def test_micro_batches_add_up_to_the_batch(material: Material, tmp_path: Path) -> None:
     whole = train(material, tmp_path / "whole", {"optimizer": {"name": "sgd", "lr": 0.1}})
     parts = train(material, tmp_path / "parts", {"optimizer": {"name": "sgd", "lr": 0.1}, "accumulate": 3})
 
@@ -55,8 +55,8 @@ def test_parts_of_a_batch_add_up_to_the_batch(material: Material, tmp_path: Path
         torch.testing.assert_close(weights(parts)[name], value, rtol=1e-5, atol=1e-6)
 
 
-def test_large_losses_are_ranked_within_a_part_of_a_batch(material: Material, tmp_path: Path) -> None:
-    """Two percent of the entries of each part, rounded up, are more than two percent of the whole batch."""
+def test_large_losses_are_ranked_within_a_micro_batch(material: Material, tmp_path: Path) -> None:
+    """Two percent of the entries of each micro-batch, rounded up, are more than two percent of the whole batch."""
     run = train(material, tmp_path / "run", {"accumulate": 4}, method="ll-r", options={"ll-r": {"rate": 2}})
 
     classes, batches = len(Dataset.open(material.single).classes), [16] * 6 + [5]
@@ -125,7 +125,7 @@ def test_observed_validation_labels_need_a_simulated_dataset(material: Material,
         train(material, tmp_path / "run", {}, dataset=material.full, val_labels="observed", method="bce")
 
 
-def test_batches_hold_their_share_of_labelled_images(material: Material, tmp_path: Path) -> None:
+def test_batches_hold_their_share_of_labeled_images(material: Material, tmp_path: Path) -> None:
     data = Dataset.open(material.single)
     train_images = set(data.names(data.split("train")))
     rows = data.rows()
@@ -138,7 +138,7 @@ def test_batches_hold_their_share_of_labelled_images(material: Material, tmp_pat
     assert run.finished
 
 
-def test_labelled_share_without_unlabelled_images_is_refused(material: Material, tmp_path: Path) -> None:
+def test_labeled_share_without_unlabeled_images_is_refused(material: Material, tmp_path: Path) -> None:
     with pytest.raises(tagfill.TagfillError, match="no unlabeled images"):
         train(material, tmp_path / "run", {"labelled_share": 0.5})
 
@@ -252,7 +252,7 @@ def test_full_disk_destroys_nothing(material: Material, tmp_path: Path) -> None:
 
 
 def test_disk_that_fills_up_later_destroys_nothing(material: Material, tmp_path: Path) -> None:
-    """What an earlier step saved stays, the exit code is the user's, and with room again the run goes on from there."""
+    """Earlier checkpoints stay, the exit code is 2, and with free space the run continues from there."""
     unbroken = train(material, tmp_path / "unbroken", {"epochs": 3}, method="role")
     run = tmp_path / "run"
     flags = [*material.flags, "--method", "role", "--features", str(material.cache), "--epochs", "3"]
@@ -282,7 +282,7 @@ def test_disk_that_fills_up_later_destroys_nothing(material: Material, tmp_path:
     assert outcome(tagfill.resume(run).folder) == outcome(unbroken.folder)
 
 
-def test_killed_worker_is_told_in_one_sentence(material: Material, tmp_path: Path) -> None:
+def test_killed_worker_is_reported_in_one_sentence(material: Material, tmp_path: Path) -> None:
     script = (
         "import os, signal, sys, tagfill\n"
         "from tagfill.data import sources\n"
@@ -353,7 +353,7 @@ def decided(kinds: list[str]) -> Decisions:
     return Decisions(np.arange(len(kinds)), np.arange(len(kinds)), np.array(kinds), np.zeros(len(kinds), np.int8))
 
 
-def test_means_weigh_parts_by_their_images() -> None:
+def test_means_weigh_micro_batches_by_their_images() -> None:
     totals = Totals()
     totals.add({"a": 1.0, "b": 4.0}, 3)
     totals.add({"a": 5.0, "b": 0.0}, 1)

@@ -407,7 +407,7 @@ class Trainer:
             raise RunError(next(sentence for sentence in devices.gather_json(problem) if sentence is not None))
 
     def _empty_batch(self, epoch: int, step: int) -> str | None:
-        """The problem of a micro-batch without images; one process goes on, several would wait for its gradients."""
+        """The problem of an empty micro-batch; one process continues, several would wait for its gradients."""
         if self._context.devices.ranks.world == 1:
             return None
         return (
