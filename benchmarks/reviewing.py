@@ -84,7 +84,7 @@ def ordered(data: Dataset, run: Path, order: str, folds: Path, loop: Loop, rng: 
         made = plan(data, loop.hours, run=run, folds=loop.folds, costs=Costs(loop.seconds), jobs=1, models=folds)
         return as_suggestions(data, made.pairs)
     limits = {"missing": count, "wrong": 0, "minimum": 0.0}
-    return suggest(run, data, folds=loop.folds, jobs=1, out=folds, **limits).suggestions
+    return suggest(data, run, folds=loop.folds, jobs=1, out=folds, **limits).suggestions
 
 
 def at_random(data: Dataset, count: int, rng: np.random.Generator) -> Suggestions:

@@ -28,7 +28,7 @@ part = tagfill.protocols.single_positive(data, seed=1200)
 settings = {"method": "en", "features": cache, "epochs": args.epochs, "force": True}
 
 first = tagfill.train(part, out=args.out / "first", **settings)
-found = tagfill.suggest(first, part, folds=2, missing=args.decisions, wrong=0, minimum=0.0, features=cache, jobs=1)
+found = tagfill.suggest(part, first, folds=2, missing=args.decisions, wrong=0, minimum=0.0, features=cache, jobs=1)
 
 place = {image: number for number, image in enumerate(data.names())}
 truth = data.labels().dense()

@@ -15,7 +15,9 @@ import pytest
 import typer
 
 import tagfill
+from tagfill.cli import flags
 from tagfill.cli.app import app
+from tagfill.errors import TagfillError
 from tagfill.models import Classifier
 
 
@@ -255,3 +257,17 @@ def test_decisions_of_an_interrupted_review_are_saved_without_the_server(scenes:
     code = f"import sys; sys.modules['fastapi'] = None; sys.argv = {words!r}; from tagfill.cli import main; main()"
     outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert json.loads(outcome.stdout)["changes"] == 0
+
+
+def test_the_dataset_comes_first_and_the_old_order_warns(tmp_path, capsys):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "dataset.yaml").touch()
+    data, run = tmp_path / "data", tmp_path / "run"
+    assert flags.dataset_and_run("suggest", data, run, None) == (data, run)
+    assert flags.dataset_and_run("suggest", data, None, run) == (data, run)
+    assert capsys.readouterr().err == ""
+    assert flags.dataset_and_run("suggest", run, data, None) == (data, run)
+    assert f"the dataset comes first now: tagfill suggest {data} --run {run}" in capsys.readouterr().err
+    for argument in (None, run):
+        with pytest.raises(TagfillError, match=r"write it as: tagfill suggest DATASET --run RUN\."):
+            flags.dataset_and_run("suggest", data, argument, argument)

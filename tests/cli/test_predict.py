@@ -75,7 +75,7 @@ def test_an_exported_model_predicts_the_same_as_its_run(call: Call, tmp_path: Pa
         assert len(list(Path(f"maps-{name}").rglob("anchor.jpg"))) == 6
     ours, theirs = (pq.read_table(f"{name}.parquet") for name in ("torch", "onnx"))
     assert ours["image"].to_pylist() == theirs["image"].to_pylist()
-    assert theirs["score"].to_pylist() == pytest.approx(ours["score"].to_pylist(), abs=1e-4)
+    assert theirs["probability"].to_pylist() == pytest.approx(ours["probability"].to_pylist(), abs=1e-4)
     data = tagfill.Dataset.open("scenes")
     assert ours["image"].unique().to_pylist() == data.names(data.split("test"))
 

@@ -19,7 +19,7 @@ from tagfill.errors import TagfillError
 
 @pytest.fixture(scope="module")
 def found(run, part, place):
-    return tagfill.suggest(run, part, folds=2, minimum=0.0, missing=100_000, wrong=50, out=place / "folds", jobs=1)
+    return tagfill.suggest(part, run, folds=2, minimum=0.0, missing=100_000, wrong=50, out=place / "folds", jobs=1)
 
 
 def test_every_unknown_pair_is_suggested_once_and_no_other(found, part):
@@ -46,7 +46,7 @@ def test_the_quality_is_measured(found, part):
 
 def test_value_is_uncertainty_times_rarity(run, part, cache, shares):
     settings = {"folds": 0, "minimum": 0.0, "missing": 100_000, "features": cache.folder, "order": "value"}
-    table = suggest(run.folder, part, **settings).suggestions.table.to_pylist()
+    table = suggest(part, run.folder, **settings).suggestions.table.to_pylist()
     missing = [row for row in table if row["kind"] == "missing"]
     expected = [worth.checking(row["probability"], shares[row["label"]]) for row in missing]
     assert [row["value"] for row in missing] == pytest.approx(expected, rel=1e-4)
@@ -61,20 +61,20 @@ def test_calibration_is_reported(found):
 def test_fold_models_are_reused(found, run, part, place):
     stamps = {path: path.stat().st_mtime_ns for path in (place / "folds").rglob("best/model.safetensors")}
     assert len(stamps) == 2
-    again = suggest(run.folder, part, folds=2, minimum=0.0, missing=100_000, wrong=50, out=place / "folds", jobs=1)
+    again = suggest(part, run.folder, folds=2, minimum=0.0, missing=100_000, wrong=50, out=place / "folds", jobs=1)
     assert again.suggestions.table.equals(found.suggestions.table)
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
 
 
 def test_other_splits_are_scored_by_the_run_itself(run, part, cache):
-    found = suggest(run.folder, part, split="test", features=cache.folder, minimum=0.0)
+    found = suggest(part, run.folder, split="test", features=cache.folder, minimum=0.0)
     assert found.folds == 0
     summary = json.loads(json.dumps(found.to_json(), allow_nan=False))  # nothing is missing, so shares of it are null
     assert summary["measured"]["recovered"] is summary["measured"]["labels_per_hour_in_random_order"] is None
     with pytest.raises(TagfillError, match="--folds is for the training split"):
-        suggest(run.folder, part, split="test", folds=3)
+        suggest(part, run.folder, split="test", folds=3)
     with pytest.raises(TagfillError, match="has no recipe"):
-        suggest(run.folder / "best", part)
+        suggest(part, run.folder / "best")
 
 
 def test_cannot_tell_is_not_suggested_again(run, part, cache, tmp_path):
@@ -84,7 +84,7 @@ def test_cannot_tell_is_not_suggested_again(run, part, cache, tmp_path):
     data = part.replace(annotations=from_records([*part.rows().to_pylist(), row]), folder=None)
     data.save(tmp_path / "data")
     settings = {"folds": 0, "minimum": 0.0, "missing": 100_000, "features": cache.folder}
-    found = suggest(run.folder, tmp_path / "data", **settings).suggestions.table
+    found = suggest(tmp_path / "data", run.folder, **settings).suggestions.table
     suggested = set(zip(found["image"].to_pylist(), found["label"].to_pylist(), strict=True))
     assert (name, unknown[0]) not in suggested
     assert (name, unknown[1]) in suggested
@@ -97,7 +97,7 @@ def test_annotations_that_the_model_contradicts_are_suggested_as_wrong(run, part
         if row["image"] in test:
             row["present"] = not row["present"]  # all of them wrong
     data = part.replace(annotations=from_records(rows), folder=None).save(tmp_path / "data")
-    found = suggest(run.folder, data, split="test", features=cache.folder).suggestions.table.to_pylist()
+    found = suggest(data, run.folder, split="test", features=cache.folder).suggestions.table.to_pylist()
     wrong = [row for row in found if row["kind"] == "wrong"]
     assert wrong
     assert all(row["annotated"] != (row["probability"] > 0.5) for row in wrong)
@@ -138,3 +138,9 @@ def test_groups_are_limited_one_by_one(groups, limit):
 
 def test_entropy_of_certain_events_is_zero():
     assert entropy(np.array([0.0, 0.25, 0.5, 1.0])).round(4).tolist() == [0.0, 0.8113, 1.0, 0.0]
+
+
+def test_the_old_order_of_arguments_still_works_and_warns(run, part, cache, found, place):
+    settings = {"folds": 2, "minimum": 0.0, "missing": 100_000, "wrong": 50, "out": place / "folds", "jobs": 1}
+    with pytest.warns(DeprecationWarning, match="takes the dataset first"):
+        assert suggest(run, part, **settings).suggestions.table.equals(found.suggestions.table)

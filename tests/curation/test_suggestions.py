@@ -42,6 +42,30 @@ def test_invalid_files_are_refused(tmp_path, content, reason):
         Suggestions.read(tmp_path / "s.csv")
 
 
+def predictions(folder, data, name="p.csv", column="probability"):
+    rows = ["00000.jpg,cup,0.4,false", "00000.jpg,dog,0.95,true", f"{data.root}/00001.jpg,cup,0.9,true",
+            "00001.jpg,tree,0.05,false"]  # fmt: skip
+    (folder / name).write_text("\n".join([f"image,label,{column},present", *rows]))
+    return folder / name
+
+
+@pytest.mark.parametrize("column", ["probability", "score"])
+def test_predictions_become_questions_about_pairs_that_are_not_annotated(tmp_path, column):
+    data = photos(tmp_path)
+    table = Suggestions.read(predictions(tmp_path, data, column=column), data).table
+    assert [(row["image"], row["label"], row["kind"]) for row in table.to_pylist()] == [
+        ("00001.jpg", "cup", "missing"),
+        ("00000.jpg", "cup", "missing"),
+    ]  # not the dog, which is annotated, nor the improbable tree
+    assert table["probability"].to_pylist() == pytest.approx([0.9, 0.4])
+
+
+def test_predictions_about_other_images_are_refused(tmp_path):
+    (tmp_path / "p.csv").write_text("image,label,probability,present\nelsewhere/7.jpg,cup,0.9,true\n")
+    with pytest.raises(TagfillError, match=r"about the image 'elsewhere/7\.jpg'"):
+        Suggestions.read(tmp_path / "p.csv", photos(tmp_path))
+
+
 def test_damaged_and_missing_files(tmp_path):
     (tmp_path / "s.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(TagfillError, match=r"s\.parquet is damaged"):

@@ -40,7 +40,7 @@ def rows_of(path: Path) -> list[tuple[str, str, float, bool]]:
     if path.suffix == ".csv":
         with path.open(encoding="utf-8", newline="") as file:
             return [
-                (row["image"], row["label"], float(row["score"]), row["present"] == "true")
+                (row["image"], row["label"], float(row["probability"]), row["present"] == "true")
                 for row in csv.DictReader(file)
             ]
     return [tuple(row.values()) for row in pq.read_table(path).to_pylist()]

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from tagfill.cli import terminal
 from tagfill.errors import TagfillError
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
@@ -36,6 +37,7 @@ Pretrained = Annotated[
     str,
     typer.Option("--pretrained", help="Weights: `bundled`, `timm` (from its hub), `none`, or a safetensors file."),
 ]
+RunArgument = Annotated[Path | None, typer.Argument(metavar="RUN", help="The same as --run.", show_default=False)]
 Boost = Annotated[
     str | None,
     typer.Option(metavar="A[,B]", help="BoostLU of the `cam` head: slope A for scores above B (default 0)."),
@@ -60,6 +62,31 @@ def parse_boost(text: str) -> dict[str, float]:
 def parse_pretrained(pretrained: str) -> bool | str:
     """Argument of `tagfill.models.create_backbone` for `--pretrained`."""
     return {"timm": True, "none": False}.get(pretrained, pretrained)
+
+
+def dataset_and_run(command: str, dataset: Path, argument: Path | None, option: Path | None) -> tuple[Path, Path]:
+    """The dataset and the run of a command that takes them as `DATASET --run RUN` or `DATASET RUN`.
+
+    The order of version 0.1, `RUN DATASET`, still works and prints a warning.
+
+    Args:
+        command: its name, for messages.
+        dataset: first argument.
+        argument: second argument, if it was given.
+        option: value of `--run`, if it was given.
+    """
+    if (argument is None) == (option is None):
+        problem = "needs a run" if argument is None else "got a run twice"
+        raise TagfillError(f"'tagfill {command}' {problem}; write it as: tagfill {command} DATASET --run RUN.")
+    run = argument or option
+    assert run is not None
+    if not (dataset / "dataset.yaml").is_file() and (run / "dataset.yaml").is_file():
+        terminal.warn(
+            f"Warning: the dataset comes first now: tagfill {command} {run} --run {dataset}; the old order will stop "
+            "working in version 0.3."
+        )
+        return run, dataset
+    return dataset, run
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:

@@ -18,8 +18,9 @@ from tagfill.cli import flags, terminal
 def plan(
     dataset: Annotated[Path, typer.Argument(help="A dataset folder.")],
     hours: Annotated[float, typer.Option(help="Hours of annotation.")],
-    run: Annotated[Path, typer.Option(help="A run on this dataset; its recipe is trained on folds.")],
     out: Annotated[Path, typer.Option(help="Folder for the plan and the tasks.")],
+    run_folder: flags.RunArgument = None,
+    run: Annotated[Path | None, typer.Option(help="A run on this dataset; its recipe is trained on folds.")] = None,
     study: Annotated[Path | None, typer.Option(help="Result of `tagfill budget`, to choose the kind.")] = None,
     goal: Annotated[str, typer.Option(help="Purpose of the model: `tags`, `places` or `both`.")] = "tags",
     kind: Annotated[str | None, typer.Option(help="I, SP, SB, AP or AB, instead of the best one of the study.")] = None,
@@ -39,6 +40,7 @@ def plan(
     from tagfill.curation.plan import plan as make_plan
     from tagfill.experiments.budget_results import parse_costs
 
+    dataset, run = flags.dataset_and_run("plan", dataset, run_folder, run)
     flags.require_empty(out, force)
     made = make_plan(
         dataset,

@@ -24,9 +24,7 @@ from tagfill.errors import TagfillError
 
 def review(
     dataset: Annotated[Path, typer.Argument(help="A dataset folder.")],
-    suggestions: Annotated[
-        Path | None, typer.Option(help="File from `tagfill suggest`, or a CSV file with image, label, probability.")
-    ] = None,
+    suggestions: Annotated[Path | None, typer.Option(help="File of `tagfill suggest` or `tagfill predict`.")] = None,
     run: Annotated[Path | None, typer.Option(help="Run or model folder, for heatmaps on the page.")] = None,
     reviewer: Annotated[str | None, typer.Option(help="Your name in the log; your login name by default.")] = None,
     host: Annotated[str, typer.Option(help="Listening address; remote access needs a --token.")] = "127.0.0.1",
@@ -58,7 +56,7 @@ def review(
         ) from None
     http.check_token(host, token)
     signal.signal(signal.SIGTERM, flags.interrupt)
-    with open_session(data, Suggestions.read(suggestions)) as session:
+    with open_session(data, Suggestions.read(suggestions, data)) as session:
         listening = http.listen(host, port)
         secret = "" if token is None else f"?token={token}"
         address = f"http://{host}:{listening.getsockname()[1]}/{secret}"

@@ -1,8 +1,8 @@
 """Suggest missing labels, and annotations that may be wrong.
 
-Example: `tagfill suggest runs/photos-en photos --out suggestions.parquet`
+Example: `tagfill suggest photos --run runs/photos-en --out suggestions.parquet`
 
-Example: `tagfill suggest runs/photos-en photos --split new --order value --per-class 200 --out suggestions.csv`
+Example: `tagfill suggest photos runs/photos-en --split new --order value --per-class 200 --out suggestions.csv`
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from tagfill.cli import flags, terminal
 
 
 def suggest(
-    run: Annotated[Path, typer.Argument(help="A run folder; with --folds 0 also a model folder.")],
     dataset: Annotated[Path, typer.Argument(help="A dataset folder.")],
     out: Annotated[Path, typer.Option(help="The .parquet or .csv file to write.")],
+    run_folder: flags.RunArgument = None,
+    run: Annotated[Path | None, typer.Option(help="A run folder; with --folds 0 also a model folder.")] = None,
     split: Annotated[str, typer.Option(help="Split of the images.")] = "train",
     folds: Annotated[
         int | None,
@@ -42,9 +43,10 @@ def suggest(
     """Suggest."""
     from tagfill.curation.suggest import suggest as make_suggestions
 
+    dataset, run = flags.dataset_and_run("suggest", dataset, run_folder, run)
     found = make_suggestions(
-        run,
         dataset,
+        run,
         split=split,
         folds=folds,
         missing=missing,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from tagfill.curation.crossfit import TRAIN, ScoredImages, cross_fit
 from tagfill.curation.suggestions import MISSING, SCHEMA, WRONG, SuggestionQuality, Suggestions, measure
 from tagfill.dataset import Dataset
+from tagfill.dataset.description import FILE as DATASET_FILE
 from tagfill.deprecation import renamed
 from tagfill.errors import TagfillError, one_of
 from tagfill.progress import SILENT, Progress
@@ -60,8 +62,8 @@ class SuggestResult:
 
 
 def suggest(
+    dataset: Dataset | str | os.PathLike[str],
     run: str | os.PathLike[str],
-    dataset: Dataset | str | Path,
     *,
     split: str = TRAIN,
     folds: int | None = None,
@@ -80,8 +82,8 @@ def suggest(
     """Suggest unknown labels that are probably present, and annotations that are probably wrong.
 
     Args:
-        run: a run or its folder, or a model folder.
         dataset: the dataset or its folder; its rows decide what is unknown.
+        run: a run or its folder, or a model folder.
         split: split of the images.
         folds: number of models to train, so that no image is scored by a model that was trained on it; by default 5
             for the training split, and 0 (the run itself) for any other.
@@ -99,10 +101,17 @@ def suggest(
 
     Example:
         >>> from tagfill.curation.suggest import suggest
-        >>> found = suggest("runs/photos-en", "photos")  # doctest: +SKIP
+        >>> found = suggest("photos", "runs/photos-en")  # doctest: +SKIP
         >>> found.suggestions.save(Path("suggestions.parquet"))  # doctest: +SKIP
     """
     one_of("order", order, ORDERS)
+    if is_dataset(run) and not is_dataset(dataset):
+        warnings.warn(
+            "suggest takes the dataset first and the run second; the old order will stop working in version 0.3.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        dataset, run = run, dataset
     data = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
     if folds is None:
         folds = 5 if split == TRAIN else 0
@@ -137,6 +146,11 @@ def suggest(
         None if not errors else (float(np.mean([e[0] for e in errors])), float(np.mean([e[1] for e in errors])))
     )
     return SuggestResult(suggestions, folds, calibration, measure(suggestions, data, split, seconds))
+
+
+def is_dataset(source: Dataset | str | os.PathLike[str]) -> bool:
+    """Whether this is a dataset or the folder of one; a run is neither."""
+    return isinstance(source, Dataset) or (Path(source) / DATASET_FILE).is_file()
 
 
 def _candidates(data: Dataset, images: ScoredImages, minimum: float) -> dict[str, Pairs]:

@@ -10,12 +10,16 @@
 
 A file is Parquet or CSV, depending on its extension. Parquet also stores the origin of the suggestions: the run that
 made them and the identity of its labels.
+
+Files of `tagfill predict` share the columns image, label and probability, and have `present` instead of the others.
+Read as suggestions, they hold the pairs that are not annotated yet, most probable first.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +36,7 @@ from tagfill.dataset import Dataset
 from tagfill.deprecation import renamed
 from tagfill.errors import TagfillError
 from tagfill.io import atomic_write, nan_to_none
-from tagfill.labels import LabelMatrix
+from tagfill.labels import LabelMatrix, in_sorted
 
 MISSING, WRONG = "missing", "wrong"
 KINDS = (MISSING, WRONG)
@@ -47,6 +51,7 @@ SCHEMA = pa.schema(
     ]
 )
 _ORIGIN = b"tagfill.origin"
+MIN_PROBABILITY = 0.1  # of predictions that are worth a question
 CUTOFFS = (10, 100, 1_000, 10_000)  # of which the precision is measured
 _BLOCK = 4096  # images at a time
 
@@ -89,15 +94,26 @@ class Suggestions:
                 pq.write_table(self.table.replace_schema_metadata(metadata), file, compression="zstd")
 
     @classmethod
-    def read(cls, path: Path) -> Suggestions:
-        """Read a file that `tagfill suggest` wrote, or a CSV file with at least image, label and probability."""
+    def read(cls, path: Path, dataset: Dataset | None = None) -> Suggestions:
+        """Read a file of `tagfill suggest` or `tagfill predict`, or one with at least image, label and probability.
+
+        Args:
+            path: a .parquet or .csv file.
+            dataset: for a file of predictions, the dataset that says which pairs are annotated already.
+        """
         if not path.is_file():
-            raise TagfillError(f"There is no file {path}; create it with 'tagfill suggest RUN DATASET --out FILE'.")
+            raise TagfillError(
+                f"There is no file {path}; create it with 'tagfill suggest DATASET --run RUN --out FILE'."
+            )
         try:
             table = _read_csv(path) if _file_type(path) == "csv" else pq.read_table(path)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise TagfillError(f"{path} is damaged or holds no suggestions: {str(error).splitlines()[0]}.") from None
         origin = json.loads((table.schema.metadata or {}).get(_ORIGIN, b"{}"))
+        if "score" in table.column_names and "probability" not in table.column_names:  # predictions of version 0.1
+            table = table.rename_columns({"score": "probability"})
+        if "present" in table.column_names and "kind" not in table.column_names:
+            return cls(_open_predictions(_conform(table, path), dataset), origin)
         return cls(_conform(table, path), origin)
 
     def check(self, dataset: Dataset) -> None:
@@ -156,6 +172,38 @@ def _conform(table: pa.Table, path: Path) -> pa.Table:
     if size and not pc.all(pc.and_(pc.greater_equal(probability, 0), pc.less_equal(probability, 1))).as_py():
         raise TagfillError(f"{path}: a probability is not between 0 and 1.")
     return conformed
+
+
+def _open_predictions(table: pa.Table, dataset: Dataset | None) -> pa.Table:
+    """The likely pairs of predictions that are not annotated, most probable first.
+
+    An image that was predicted by its path gets the name that it has in the dataset.
+    """
+    table = table.filter(pc.greater_equal(table["probability"], MIN_PROBABILITY))
+    if dataset is not None:
+        if isinstance(dataset.root, Path):
+            root = f"{dataset.root.absolute()}{os.sep}"
+            coded = table["image"].combine_chunks().dictionary_encode()
+            names = [
+                os.path.normpath(Path(name).absolute()).removeprefix(root) for name in coded.dictionary.to_pylist()
+            ]
+            known = set(dataset.names())
+            names = [
+                name if name in known else old for name, old in zip(names, coded.dictionary.to_pylist(), strict=True)
+            ]
+            table = table.set_column(0, SCHEMA.field("image"), pa.array(names, pa.string()).take(coded.indices))
+        Suggestions(table).check(dataset)
+        table = table.filter(pa.array(~_annotated(table, dataset)))
+    return table.take(pc.sort_indices(table, [("probability", "descending"), ("image", "ascending")]))
+
+
+def _annotated(table: pa.Table, dataset: Dataset) -> NDArray[np.bool_]:
+    """Which pairs of a table have an annotation."""
+    row = pc.index_in(table["image"], value_set=dataset.images["image"]).to_numpy().astype(np.int64)
+    label = pc.index_in(table["label"], value_set=pa.array(dataset.classes, pa.string())).to_numpy().astype(np.int64)
+    labels = dataset.labels()
+    annotated = labels.images() * labels.width + labels.classes
+    return in_sorted(annotated, row * labels.width + label)
 
 
 @dataclass(frozen=True)

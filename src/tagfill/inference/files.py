@@ -21,8 +21,8 @@ Parquet and CSV files have one row per image and label:
 |---|---|---|
 | image | text | name of the image |
 | label | text | class name |
-| score | float32 | probability that the label is present |
-| present | bool | whether the score reaches the threshold of the class |
+| probability | float32 | that the label is present |
+| present | bool | whether the probability reaches the threshold of the class |
 
 JSON lines have one line per image:
 
@@ -466,9 +466,9 @@ def _beside(out: Path, ending: str) -> Path:
 # Tables and formats
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
-_SCHEMA = pa.schema([("image", _TEXT), ("label", _TEXT), ("score", pa.float32()), ("present", pa.bool_())])
+_SCHEMA = pa.schema([("image", _TEXT), ("label", _TEXT), ("probability", pa.float32()), ("present", pa.bool_())])
 _CSV_SCHEMA = pa.schema(
-    [("image", pa.string()), ("label", pa.string()), ("score", pa.float32()), ("present", pa.bool_())]
+    [("image", pa.string()), ("label", pa.string()), ("probability", pa.float32()), ("present", pa.bool_())]
 )
 _BAD = b"tagfill.bad"
 
@@ -509,7 +509,7 @@ def _write_json_lines(tables: Iterable[pa.Table], file: IO[bytes]) -> None:
 def _lines(rows: pa.Table) -> Iterator[dict[str, Any]]:
     """One record per image; the rows of an image are consecutive."""
     images = rows["image"].combine_chunks()
-    columns = [rows[name].to_pylist() for name in ("label", "score", "present")]
+    columns = [rows[name].to_pylist() for name in ("label", "probability", "present")]
     names, numbers = images.dictionary.to_pylist(), images.indices.to_pylist()
     start = 0
     while start < len(numbers):
