@@ -35,7 +35,12 @@ def compare(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting of all runs; repeatable."),
     ] = None,
-    split: Annotated[str, typer.Option(help="Split to score.")] = "test",
+    split: Annotated[
+        str | None,
+        typer.Option(
+            help="Split to score; by default `test`, else `val`, else training images that each run holds out."
+        ),
+    ] = None,
     jobs: flags.Jobs = None,
     engine: flags.Engine = "joblib",
     ray_address: flags.RayAddress = None,
@@ -66,6 +71,8 @@ def compare(
         terminal.show_json(board.to_json())
         return
     terminal.show_board(board, f"{board.dataset}, {seeds} seeds")
+    if board.note:
+        terminal.show(board.note)
     terminal.show(f"Runs and leaderboard: {out.absolute()}")
     if report:
         terminal.show(f"Report: {(out / 'report.html').absolute()}")

@@ -1,7 +1,8 @@
 """Comparing methods on one dataset: the same data, the same epochs, several seeds, one leaderboard.
 
 Runs are independent: one process per core with one thread each, or a Ray cluster. A grid of settings is searched with
-the first seed and chosen by validation mAP; the scored split chooses nothing.
+the first seed and chosen by validation mAP; the split `test` chooses nothing. Data without such a split is scored on
+`val` or by cross-fitting, see `scored_split.py`.
 
     ll-r                            a method
     en+scl                          a sum of methods
@@ -13,6 +14,8 @@ the first seed and chosen by validation mAP; the scored split chooses nothing.
 
 from __future__ import annotations
 
+import functools
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -37,6 +40,7 @@ from tagfill.experiments.runs import (
     run_jobs,
     save_complete_dataset,
 )
+from tagfill.experiments.scored_split import FOLDS, choose_split, save_fold
 from tagfill.io import atomic_write, write_json
 from tagfill.methods import create as create_method
 from tagfill.options import parse_assignment, parse_value, parse_values
@@ -82,7 +86,7 @@ def compare(
     features: str | os.PathLike[str] | None = None,
     grid: Sequence[str] = (),
     overrides: Overrides = (),
-    split: str = "test",
+    split: str | None = None,
     jobs: int | None = None,
     engine: str = "joblib",
     ray_address: str | None = None,
@@ -103,7 +107,8 @@ def compare(
         features: a feature cache, or its folder, to train on instead of images.
         grid: values to choose from, such as `["optimizer.lr=1e-3,1e-4"]`.
         overrides: settings of all runs by their paths, such as `(("optimizer.lr", 1e-4),)`.
-        split: to score.
+        split: to score; by default `test`, or `val`, or training images that each run holds out, whichever is the first
+            that can be scored; see `tagfill.experiments.scored_split`.
         jobs: number of processes; one per core by default.
         engine: that runs them, see `tagfill.engines`.
         ray_address: of a Ray cluster whose machines can all read the folders; by default Ray stays on this machine.
@@ -111,6 +116,9 @@ def compare(
         title: of the report.
         progress: receives progress and messages.
         **settings: any other field of a recipe.
+
+    Raises:
+        TagfillError: if no method has a score, with the reason of each.
 
     Example:
         >>> board = tagfill.compare("scenes-sp", "ll-r,en+scl", out="comparison")  # doctest: +SKIP
@@ -125,15 +133,27 @@ def compare(
     if len(combinations) > 1 and "val" not in data.splits:
         raise TagfillError(f"A grid is chosen on validation images, but {data.name} has no split 'val'.")
     specs = add_floor_and_ceiling(parse_methods(methods) if isinstance(methods, str) else list(methods), data)
+    scored = choose_split(data, split)
+    if scored.note:
+        progress.say(scored.note)
     folder = Path(out).absolute()
-    complete = None if data.truth is None else save_complete_dataset(data, folder / "complete")
     shared = recipe_content(settings, overrides, epochs=epochs, features=features)
+
+    @functools.cache
+    def open_data(place: Path | None, complete: bool, seed: int) -> Dataset:
+        """The images and labels of a run: those given or complete ones, all of them or without the run's fold."""
+        chosen = data if place is None else Dataset.open(place)
+        name = "" if place is None else f"-{place.name}"
+        if scored.cross_fitted:
+            chosen = save_fold(chosen, seed, folder / "folds" / f"{seed % FOLDS}{name}")
+            name = f"-{seed % FOLDS}{name}"
+        return Dataset.open(save_complete_dataset(chosen, folder / f"complete{name}")) if complete else chosen
 
     def make_job(spec: MethodSpec, seed: int, choice: Overrides) -> RunJob:
         names = spec.method.split("+")
         options = {name: given for name, given in shared.get("options", {}).items() if name in names}
         content = with_overrides({**shared, "options": {**options, **spec.options}}, choice)
-        place = complete if spec.complete else spec.dataset or data.folder
+        place = open_data(spec.dataset, spec.complete, seed).folder
         assert place is not None
         content |= {
             "dataset": str(place.absolute()),
@@ -143,10 +163,13 @@ def compare(
             "seed": seed,
         }
         recipe = build_recipe(content, f"the settings of {spec.name}", features=features)
+        suffix = (
+            f"-{scored.name}" if scored.cross_fitted else ""
+        )  # runs on all training images have folders of their own
         chosen = "".join(f"-{path.split('.')[-1]}={value}" for path, value in choice)
-        run_folder = folder / "runs" / f"{spec.name.replace(':', '-')}{chosen}-s{seed}"
+        run_folder = folder / "runs" / f"{spec.name.replace(':', '-')}{chosen}-s{seed}{suffix}"
         job_title = f"{spec.name}, seed {seed}" + "".join(f", {path}={value}" for path, value in choice)
-        return RunJob(job_title, recipe, run_folder, split, recover=True)
+        return RunJob(job_title, recipe, run_folder, scored.name, recover=True)
 
     # The first seed tries the whole grid; the other seeds train with the settings that were best on validation.
     tried = [
@@ -156,13 +179,16 @@ def compare(
     ]
     for *_, job in tried:
         check_job(job)
-    results = list(zip(tried, run_jobs([job for *_, job in tried], runner, progress), strict=True))
-    best = {}
-    for spec in specs:
-        own = [(choice, job, outcome) for (other, choice, job), outcome in results if other == spec]
-        best[spec.name] = max(own, key=lambda result: -1.0 if result[2].validation is None else result[2].validation)
-    others = [(spec, make_job(spec, seed, best[spec.name][0])) for spec in specs for seed in range(1, seeds)]
-    more = list(zip(others, run_jobs([job for _, job in others], runner, progress), strict=True))
+    with progress.bar("runs", len(tried) + len(specs) * (seeds - 1), "runs") as bar:
+        results = list(zip(tried, run_jobs([job for *_, job in tried], runner, progress, bar=bar), strict=True))
+        best = {}
+        for spec in specs:
+            own = [(choice, job, outcome) for (other, choice, job), outcome in results if other == spec]
+            best[spec.name] = max(
+                own, key=lambda result: -1.0 if result[2].validation is None else result[2].validation
+            )
+        others = [(spec, make_job(spec, seed, best[spec.name][0])) for spec in specs for seed in range(1, seeds)]
+        more = list(zip(others, run_jobs([job for _, job in others], runner, progress, bar=bar), strict=True))
 
     trained = []
     for spec in specs:
@@ -171,7 +197,11 @@ def compare(
         cost = annotation_seconds(data, spec)
         score = Score.from_outcomes(spec.name, [outcome for _, outcome in pairs], choice, cost, spec.note)
         trained.append(TrainedMethod(spec.name, tuple(Run(job.folder) for job, _ in pairs), score, spec.complete))
-    compared = ReportData.rank(data, None if complete is None else Dataset.open(complete), split, trained)
+    if all(math.isnan(method.score.mean) for method in trained):
+        raise no_score(trained)
+    shown = open_data(None, False, 0)
+    truth = None if data.truth is None else open_data(None, True, 0)
+    compared = ReportData.rank(shown, truth, scored.name, trained, scored.note)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / BOARD, compared.board.to_json())
     with atomic_write(folder / TABLE) as file:
@@ -179,6 +209,15 @@ def compare(
     if report:
         write_report(compared, folder / REPORT, title=title, progress=progress)
     return compared.board
+
+
+def no_score(methods: Sequence[TrainedMethod]) -> TagfillError:
+    """The error of a comparison in which no method has a score, with the reasons."""
+    reasons: dict[str, list[str]] = {}
+    for method in methods:
+        reasons.setdefault(method.score.error or "its score is unknown", []).append(method.name)
+    texts = [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    return TagfillError(f"No method has a score. {' '.join(texts)}")
 
 
 def parse_methods(text: str) -> list[MethodSpec]:

@@ -97,19 +97,27 @@ class Score:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """Scores, best first; methods without a score at the end."""
+    """Scores, best first; methods without a score at the end.
+
+    Attributes:
+        dataset: its name.
+        split: that was scored.
+        scores: of all methods.
+        note: what to know about the split, if it is not `test`.
+    """
 
     dataset: str
     split: str
     scores: tuple[Score, ...]
+    note: str = ""
 
     @classmethod
-    def rank(cls, dataset: str, split: str, scores: Sequence[Score]) -> Leaderboard:
+    def rank(cls, dataset: str, split: str, scores: Sequence[Score], note: str = "") -> Leaderboard:
         """Sort scores by their mean and compute the gap that each closes."""
         means = {score.name: score.mean for score in scores}
         floor, ceiling = means.get(FLOOR, math.nan), means.get(FULL, math.nan)
         measured = [replace(score, gap_closed=gap_closed(score.mean, floor, ceiling)) for score in scores]
-        return cls(dataset, split, tuple(sorted(measured, key=lambda s: (math.isnan(s.mean), -s.mean))))
+        return cls(dataset, split, tuple(sorted(measured, key=lambda s: (math.isnan(s.mean), -s.mean))), note)
 
     def columns(self) -> list[str]:
         """Names of the columns of `rows`."""
@@ -138,6 +146,7 @@ class Leaderboard:
         return {
             "dataset": self.dataset,
             "split": self.split,
+            "note": self.note,
             "scores": [
                 {
                     "method": score.name,
@@ -163,7 +172,8 @@ class Leaderboard:
         head = f"| {' | '.join(self.columns())} |"
         lines = [f"| {' | '.join(row)} |" for row in self.rows()]
         rule = f"|---|{'---:|' * (len(self.columns()) - 2)}---|"
-        return "\n".join([f"# {self.dataset}", "", head, rule, *lines, "", _LEGEND, ""])
+        note = [self.note, ""] if self.note else []
+        return "\n".join([f"# {self.dataset}", "", *note, head, rule, *lines, "", _LEGEND, ""])
 
 
 def format_duration(seconds: float) -> str:

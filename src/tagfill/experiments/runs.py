@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,7 +26,7 @@ from tagfill.errors import TagfillError
 from tagfill.io import write_json
 from tagfill.metrics import Recovered, recovered
 from tagfill.probabilities import probabilities
-from tagfill.progress import Progress
+from tagfill.progress import Bar, Progress
 from tagfill.training import Recipe, Run, evaluate, resume, start
 from tagfill.training.evaluation import DEFAULT_THRESHOLD, LoadedModel
 from tagfill.training.recipe import with_overrides
@@ -141,11 +142,20 @@ def check_job(job: RunJob) -> None:
             raise TagfillError(f"{job.folder} holds a run with other settings; choose another --out.")
 
 
-def run_jobs(jobs: Sequence[RunJob], engine: Engine, progress: Progress) -> Iterator[Outcome]:
-    """Run jobs on an engine and yield their outcomes in the same order."""
-    with progress.bar("runs", len(jobs), "runs") as bar:
+def run_jobs(
+    jobs: Sequence[RunJob], engine: Engine, progress: Progress, *, bar: Bar | None = None
+) -> Iterator[Outcome]:
+    """Run jobs on an engine and yield their outcomes in the same order.
+
+    Args:
+        jobs: the runs.
+        engine: that runs them.
+        progress: receives a message about each run.
+        bar: to advance, if these are not all runs of the experiment; by default a new one.
+    """
+    with nullcontext(bar) if bar is not None else progress.bar("runs", len(jobs), "runs") as counter:
         for job, outcome in zip(jobs, engine.map(run_job, jobs), strict=True):
-            bar.advance()
+            counter.advance()
             progress.say(f"{job.title}: {outcome.summary()}")
             yield outcome
 

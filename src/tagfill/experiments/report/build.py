@@ -147,7 +147,7 @@ def leaderboard_section(report: ReportData) -> Section:
         text += "There is one seed per method: small differences mean nothing."
     else:
         text += f"Mean and standard deviation over {seeds} seeds."
-    notes = []
+    notes = [board.note] if board.note else []
     if has_gap:
         notes.append(
             "Gap closed: 0% is the score of `an`, which treats unknown labels as absent; 100% is the score of `full`, "

@@ -56,9 +56,11 @@ class ReportData:
     methods: tuple[TrainedMethod, ...]
 
     @classmethod
-    def rank(cls, data: Dataset, truth: Dataset | None, split: str, methods: Sequence[TrainedMethod]) -> ReportData:
-        """Rank methods by their scores on a split."""
-        board = Leaderboard.rank(data.name, split, [method.score for method in methods])
+    def rank(
+        cls, data: Dataset, truth: Dataset | None, split: str, methods: Sequence[TrainedMethod], note: str = ""
+    ) -> ReportData:
+        """Rank methods by their scores on a split; `note` is what to know about that split."""
+        board = Leaderboard.rank(data.name, split, [method.score for method in methods], note)
         by_name = {method.name: method for method in methods}
         ranked = tuple(replace(by_name[score.name], score=score) for score in board.scores if not score.error)
         return cls(data, truth, board, ranked)
