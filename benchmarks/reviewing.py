@@ -54,7 +54,7 @@ class Loop:
 
 
 def curve(full: Dataset, cache: Path, place: Path, order: str, seed: int, loop: Loop) -> list[dict[str, float]]:
-    """Test mAP, labels found and decisions made after each round of review, beginning with one label an image."""
+    """Test mAP, labels found and decisions made after each round of review, beginning with one label per image."""
     torch.set_num_threads(1)
     data = protocols.single_positive(full, seed=1200 + seed).save(place / "data")
     rng = np.random.default_rng(seed)

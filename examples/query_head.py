@@ -3,7 +3,7 @@
 The head is a choice beside the method. `linear` averages the cells and `cam` classifies each of them; `query` has a
 small transformer in which a learned question for each class attends to the cells, which costs more weights and often
 ranks better. It has no class maps, but its attention tells where it looked. Here it learns from complete labels, and
-from one label an image. (Liu et al., arXiv 2107.10834)
+from one label per image. (Liu et al., arXiv 2107.10834)
 
     python examples/query_head.py
 

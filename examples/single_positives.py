@@ -1,4 +1,4 @@
-"""EPR, ROLE and LinearInit: one positive label an image, and how many there ought to be.
+"""EPR, ROLE and LinearInit: one positive label per image, and the expected number of labels.
 
 `epr` learns from the known positives and holds the classifier to the number of labels that an image has on average.
 `role` also estimates every unknown label, in a table that is trained along. LinearInit is a way to train the whole

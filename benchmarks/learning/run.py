@@ -1,4 +1,4 @@
-"""Whether methods learn what they should, on scenes with one known label an image, five paired seeds.
+"""Whether methods learn what they should, on scenes with one known label per image, five paired seeds.
 
 Writes benchmarks/results/learning.json and docs/benchmarks/learning.md. Every method trains a `cam` head on the same
 cached features with the same settings, none of them tuned; a seed draws the known labels, the order of images and the

@@ -1,6 +1,6 @@
 """Train, suggest, review, train again: mAP against hours of review; writes benchmarks/results/loop.json and its page.
 
-Scenes with one known label an image. A simulated reviewer decides suggestions; beside it the same reviewer looks at
+Scenes with one known label per image. A simulated reviewer decides suggestions; beside it the same reviewer looks at
 what `tagfill plan` chooses, and at unknown pairs in random order. Hours are the reviewer's, not the machine's.
 
     python benchmarks/loop/run.py           three seeds; about five minutes on two cores

@@ -64,7 +64,7 @@ def names() -> dict[str, tuple[str, float | None]]:
 
 
 def measure(classes: int, *, rounds: int, steps: int) -> dict[str, Any]:
-    """Seconds a step of each, and ratios to cross-entropy in the same round."""
+    """Seconds per step of each, and ratios to cross-entropy in the same round."""
     given = problem(SIZES[classes], classes)
     contestants: dict[str, Contestant] = {}
     for label, (name, boost) in names().items():

@@ -116,7 +116,7 @@ class Timed(PatchCluster):
 
 
 def looking(times: int) -> dict[str, Any]:
-    """Images a second of a bare evaluation pass, of prototypes, and of all passes; medians over epochs of a run."""
+    """Images per second of a bare evaluation pass, of prototypes, and of all passes; medians over epochs of a run."""
     data = tagfill.scenes.make(**SIZES)
     cache = tagfill.features(data)
     METHODS["patchcluster"] = Timed

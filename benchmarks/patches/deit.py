@@ -1,6 +1,6 @@
 """A small transformer end to end from random weights: the class token, TS-CAM with tags, TS-CAM with points.
 
-Everything goes through the commands that a user types: `tagfill train` on images, `tagfill evaluate --localise` with
+Everything goes through the commands that a user types: `tagfill train` on images, `tagfill evaluate --localize` with
 the class maps S (`--maps minmax`) and with the class token's attention, A·S (`--maps coupled`).
 
     python benchmarks/patches/deit.py                                four minutes on two cores, goes on after a stop
@@ -85,7 +85,7 @@ def scored(name: str, options: argparse.Namespace) -> dict[str, float]:
         return scores | {"cls": tagfill("evaluate", str(folder), str(out / "masks"))["mAP"]}
     for truth in ("boxes", "masks"):
         for maps in ("minmax", "coupled"):
-            told = tagfill("evaluate", str(folder), str(out / truth), "--localise", "--maps", maps)
+            told = tagfill("evaluate", str(folder), str(out / truth), "--localize", "--maps", maps)
             scores |= {"cls": told["mAP"], f"loc_{truth}_{maps}": told["mAP_loc"]}
     say(f"{name}: {scores}")
     return scores

@@ -125,7 +125,7 @@ def deit(part: dict[str, Any]) -> str:
 
 `deit_tiny_patch16_224` on scenes of {part["pixels"]} px, {part["pixels"] // 16}×{part["pixels"] // 16} cells,
 trained as a whole by `tagfill train` on {sizes["train"]} images with labels for {part["percent"]} % of the cost of all,
-{part["epochs"]} epochs of AdamW 5e-4 with a cosine, one seed; scored by `tagfill evaluate` with `--localise` on
+{part["epochs"]} epochs of AdamW 5e-4 with a cosine, one seed; scored by `tagfill evaluate` with `--localize` on
 {sizes["test"]} test images. S are class maps (`--maps minmax`), A·S those times the attention of the class token
 (`--maps coupled`). The `linear` head reads the class token and has no maps. mAP-loc is against boxes, then masks.
 

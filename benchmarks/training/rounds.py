@@ -133,7 +133,7 @@ def race(commands: dict[str, list[str]], seconds: float, *, rounds: int) -> dict
 
 
 def compare(results: dict[str, list[dict[str, float]]], base: str | tuple[str, ...], images: int) -> dict[str, Any]:
-    """Of each contestant: images a second, and how many times faster than `base`, medians over rounds.
+    """Of each contestant: images per second, and how many times faster than `base`, medians over rounds.
 
     Of several bases, which are one contestant entered more than once, a round's mean counts: one of them may be slowed
     down by something else, and everybody would look fast beside it.

@@ -236,7 +236,7 @@ class Method(Protocol):
 
     Attributes:
         needs: requirements on the model and the data: `maps`, `marks`, `unlabeled`, `weak+strong`, `neighbors`,
-            `expected_positives`, `prior`, `hierarchy`, `memory`, `truth`.
+            `expected_positives`, `prior`, `memory`, `truth`.
     """
 
     needs: frozenset[str]

@@ -29,7 +29,7 @@ DEFAULTS = {
     "beta": 5.0,
     "gamma": 0.0,
     "temperature": "paper",
-    "normalise": "joint",
+    "normalize": "joint",
     "reduce": "min",
     "prototype": "median",
     "distance": "cosine",
@@ -75,7 +75,7 @@ def temperatures(method, labels: np.ndarray, index: list[int]) -> np.ndarray:
             "beta": st.sampled_from([1.0, 5.0]),
             "gamma": st.sampled_from([0.0, 0.1, 0.9]),
             "temperature": st.sampled_from(["paper", "inverse"]),
-            "normalise": st.sampled_from(["joint", "separate"]),
+            "normalize": st.sampled_from(["joint", "separate"]),
             "reduce": st.sampled_from(["min", "median5"]),
             "prototype": st.sampled_from(["median", "mean"]),
             "distance": st.sampled_from(["cosine", "euclidean"]),
@@ -302,7 +302,7 @@ def one_row(present: list[float], absent: list[float], **options) -> list[float]
     ("distance", "size"), [(0.0, 148.413), (0.25, 42.521), (0.5, 12.182), (0.75, 3.490), (1.0, 1.0)]
 )
 def test_worked_example_of_temperatures(distance, size):
-    assert one_row([2.0, distance], [distance, 1.0], normalise="separate")[0] == pytest.approx(-size, abs=1e-3)
+    assert one_row([2.0, distance], [distance, 1.0], normalize="separate")[0] == pytest.approx(-size, abs=1e-3)
 
 
 def test_nearer_to_present_is_positive_and_a_tie_is_negative():
@@ -317,7 +317,7 @@ def test_no_evidence_at_all_is_a_hard_negative():
 def test_one_maximum_for_both_signs_keeps_their_order_and_two_do_not():
     present, absent = [0.4, 0.4], [0.5, 1.0]
     assert np.sign(one_row(present, absent)).tolist() == [1, 1]
-    assert np.sign(one_row(present, absent, normalise="separate")).tolist() == [-1, -1]
+    assert np.sign(one_row(present, absent, normalize="separate")).tolist() == [-1, -1]
 
 
 def test_the_farthest_label_of_an_image_is_scaled_to_one():

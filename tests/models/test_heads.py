@@ -270,7 +270,7 @@ def test_pooled_features_are_refused_if_cells_are_needed(options, maps, wanted):
 
 @pytest.mark.parametrize("alpha", [0.5, -1.0, float("inf"), float("nan")])
 def test_a_boost_that_does_not_enlarge_is_refused(alpha):
-    with pytest.raises(TagfillError, match="would not enlarge scores; use 1 for no boost, or more"):
+    with pytest.raises(TagfillError, match="must be at least 1 and finite; 1 means no boost"):
         boosting(boost=alpha)
 
 

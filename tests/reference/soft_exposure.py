@@ -78,7 +78,7 @@ def temperatures(
     beta: float,
     gamma: float,
     temperature: str,
-    normalise: str,
+    normalize: str,
     reduce: str,
     prototype: str,
     distance: str,
@@ -115,7 +115,7 @@ def temperatures(
     result = [0.0] * len(labels[n])
     top_present = max((pair[0] for pair in evidence.values()), default=0.0)
     top_absent = max((pair[1] for pair in evidence.values()), default=0.0)
-    if normalise == "joint":
+    if normalize == "joint":
         top_present = top_absent = max(top_present, top_absent)
     for c, (present, absent) in evidence.items():
         present, absent = present / (top_present or 1.0), absent / (top_absent or 1.0)

@@ -148,7 +148,7 @@ def test_a_run_without_validation_has_no_thresholds(material: Material, tmp_path
     assert Classifier.load(run.model_folder).thresholds is None
     found = evaluate(run, part, features=material.cache)
     assert (found.thresholds == 0.5).all()
-    assert "for lack of validation" in found.thresholds_from
+    assert "no usable validation labels" in found.thresholds_from
 
 
 def test_other_definitions_and_rules_are_those_of_the_metrics(material, runs, dataset):

@@ -181,7 +181,7 @@ def test_flags_override_the_options_of_a_recipe(material: Material, tmp_path: Pa
     assert Run.open(tmp_path / "run").recipe.head_options == expected
 
 
-@pytest.mark.parametrize(("settings", "said"), [({"bost": 5.0}, "bost"), ({"boost": 0.5}, "would not enlarge")])
+@pytest.mark.parametrize(("settings", "said"), [({"bost": 5.0}, "bost"), ({"boost": 0.5}, "must be at least 1")])
 def test_options_that_make_no_sense_are_refused(
     material: Material, tmp_path: Path, settings: dict[str, float], said: str
 ) -> None:

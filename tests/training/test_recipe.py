@@ -82,3 +82,10 @@ def test_epochs_and_learning_rate_go_to_all_stages() -> None:
     assert [stage.epochs for stage in recipe.stages] == [3, 3]
     assert [(stage.optimizer.name, stage.optimizer.lr) for stage in recipe.stages] == [("sgd", 0.5), ("adam", 0.5)]
     assert stages[1] == {"name": "all", "epochs": 7}, "the caller's settings were changed"
+
+
+def test_settings_of_version_0_1_are_accepted_and_keep_their_hash():
+    old = build_recipe({"dataset": "photos", "method": "an", "stages": [{"labelled_share": 0.5}]})
+    new = build_recipe({"dataset": "photos", "method": "an", "stages": [{"labeled_share": 0.5}]})
+    assert old == new
+    assert new.hash() == "bc9c73bac5e7962c1c68983dcbaccb33c301f268c9fb2c5e1eab6bf6da1ae511"

@@ -349,7 +349,7 @@ def test_tags_alone_cannot_choose_an_epoch(material: Material, tmp_path: Path) -
     run = tagfill.train(tags.save(tmp_path / "tags"), method="an", epochs=2, out=tmp_path / "run", **on_cache(material))
 
     assert run.best["epoch"] == 2
-    assert run.best["chosen_by"] == "being the last epoch"
+    assert run.best["chosen_by"] == "last epoch"
     assert "val_mAP" not in run.best
     assert np.isnan(tagfill.evaluate(run, tags, split="val", features=material.cache).mean)
 

@@ -133,7 +133,7 @@ def test_batches_hold_their_share_of_labeled_images(material: Material, tmp_path
     keep = [n for n, name in enumerate(rows["image"].to_pylist()) if name not in train_images or name in labelled]
     data.replace(annotations=rows.take(keep)).save(tmp_path / "few")
 
-    run = train(material, tmp_path / "run", {"labelled_share": 0.25, "epochs": 1}, dataset=tmp_path / "few")
+    run = train(material, tmp_path / "run", {"labeled_share": 0.25, "epochs": 1}, dataset=tmp_path / "few")
 
     assert run.finished
 

@@ -55,7 +55,7 @@ class Sampler:
             for kind, pool in zip(("labeled", "unlabeled"), self._pools, strict=True):
                 if not len(pool):
                     raise TagfillError(
-                        f"labelled_share mixes labeled and unlabeled images, but there are no {kind} images."
+                        f"labeled_share mixes labeled and unlabeled images, but there are no {kind} images."
                     )
 
     @cached_property

@@ -5,9 +5,8 @@ Both are computed once from the features of a frozen network, scaled to length 1
 **Neighbors** are exact, by cosine distance, in bounded memory. Similarities are products of blocks in single precision,
 which keep a few more candidates than are asked for. These are compared again in double precision, one pair at a time,
 so that the result depends neither on the size of blocks nor on the number of processes; of equal distances the smaller
-position comes first. Above a million images, where all pairs would take hours, candidates come from faiss: an inverted
-file, of which the lists nearest to an image are searched. It may miss a neighbor; with one list only, as for small
-data, it misses none.
+position comes first. Above a million images, where all pairs would take hours, faiss supplies the candidates: an IVF index that searches the
+lists nearest to an image. It may miss a neighbor, except with a single list, as for small data.
 
 **Classes** are compared by prototypes:
 
@@ -135,7 +134,7 @@ def _compare(
 def _compare_crowd(
     unit: NDArray[np.float32], query: np.int64, last: float, count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """The same where many images are about as near as the last neighbor: of equals, the first `_CROWD` by position."""
+    """Like `_compare`, for many near-ties with the last neighbor; keeps the first `_CROWD` of them by position."""
     similar = unit @ unit[query]
     similar[query] = -np.inf
     nearer = np.flatnonzero(similar > last + _ROUNDING)
@@ -248,7 +247,7 @@ def class_prototypes(
 def prototype_distances(
     psi: NDArray[np.float32], defined: NDArray[np.bool_], kind: DistanceKind = "cosine"
 ) -> NDArray[np.float32]:
-    """Compute the distance of each two classes, L×L.
+    """Compute the distance of each pair of classes, L×L.
 
     Args:
         psi: L×D.
@@ -273,7 +272,7 @@ def prototype_distances(
 
 
 class ClassDistances(Store):
-    """The distance of each two classes, the same on every rank.
+    """The distance of each pair of classes, the same on every rank.
 
     Attributes:
         values: L×L.

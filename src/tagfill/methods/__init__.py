@@ -60,6 +60,7 @@ def _names_of(learns_from_labels: str) -> frozenset[str]:
     )
 
 
+_RENAMED_OPTIONS = {"normalise": "normalize"}  # names of options in version 0.1
 TERMS = _names_of("never")  # must be added to a method that learns from labels
 _OPTIONAL_LEARNERS = _names_of("alone")  # leave the labels to another method of the sum, if there is one
 
@@ -113,4 +114,5 @@ def _learners(names: list[str]) -> list[str]:
 
 
 def _make(name: str, options: Mapping[str, Any]) -> Method:
+    options = {_RENAMED_OPTIONS.get(option, option): value for option, value in options.items()}
     return METHODS[name](**check_options(METHODS[name], options, f"method '{name}'"))

@@ -6,7 +6,7 @@
 The supervised term is divided by the number of known labels, as L_u is by that of pseudo-labels, so that their balance
 does not depend on how few labels are known. Added to another method, as in `patchml+fixmatch`, that one learns from the
 known labels of the weak view, and `w_supervised` is 0 unless it is set. The ratio of labeled to unlabeled images is
-the stage's `labelled_share`, one to one unless it is set.
+the stage's `labeled_share`, one to one unless it is set.
 
 Sohn et al., FixMatch: Simplifying Semi-Supervised Learning with Consistency and Confidence, NeurIPS 2020. No form for
 several labels was published; this is the one that PatchML compares with, with the thresholds of Rizve et al., In

@@ -143,7 +143,7 @@ def se(
     gamma: float = 0.0,
     positive_weight: float = 5.0,
     temperature: Temperature = "paper",
-    normalise: Normalization = "joint",
+    normalize: Normalization = "joint",
     reduce: Reduce = "min",
     prototype: PrototypeKind = "median",
     distance: DistanceKind = "cosine",
@@ -156,7 +156,7 @@ def se(
         "se",
         LabelEvidence(prototype, distance, reduce),
         NeighborEvidence(k, distance, reduce, search),
-        TemperatureRule(beta, gamma, temperature, normalise),
+        TemperatureRule(beta, gamma, temperature, normalize),
         positive_weight,
         uncovered,
     )
@@ -168,7 +168,7 @@ def se_l(
     gamma: float = 0.0,
     positive_weight: float = 5.0,
     temperature: Temperature = "paper",
-    normalise: Normalization = "joint",
+    normalize: Normalization = "joint",
     reduce: Reduce = "min",
     prototype: PrototypeKind = "median",
     distance: DistanceKind = "cosine",
@@ -178,7 +178,7 @@ def se_l(
     _check("se-l", beta, gamma)
     labels = LabelEvidence(prototype, distance, reduce)
     return SoftExposure(
-        "se-l", labels, None, TemperatureRule(beta, gamma, temperature, normalise), positive_weight, uncovered
+        "se-l", labels, None, TemperatureRule(beta, gamma, temperature, normalize), positive_weight, uncovered
     )
 
 
@@ -189,7 +189,7 @@ def se_i(
     gamma: float = 0.0,
     positive_weight: float = 5.0,
     temperature: Temperature = "paper",
-    normalise: Normalization = "joint",
+    normalize: Normalization = "joint",
     reduce: Reduce = "min",
     distance: DistanceKind = "cosine",
     uncovered: Uncovered = "ignore",
@@ -199,7 +199,7 @@ def se_i(
     _check("se-i", beta, gamma, k)
     images = NeighborEvidence(k, distance, reduce, search)
     return SoftExposure(
-        "se-i", None, images, TemperatureRule(beta, gamma, temperature, normalise), positive_weight, uncovered
+        "se-i", None, images, TemperatureRule(beta, gamma, temperature, normalize), positive_weight, uncovered
     )
 
 
@@ -362,13 +362,13 @@ class TemperatureRule:
         beta: β, how much hotter near evidence is than far evidence.
         gamma: γ, added to every temperature; below 1, or one could be zero.
         temperature: "paper": soft where evidence is near; "inverse": soft where it is far.
-        normalise: divide d⁺ and d⁻ of an image by the maximum over both ("joint"), or each by its own ("separate").
+        normalize: divide d⁺ and d⁻ of an image by the maximum over both ("joint"), or each by its own ("separate").
     """
 
     beta: float = 5.0
     gamma: float = 0.0
     temperature: Temperature = "paper"
-    normalise: Normalization = "joint"
+    normalize: Normalization = "joint"
 
     def temperatures(self, present: Array, absent: Array, asked: NDArray[np.bool_]) -> Array:
         """T of each unknown label.
@@ -388,7 +388,7 @@ class TemperatureRule:
         """
         pair = np.stack([present, absent]).astype(np.float64)
         pair = np.where(asked, np.where(np.isinf(pair), 1, pair), 0)
-        top = pair.max(axis=(0, 2) if self.normalise == "joint" else 2, initial=0, keepdims=True)
+        top = pair.max(axis=(0, 2) if self.normalize == "joint" else 2, initial=0, keepdims=True)
         near, far = pair / np.where(top > 0, top, 1)
         positive = near < far  # a tie is a negative
         away = np.where(positive, near, far)

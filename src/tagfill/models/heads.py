@@ -28,8 +28,7 @@ class Head(nn.Module):
     Attributes:
         channels: D of the features; None skips the check of the features' shape.
         has_maps: whether it returns class maps.
-        attention_of: whose attention it returns on request: its own (`head`) or that of the `backbone`; None if it has
-            none.
+        attention_of: source of the attention that it returns on request: `head`, `backbone`, or None.
     """
 
     channels: int | None = None
@@ -137,7 +136,7 @@ class CamHead(Head):
         super().__init__()
         self.channels = channels
         if not 1 <= boost < float("inf"):
-            raise TagfillError(f"boost={boost:g} of head 'cam' would not enlarge scores; use 1 for no boost, or more.")
+            raise TagfillError(f"boost={boost:g} of head 'cam' must be at least 1 and finite; 1 means no boost.")
         self.boost, self.boost_from = boost, boost_from
         self.boost_train, self.boost_eval, self.boost_unseen = boost_train, boost_eval, boost_unseen
         self.fc = nn.Linear(channels, classes)
@@ -214,9 +213,9 @@ class TsCamHead(Head):
     released code.
 
     If no maps are requested, they are never computed: the mean of a convolution is linear in nine sums of features, one
-    per weight of the 3×3 window, over the cells that this weight meets,
+    per weight of the 3×3 window, over the cells that it is multiplied with,
 
-        g = b + 1/(H·W) Σ_{y,x} W[y,x] · (sum of F over the cells that are under (y, x) for some cell of the grid)
+        g = b + 1/(H·W) Σ_{y,x} W[y,x] · (sum of F over all cells that W[y,x] is multiplied with)
 
     which costs little more than the mean of the features.
 
@@ -254,7 +253,7 @@ class TsCamHead(Head):
 
 
 def _window_means(features: Tensor) -> Tensor:
-    """For each weight of a 3×3 window with zero padding, the sum of what it meets over H·W: B×9·D, window row first.
+    """For each weight of a 3×3 window with zero padding, the sum of its cells divided by H·W: B×(9·D), row-major.
 
     The first row of a window never meets the last row of the grid, the last never the first; likewise for columns.
     """

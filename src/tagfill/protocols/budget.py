@@ -3,11 +3,11 @@
 Pairs are drawn uniformly without replacement over all images × classes of a split until the budget is spent:
 
     average   m = round(budget / average seconds of a pair)
-    exact     as many as fit, in the order of the draw, each charged its own cost; the next one would not fit
+    exact     take pairs in draw order, each at its own cost, until the next one exceeds the budget
     equal     m = round(budget / seconds of an image label) for every kind, each charged its own cost
 
 A drawn negative is an image-level row. A drawn positive is an image-level row (I), a point or a box on one random
-instance (SP, SB) or on all of them (AP, AB). The same seed draws the same pairs for every kind, only more or fewer.
+instance (SP, SB) or on all of them (AP, AB). With the same seed, every kind draws from the same sequence of pairs; only the number differs.
 A positive without a location in the truth is kept as an image-level row.
 
 Costs are defined in `costs`, the placement of points in `instances`.
@@ -68,7 +68,7 @@ def budget(
 
     Args:
         data: fully labeled; with boxes or masks for kinds that locate objects.
-        percent: the budget; 100 pays for an image label of every pair.
+        percent: the budget; 100 is the cost of an image label for every pair of image and class.
         kind: I, SP, SB, AP or AB.
         accounting: `average` charges each pair the average cost, `exact` its own cost. `equal` buys as many pairs as
             image labels would fit into the budget, charges each its own cost, and so exceeds the budget.

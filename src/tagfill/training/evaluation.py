@@ -143,7 +143,7 @@ def _thresholds(trained: LoadedModel, *, changed: bool) -> tuple[NDArray[np.floa
         gathered = gather_predictions(trained.predict("val"), Ranks(), width)
         if (gathered.labels == POSITIVE).any() and (gathered.labels == NEGATIVE).any():
             return choose_thresholds(gathered), "chosen on val, now"
-    return np.full(width, DEFAULT_THRESHOLD), "0.5, for lack of validation"
+    return np.full(width, DEFAULT_THRESHOLD), "0.5 (no usable validation labels)"
 
 
 def _summarize(

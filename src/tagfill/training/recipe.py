@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from tagfill.errors import TagfillError
 from tagfill.images import input_size
@@ -107,13 +107,22 @@ class Stage(_Section):
     clip_norm: float | None = Field(None, gt=0)
     accumulate: int = Field(1, ge=1)  # micro-batches per batch; losses that rank images do so within each
     average: float | None = Field(None, gt=0, lt=1)  # decay of the weight average, which is then validated and saved
-    labelled_share: float | None = Field(None, gt=0, lt=1)  # of each batch, from images with any label
+    labeled_share: float | None = Field(None, gt=0, lt=1)  # of each batch, from images with any label
     stopping: Stopping = Stopping()
     crop_scale: tuple[float, float] | None = (0.25, 1.0)
     flip: bool = True  # mirror half of the views
     vertical_flip: bool = False  # turn half of the views upside down
     strong: bool = False  # RandAugment and Cutout after crop and flips
     start: Start = Start()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _old_names(cls, content: Any) -> Any:
+        """Accept the name of a setting in version 0.1."""
+        if isinstance(content, dict) and "labelled_share" in content:
+            content = {**content, "labeled_share": content["labelled_share"]}
+            del content["labelled_share"]
+        return content
 
 
 class MemoryOptions(_Section):
@@ -201,6 +210,8 @@ class Recipe(_Section):
     def hash(self) -> str:
         """A hash of everything that decides the result, except the data, which have identities of their own."""
         content = self.model_dump(mode="json", exclude={"dataset", "features", "record"})
+        for stage in content["stages"]:
+            stage["labelled_share"] = stage.pop("labeled_share")  # the name in 0.1, so that its runs keep their hashes
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def to_yaml(self) -> str:

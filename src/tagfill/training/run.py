@@ -261,7 +261,7 @@ def _fit(context: RunContext, saving: Saving | None, checkpoint: Checkpoint | No
     if context.chosen_by_map:
         result |= {"val_mAP": 100 * best["score"], "chosen_by": f"mAP on val, {recipe.val_labels} labels"}
     else:
-        result |= {"chosen_by": "being the last epoch"}
+        result |= {"chosen_by": "last epoch"}
     if devices.main:
         run.finish(result)
     devices.barrier()

@@ -328,7 +328,7 @@ def _build_classifier(
 
 def _make_sampler(context: RunContext, stage: Stage, labels: LabelMatrix, needs: frozenset[str]) -> Sampler:
     """The order of visits, with a fixed share of labeled images if the stage or the needs of its method ask for it."""
-    ranks, share, unlabeled = context.devices.ranks, stage.labelled_share, labels.unannotated()
+    ranks, share, unlabeled = context.devices.ranks, stage.labeled_share, labels.unannotated()
     if share is None and needs & {"unlabeled", "unlabelled"} and 0 < len(unlabeled) < len(labels):
         share = _LABELED_SHARE
     return Sampler(
