@@ -56,7 +56,7 @@ from tagfill.images import overlay_class_map, thumbnail
 from tagfill.inference.images import ImageList, Images, find_images
 from tagfill.inference.pipeline import (
     BATCH_SIZE,
-    Decisions,
+    LabelDecisions,
     Threshold,
     check_top_k,
     decide,
@@ -473,7 +473,7 @@ _CSV_SCHEMA = pa.schema(
 _BAD = b"tagfill.bad"
 
 
-def _table(names: Sequence[str], decisions: Decisions, classes: Sequence[str]) -> pa.Table:
+def _table(names: Sequence[str], decisions: LabelDecisions, classes: Sequence[str]) -> pa.Table:
     """Rows of n images: k labels for each."""
     image = np.repeat(np.arange(len(names), dtype=np.int32), decisions.labels.shape[1])
     columns = [

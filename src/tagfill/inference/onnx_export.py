@@ -22,7 +22,13 @@ from numpy.typing import NDArray
 from tagfill.errors import TagfillError
 from tagfill.images import load_batches
 from tagfill.inference.images import Images, find_images
-from tagfill.inference.onnx_predictor import Sidecar, SidecarHashes, SidecarPreprocessing, open_session, sidecar_path
+from tagfill.inference.onnx_predictor import (
+    Sidecar,
+    SidecarHashes,
+    SidecarPreprocessing,
+    open_onnx_session,
+    sidecar_path,
+)
 from tagfill.inference.predictors import ModelPath, model_path
 from tagfill.io import atomic_write, sha256, sha256_of_strings
 
@@ -186,7 +192,7 @@ def _compare(
     predictor: TorchPredictor, content: bytes, outputs: tuple[str, ...], real: NDArray[np.uint8] | None
 ) -> dict[str, float]:
     """The largest difference between onnxruntime and torch, on random and on real images; raise if it is too large."""
-    session = open_session(content)
+    session = open_onnx_session(content)
     rng = np.random.default_rng(0)
     batches = {"random": [rng.integers(0, 256, (n, *predictor.size, 3), dtype=np.uint8) for n in _RANDOM_BATCHES]}
     if real is not None:

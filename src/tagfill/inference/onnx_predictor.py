@@ -35,7 +35,7 @@ class OnnxPredictor:
     def open(cls, path: Path, *, device: str = "cpu", threads: int | None = None) -> OnnxPredictor:
         """Open an ONNX file and its sidecar."""
         sidecar = Sidecar.read(path)
-        return cls(open_session(path, device=device, threads=threads), sidecar, path)
+        return cls(open_onnx_session(path, device=device, threads=threads), sidecar, path)
 
     def check_maps(self) -> None:
         """Raise if the file has no class maps."""
@@ -51,7 +51,7 @@ class OnnxPredictor:
         return Outputs(arrays[0], arrays[1] if maps else None)
 
 
-def open_session(model: Path | bytes, *, device: str = "cpu", threads: int | None = None) -> Any:
+def open_onnx_session(model: Path | bytes, *, device: str = "cpu", threads: int | None = None) -> Any:
     """An onnxruntime session for a file or its bytes.
 
     Args:

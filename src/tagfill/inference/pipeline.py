@@ -156,7 +156,7 @@ def score_image(predictor: Predictor, root: Root | Path, name: str, *, maps: boo
 
 
 @dataclass(frozen=True)
-class Decisions:
+class LabelDecisions:
     """Scores and decisions for n images, k labels each.
 
     Attributes:
@@ -170,7 +170,7 @@ class Decisions:
     present: NDArray[np.bool_]
 
 
-def decide(logits: NDArray[np.floating], thresholds: Sequence[float], top_k: int | None = None) -> Decisions:
+def decide(logits: NDArray[np.floating], thresholds: Sequence[float], top_k: int | None = None) -> LabelDecisions:
     """Turn logits into probabilities and decide which labels are present.
 
     Args:
@@ -189,7 +189,7 @@ def decide(logits: NDArray[np.floating], thresholds: Sequence[float], top_k: int
     if top_k is not None:
         labels = np.argsort(-scores, axis=1, kind="stable")[:, :top_k]
         scores, present = np.take_along_axis(scores, labels, axis=1), np.take_along_axis(present, labels, axis=1)
-    return Decisions(labels.astype(np.int32), scores, present)
+    return LabelDecisions(labels.astype(np.int32), scores, present)
 
 
 def resolve_thresholds(
