@@ -1,8 +1,8 @@
 """Comparing methods on one dataset: the same data, the same epochs, several seeds, one leaderboard.
 
 Runs are independent: one process per core with one thread each, or a Ray cluster. A grid of settings is searched with
-the first seed and chosen by validation mAP; the split `test` is never used for model selection. Data without such a split is scored on
-`val` or by cross-fitting, see `scored_split.py`.
+the first seed and chosen by validation mAP; the split `test` is never used for model selection. Data without such a
+split is scored on `val` or by cross-fitting, see `scored_split.py`.
 
     ll-r                            a method
     en+scl                          a sum of methods

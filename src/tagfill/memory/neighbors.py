@@ -5,8 +5,8 @@ Both are computed once from the features of a frozen network, scaled to length 1
 **Neighbors** are exact, by cosine distance, in bounded memory. Similarities are products of blocks in single precision,
 which keep a few more candidates than are asked for. These are compared again in double precision, one pair at a time,
 so that the result depends neither on the size of blocks nor on the number of processes; of equal distances the smaller
-position comes first. Above a million images, where all pairs would take hours, faiss supplies the candidates: an IVF index that searches the
-lists nearest to an image. It may miss a neighbor, except with a single list, as for small data.
+position comes first. Above a million images, where all pairs would take hours, faiss supplies the candidates: an IVF
+index that searches the lists nearest to an image. It may miss a neighbor, except with a single list, as for small data.
 
 **Classes** are compared by prototypes:
 

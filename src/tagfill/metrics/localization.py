@@ -5,7 +5,8 @@
 pred is the map of a class, scaled to 0…1 and cut at τ; truth is the union of the masks or boxes of the class. Unlike
 IoU it does not require the whole object: the head of the cat is enough, the sofa beside it is wrong. A detection is an
 image with the score of a class; it is correct if the image shows the class and IoA-P ≥ 0.5. Average precision ranks all
-images, recall is measured over all images that show the class, and mAP-loc is the mean over classes and τ in 0.6, 0.7, 0.8, 0.9.
+images, recall is measured over all images that show the class, and mAP-loc is the mean over classes and τ in 0.6, 0.7,
+0.8, 0.9.
 
 Only images that show a class need its map, so the cost grows with positives and not with images × classes.
 
@@ -72,7 +73,7 @@ def intersection_over_prediction(
 
 
 def bilinear_weights(small: int, large: int) -> NDArray[np.float64]:
-    """Weights of bilinear interpolation along one axis, large×small; half-pixel centers (`align_corners=False`), with repeated edges.
+    """Weights of bilinear interpolation along one axis, large×small; half-pixel centers, with repeated edges.
 
     >>> bilinear_weights(2, 4).tolist()
     [[1.0, 0.0], [0.75, 0.25], [0.25, 0.75], [0.0, 1.0]]

@@ -7,8 +7,8 @@ Pairs are drawn uniformly without replacement over all images × classes of a sp
     equal     m = round(budget / seconds of an image label) for every kind, each charged its own cost
 
 A drawn negative is an image-level row. A drawn positive is an image-level row (I), a point or a box on one random
-instance (SP, SB) or on all of them (AP, AB). With the same seed, every kind draws from the same sequence of pairs; only the number differs.
-A positive without a location in the truth is kept as an image-level row.
+instance (SP, SB) or on all of them (AP, AB). With the same seed, every kind draws from the same sequence of pairs; only
+the number differs. A positive without a location in the truth is kept as an image-level row.
 
 Costs are defined in `costs`, the placement of points in `instances`.
 """
