@@ -5,6 +5,7 @@ import pytest
 from tagfill import protocols, scenes
 from tagfill.contract import Ranks
 from tagfill.curation.crossfit import calibrate
+from tagfill.curation.estimates import measure_labels
 from tagfill.data.extract import features
 from tagfill.training import train
 from tagfill.training.evaluation import LoadedModel, gather_predictions
@@ -33,9 +34,11 @@ def run(place, part, cache):
 
 @pytest.fixture(scope="package")
 def shares(run, part, cache):
-    """Share of images that show each class, as the run predicts it on the validation split."""
-    validation = gather_predictions(
-        LoadedModel.open(run, part, features=cache.folder).predict("val"), Ranks(), len(part.classes)
+    """Share of training images that show each class: known tags, and expected ones by a measured calibration."""
+    model = LoadedModel.open(run, part, features=cache.folder)
+    validation, train = (
+        gather_predictions(model.predict(split), Ranks(), len(part.classes)) for split in ("val", "train")
     )
-    expected = calibrate(validation.scores, validation.labels)(validation.scores).mean(0)
+    calibration = calibrate(validation.scores, validation.labels)
+    expected = measure_labels(calibration, train.scores, train.labels)(train.scores, train.labels).mean(0)
     return dict(zip(part.classes, expected.tolist(), strict=True))

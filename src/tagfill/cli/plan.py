@@ -72,5 +72,6 @@ def plan(
         f"{made.kind}: {summary['pairs']:,} pairs of {summary['images']:,} images in {summary['expected_hours']:.1f} "
         f"hours, expected to find {summary['expected_labels']:,.0f} labels"
     )
+    terminal.show(str(made.estimates))
     for file in files:
         terminal.show(str(file))

@@ -69,6 +69,7 @@ def suggest(
     terminal.show(
         f"{summary['missing']:,} probably missing labels, {summary['wrong']:,} probably wrong annotations: {out}"
     )
+    terminal.show(str(found.estimates))
     if found.calibration is not None:
         before, after = found.calibration
         terminal.show(f"Calibration error on validation: {100 * before:.1f} % before, {100 * after:.1f} % after")

@@ -8,9 +8,11 @@ Scores become probabilities by
 
     p(present) = σ(a·z + b + δ_c)
 
-`a` and `b` are shared by all classes and fitted by maximum likelihood on known labels (Platt, Probabilistic Outputs for
-Support Vector Machines, 1999). δ_c is an offset per class with a normal prior of unit variance, which keeps the offset
-of a class with few labels near zero.
+`a` and `b` are shared by all classes and fitted by maximum likelihood on the labels of a complete validation split
+(Platt, Probabilistic Outputs for Support Vector Machines, 1999). δ_c is an offset per class with a normal prior of unit
+variance, which keeps the offset of a class with few labels near zero. Without such a split they are estimated from the
+tags alone, and in both cases the probability of an unknown pair takes into account that the tags that were given are no
+longer among the unknown pairs: see `tagfill.curation.estimates`.
 """
 
 from __future__ import annotations
@@ -23,19 +25,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagfill.contract import Ranks
+from tagfill.curation.estimates import LabelEstimates, estimate_labels, is_complete, measure_labels, uncorrected
 from tagfill.dataset import Dataset
 from tagfill.engines import create_engine
 from tagfill.errors import TagfillError
 from tagfill.experiments.runs import RunJob, run_jobs
-from tagfill.labels import POSITIVE, UNKNOWN
+from tagfill.labels import POSITIVE, UNKNOWN, LabelMatrix
 from tagfill.metrics import GatheredPredictions, expected_calibration_error
-from tagfill.probabilities import sigmoid
+from tagfill.probabilities import Calibration, sigmoid
 from tagfill.progress import Progress
 from tagfill.rng import generator
 from tagfill.training import Run
 from tagfill.training.evaluation import LoadedModel, gather_predictions
 
 HELD_OUT, TRAIN, VALIDATION = "held-out", "train", "val"
+_MOST_PAIRS = 20_000_000  # scores that are kept in memory
 _MAX_STEPS, _TOLERANCE = 50, 1e-10  # of Newton's method
 
 
@@ -46,16 +50,24 @@ class ScoredImages:
     Attributes:
         rows: rows of the image table.
         logits: n×L.
-        calibration: calibration of the model that made the scores.
-        shares: share of images that show each class, predicted on the validation split if there is one, else annotated.
+        estimates: calibration of the model that made the scores, and how many labels are missing.
         errors: expected calibration error of the model before and after; None if it cannot be measured.
     """
 
     rows: NDArray[np.int64]
     logits: NDArray[np.float32]
-    calibration: Calibration
-    shares: NDArray[np.float64]
+    estimates: LabelEstimates
     errors: tuple[float, float] | None
+
+    @property
+    def calibration(self) -> Calibration:
+        """Calibration of the model that made the scores."""
+        return self.estimates.calibration
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """Expected share of images that show each class."""
+        return self.estimates.priors
 
 
 def cross_fit(
@@ -84,7 +96,8 @@ def cross_fit(
         progress: shows the runs.
     """
     if folds == 0:
-        yield from _score(run, dataset, split, dataset.split(split), features, workers)
+        models = [_ScoringModel(run, dataset, split, dataset.split(split), features, workers)]
+        yield from _score(models, dataset, cross_fitted=split != TRAIN)
         return
     if not (run / "run.json").exists():
         raise TagfillError(f"{run} has no recipe to train fold models with; give a run folder, or --folds 0.")
@@ -99,10 +112,12 @@ def cross_fit(
         fold_recipe = recipe.model_copy(update={"dataset": str((folder / "data").absolute())})
         work.append((RunJob(f"fold {number + 1}", fold_recipe, folder / "run", HELD_OUT), data, rows))
     outcomes = run_jobs([job for job, _, _ in work], create_engine(workers=jobs), progress)
+    models = []
     for (job, data, rows), outcome in zip(work, outcomes, strict=True):
         if outcome.error is not None:
             raise TagfillError(outcome.error)
-        yield from _score(job.folder, data, HELD_OUT, rows, features or recipe.final_features, workers)
+        models.append(_ScoringModel(job.folder, data, HELD_OUT, rows, features or recipe.final_features, workers))
+    yield from _score(models, dataset, cross_fitted=True)
 
 
 def split_folds(size: int, folds: int, seed: int) -> list[NDArray[np.int64]]:
@@ -126,39 +141,95 @@ def hold_out(dataset: Dataset, rows: NDArray[np.int64]) -> Dataset:
     return dataset.with_splits(splits).replace(folder=None)
 
 
-def _score(
-    run: Path, dataset: Dataset, split: str, rows: NDArray[np.int64], features: str | Path | None, workers: int
-) -> Iterator[ScoredImages]:
-    model = LoadedModel.open(run, dataset, features=features, workers=workers)
-    calibration, errors = Calibration(1.0, np.zeros(len(dataset.classes)), fitted=False), None
-    shares = (dataset.labels().positives + 1) / (len(dataset) + 2)
-    if VALIDATION in dataset.splits and split != VALIDATION:
-        validation: GatheredPredictions = gather_predictions(model.predict(VALIDATION), Ranks(), len(dataset.classes))
-        calibration = calibrate(validation.scores, validation.labels)
-        errors = calibration_errors(validation.scores, validation.labels) if calibration.fitted else None
-        shares = calibration(validation.scores).mean(0)
-    for batch, prediction in model.predict(split):
-        positions = batch.index.numpy()
-        yield ScoredImages(rows[positions], prediction.logits.float().numpy(force=True), calibration, shares, errors)
-
-
 @dataclass(frozen=True)
-class Calibration:
-    """Turns scores into probabilities.
+class _ScoringModel:
+    """A model and the images that it scores.
 
     Attributes:
-        slope: a.
-        offset: b + δ_c of each class.
-        fitted: False if there were no labels to fit; then the probabilities are the plain sigmoid.
+        run: its folder.
+        dataset: with the split.
+        split: of the images.
+        rows: of these images in the image table.
+        features: a feature cache to use instead of images.
+        workers: number of threads that decode images.
     """
 
-    slope: float
-    offset: NDArray[np.float64]
-    fitted: bool = True
+    run: Path
+    dataset: Dataset
+    split: str
+    rows: NDArray[np.int64]
+    features: str | Path | None
+    workers: int
 
-    def __call__(self, logits: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Probabilities of N×L logits."""
-        return sigmoid(self.slope * np.asarray(logits, dtype=np.float64) + self.offset)
+    def load(self) -> LoadedModel:
+        """The model."""
+        return LoadedModel.open(self.run, self.dataset, features=self.features, workers=self.workers)
+
+    def scores(
+        self, model: LoadedModel, positions: NDArray[np.int64] | None = None
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """Rows and logits of these positions of the split, or of all, in batches."""
+        for batch, prediction in model.predict(self.split, positions):
+            yield self.rows[batch.index.numpy()], prediction.logits.float().numpy(force=True)
+
+
+def _score(models: list[_ScoringModel], dataset: Dataset, *, cross_fitted: bool) -> Iterator[ScoredImages]:
+    """Score the images of each model.
+
+    What is missing is estimated from all images together: from all of their scores, or from a sample if these do not
+    fit into memory, and then the images are scored once more.
+    """
+    labels, width = dataset.labels(), len(dataset.classes)
+    size = sum(len(each.rows) for each in models)
+    keep = min(1.0, _MOST_PAIRS / max(size * width, 1))
+    measured: list[tuple[Calibration | None, tuple[float, float] | None]] = []
+    scored: list[list[tuple[NDArray[np.int64], NDArray[np.float32]]]] = []
+    for each in models:
+        model = each.load()
+        measured.append(_measure(model, each))
+        positions = None
+        if keep < 1:
+            count = min(len(each.rows), int(np.ceil(keep * len(each.rows))))
+            positions = np.sort(generator(0, "estimates").permutation(len(each.rows))[:count])
+        scored.append(list(each.scores(model, positions)))
+    estimates = _estimate(measured, scored, labels, width, cross_fitted)
+    for each, parts, (_, errors), found in zip(models, scored, measured, estimates, strict=True):
+        for rows, logits in parts if keep == 1 else each.scores(each.load()):
+            yield ScoredImages(rows, logits, found, errors)
+
+
+def _measure(model: LoadedModel, scoring: _ScoringModel) -> tuple[Calibration | None, tuple[float, float] | None]:
+    """Calibration on a complete validation split, and its errors; the saved calibration if there is no such split."""
+    if VALIDATION in scoring.dataset.splits and scoring.split != VALIDATION:
+        validation: GatheredPredictions = gather_predictions(
+            model.predict(VALIDATION), Ranks(), len(scoring.dataset.classes)
+        )
+        if is_complete(validation.labels):
+            calibration = calibrate(validation.scores, validation.labels)
+            return calibration, calibration_errors(validation.scores, validation.labels)
+    return None, None
+
+
+def _estimate(
+    measured: list[tuple[Calibration | None, tuple[float, float] | None]],
+    scored: list[list[tuple[NDArray[np.int64], NDArray[np.float32]]]],
+    labels: LabelMatrix,
+    width: int,
+    cross_fitted: bool,
+) -> list[LabelEstimates]:
+    """The estimates of each model: measured, else estimated from the tags, else uncorrected."""
+    parts = [
+        (
+            np.concatenate([np.empty((0, width), np.float32), *(logits for _, logits in batches)]),
+            np.concatenate([np.empty((0, width), np.int8), *(labels.rows(rows) for rows, _ in batches)]),
+        )
+        for batches in scored
+    ]
+    if all(calibration is not None for calibration, _ in measured):
+        return [measure_labels(c, *part) for (c, _), part in zip(measured, parts, strict=True) if c is not None]
+    logits, known = (np.concatenate([part[column] for part in parts]) for column in (0, 1))
+    estimates = estimate_labels(logits, known) if cross_fitted else None
+    return [estimates or uncorrected(Calibration.identity(width), known)] * len(parts)
 
 
 def calibrate(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> Calibration:
@@ -178,7 +249,7 @@ def calibrate(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> Cali
     z = np.asarray(logits, dtype=np.float64)[known]
     y = (labels[known] == POSITIVE).astype(np.float64)
     if not len(y) or y.min() == y.max():
-        return Calibration(1.0, np.zeros(width), fitted=False)
+        return Calibration.identity(width)
     slope, offset = _fit(z, y)
     class_of = np.nonzero(known)[1]
     base = slope * z + offset
@@ -191,7 +262,7 @@ def calibrate(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> Cali
         deltas -= step
         if np.abs(step).max() < _TOLERANCE:
             break
-    return Calibration(slope, offset + deltas)
+    return Calibration(slope=slope, offset=tuple((offset + deltas).tolist()), source="measured")
 
 
 def calibration_errors(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> tuple[float, float]:

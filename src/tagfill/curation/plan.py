@@ -6,7 +6,8 @@
    extrapolated.
 2. The value of an unknown (image, label) pair is −log₂(share of images that show the label) times the probability of
    the label: a present label teaches the model more than an absent one, and a rare label more than a frequent one. The
-   pairs with the highest value per second of expected cost are taken until the hours are spent.
+   pairs with the highest value per second of expected cost are taken until the hours are spent. Probabilities account
+   for the tags that were given already (`tagfill.curation.estimates`).
 3. The pairs of an image become one task, so that the image is opened once.
 """
 
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, ValidationError
 
 from tagfill.curation.crossfit import TRAIN, cross_fit
+from tagfill.curation.estimates import EstimateSummary, LabelEstimates, summarize
 from tagfill.curation.suggest import Pairs, TopPairs, rarity
 from tagfill.dataset import Dataset
 from tagfill.dataset.tables import from_records
@@ -50,6 +52,7 @@ class Plan:
         forecasts: expected score of each kind; empty without a study.
         pairs: pairs to annotate, most valuable first.
         seconds: expected cost of each pair.
+        estimates: how many labels are missing, and where the probabilities come from.
     """
 
     dataset: Dataset
@@ -58,6 +61,7 @@ class Plan:
     forecasts: tuple[Forecast, ...]
     pairs: Pairs
     seconds: NDArray[np.float64]
+    estimates: EstimateSummary
 
     @property
     def images(self) -> NDArray[np.int64]:
@@ -80,6 +84,7 @@ class Plan:
             "images": len(self.images),
             "expected_hours": float(self.seconds.sum() / 3600),
             "expected_labels": self.expected_labels,
+            "estimates": self.estimates.to_json(),
             "forecasts": [
                 {"kind": one.kind, "before": one.before, "after": one.after, "gain": one.gain, "within": one.within}
                 for one in self.forecasts
@@ -181,6 +186,7 @@ def plan(
         kind = expected[0].kind if expected else "I" if goal == "tags" else "SP"
     limit = min(_LIMIT, int(hours * 3600 / costs.image) + 1)
     top = TopPairs(limit, None, lambda pairs: pairs.value / _seconds(pairs, kind, costs))
+    estimates: list[LabelEstimates] = []
     for images in cross_fit(
         Path(run),
         data,
@@ -192,14 +198,16 @@ def plan(
         workers=workers,
         progress=progress,
     ):
-        unknown = ~labels.is_annotated(images.rows)
-        probability = images.calibration(images.logits)
+        unknown, known = ~labels.is_annotated(images.rows), labels.rows(images.rows)
+        probability = images.estimates(images.logits, known)
         value = probability * rarity(images.shares)
-        top.add(Pairs.where(unknown, images.rows, probability, value, labels.rows(images.rows)))
+        top.add(Pairs.where(unknown, images.rows, probability, value, known))
+        estimates.append(images.estimates)
     pairs = top.top()
     seconds = _seconds(pairs, kind, costs)
     affordable = int(np.searchsorted(np.cumsum(seconds), hours * 3600, side="right"))
-    return Plan(data, hours, kind, expected, pairs.take(np.arange(affordable)), seconds[:affordable])
+    summary = summarize(estimates)
+    return Plan(data, hours, kind, expected, pairs.take(np.arange(affordable)), seconds[:affordable], summary)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tagfill.curation.crossfit import TRAIN, ScoredImages, cross_fit
+from tagfill.curation.estimates import EstimateSummary, LabelEstimates, summarize
 from tagfill.curation.suggestions import MISSING, SCHEMA, WRONG, SuggestionQuality, Suggestions, measure
 from tagfill.dataset import Dataset
 from tagfill.dataset.description import FILE as DATASET_FILE
@@ -40,12 +41,14 @@ class SuggestResult:
         folds: number of models trained for cross-validation; 0 if the run itself scored the images.
         calibration: mean expected calibration error before and after calibration; None without labels to measure it.
         measured: quality of the suggestions; None if the complete labels are unknown.
+        estimates: how many labels are missing, and where the probabilities come from.
     """
 
     suggestions: Suggestions
     folds: int
     calibration: tuple[float, float] | None
     measured: SuggestionQuality | None
+    estimates: EstimateSummary
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -57,6 +60,7 @@ class SuggestResult:
             "calibration_error": None
             if self.calibration is None
             else {"before": self.calibration[0], "after": self.calibration[1]},
+            "estimates": self.estimates.to_json(),
             "measured": None if self.measured is None else self.measured.to_json(),
         }
 
@@ -122,6 +126,7 @@ def suggest(
         WRONG: TopPairs(wrong, per_class, probability_wrong),
     }
     errors: list[tuple[float, float]] = []
+    estimates: list[LabelEstimates] = []
     with tempfile.TemporaryDirectory() as temporary:
         scored = cross_fit(
             Path(run),
@@ -135,6 +140,7 @@ def suggest(
             progress=progress,
         )
         for images in scored:
+            estimates.append(images.estimates)
             if images.errors is not None and images.errors not in errors:
                 errors.append(images.errors)
             for kind, pairs in _candidates(data, images, minimum).items():
@@ -145,7 +151,8 @@ def suggest(
     calibration = (
         None if not errors else (float(np.mean([e[0] for e in errors])), float(np.mean([e[1] for e in errors])))
     )
-    return SuggestResult(suggestions, folds, calibration, measure(suggestions, data, split, seconds))
+    quality = measure(suggestions, data, split, seconds)
+    return SuggestResult(suggestions, folds, calibration, quality, summarize(estimates))
 
 
 def is_dataset(source: Dataset | str | os.PathLike[str]) -> bool:
@@ -157,10 +164,11 @@ def _candidates(data: Dataset, images: ScoredImages, minimum: float) -> dict[str
     """Pairs of some images that may be suggested, by kind."""
     labels = data.labels()
     known, annotated = labels.rows(images.rows), labels.is_annotated(images.rows)
-    probability = images.calibration(images.logits)
+    probability = images.estimates(images.logits, known)  # of unknown pairs
     value = entropy(probability) * rarity(images.shares)
     missing = Pairs.where(~annotated & (probability >= minimum), images.rows, probability, value, known)
-    labeled = Pairs.where(known >= 0, images.rows, probability, value, known)
+    independent = images.calibration(images.logits)  # of the annotation that it is compared with
+    labeled = Pairs.where(known >= 0, images.rows, independent, entropy(independent) * rarity(images.shares), known)
     wrong = labeled.take(np.flatnonzero(probability_wrong(labeled) >= max(minimum, 0.5)))
     return {MISSING: missing, WRONG: wrong}
 

@@ -1,0 +1,177 @@
+"""Estimates on drawn labels, of which the truth is known, for three ways in which labels go missing."""
+
+import numpy as np
+import pytest
+
+from reference import missing_labels as reference
+from tagfill.curation.crossfit import calibrate
+from tagfill.curation.estimates import (
+    AT_RANDOM,
+    ESTIMATED,
+    MEASURED,
+    NOT_CALIBRATED,
+    ONE_PER_IMAGE,
+    best_epoch,
+    estimate_labels,
+    is_complete,
+    measure_labels,
+    precision_threshold,
+    probability_beside_drawn,
+    probability_of_unknown,
+    ranking_score,
+    summarize,
+    uncorrected,
+)
+from tagfill.probabilities import Calibration, sigmoid
+
+IMAGES, WIDTH = 2500, 5
+
+
+def draw(seed=0, images=IMAGES):
+    """Logits whose calibration is σ(2·g − 1 + 0.3·c), and true labels; every image has at least one."""
+    rng = np.random.default_rng(seed)
+    log_odds = rng.normal(-2.5, 3.0, (2 * images, WIDTH))
+    present = rng.random(log_odds.shape) < sigmoid(log_odds)
+    some = present.any(1)
+    logits = (log_odds + 1 - 0.3 * np.arange(WIDTH)) / 2
+    return logits[some][:images], present[some][:images]
+
+
+def at_random(present, share=0.5, seed=1):
+    return np.where(present & (np.random.default_rng(seed).random(present.shape) < share), 1, -1).astype(np.int8)
+
+
+def one_per_image(present, seed=2):
+    order = np.random.default_rng(seed).random(present.shape) * present
+    labels = np.full(present.shape, -1, np.int8)
+    labels[np.arange(len(present)), order.argmax(1)] = 1
+    return labels
+
+
+def when_small(logits, present, seed=3):
+    """Objects with low logits are small, and their tags are missing more often."""
+    share = 0.2 + 0.6 * sigmoid(logits)
+    return np.where(present & (np.random.default_rng(seed).random(present.shape) < share), 1, -1).astype(np.int8)
+
+
+def missing(logits, labels, present, estimates):
+    """Expected and true number of missing labels."""
+    unknown = labels < 0
+    return estimates(logits, labels)[unknown].sum(), present[unknown].sum()
+
+
+@pytest.mark.parametrize(("kind", "mechanism"), [("at random", AT_RANDOM), ("one per image", ONE_PER_IMAGE)])
+def test_tags_alone_tell_how_many_are_missing(kind, mechanism):
+    logits, present = draw()
+    labels = at_random(present) if kind == "at random" else one_per_image(present)
+    estimates = estimate_labels(logits, labels)
+    assert (estimates.source, estimates.mechanism) == (ESTIMATED, mechanism)
+    said, true = missing(logits, labels, present, estimates)
+    assert said == pytest.approx(true, rel=0.1)
+    assert estimates.given_share == pytest.approx((labels == 1).sum() / present.sum(), abs=0.04)
+    assert estimates.labels_per_image == pytest.approx(present.sum(1).mean(), rel=0.06)
+    assert estimates.priors == pytest.approx(present.mean(0), abs=0.03)
+    assert estimates.calibration.slope == pytest.approx(2, rel=0.15)
+    plain, _ = missing(logits, labels, present, uncorrected(estimates.calibration, labels))
+    assert plain > 1.2 * true  # what the correction is for
+
+
+@pytest.mark.parametrize("kind", ["at random", "one per image", "when small"])
+def test_a_complete_split_measures_the_same_quantities(kind):
+    logits, present = draw()
+    ways = {"at random": at_random(present), "one per image": one_per_image(present)}
+    labels = ways.get(kind, when_small(logits, present))
+    complete, truth = draw(seed=9)
+    measured = measure_labels(calibrate(complete, truth.astype(int)), logits, labels)
+    assert measured.source == MEASURED
+    said, true = missing(logits, labels, present, measured)
+    assert said == pytest.approx(true, rel=0.12)
+
+
+def test_labels_that_are_missing_when_small_are_underestimated():
+    logits, present = draw()
+    labels = when_small(logits, present)
+    estimates = estimate_labels(logits, labels)
+    said, true = missing(logits, labels, present, estimates)
+    assert 0.4 * true < said < 0.95 * true
+
+
+def test_probabilities_of_unknown_pairs_are_calibrated():
+    logits, present = draw(images=5000)
+    for labels in (at_random(present), one_per_image(present)):
+        p, unknown = estimate_labels(logits, labels)(logits, labels), labels < 0
+        for low in (0.2, 0.5, 0.8):
+            band = unknown & (p >= low) & (p < low + 0.2)
+            assert present[band].mean() == pytest.approx(p[band].mean(), abs=0.06)
+        threshold = precision_threshold(p[unknown], 0.9)
+        assert present[unknown & (p >= threshold)].mean() == pytest.approx(0.9, abs=0.04)
+
+
+def test_images_that_nobody_annotated_do_not_count_as_images_without_objects():
+    logits, present = draw(images=5000)
+    labels = at_random(present, 0.6)
+    labels[2500:] = -1
+    estimates = estimate_labels(logits, labels)
+    assert estimates.given_share == pytest.approx(0.6, abs=0.06)
+    assert estimates.annotated_share < 0.5
+    assert estimates.labels_per_image == pytest.approx(present.sum(1).mean(), rel=0.15)
+
+
+def test_known_absent_labels_are_used():
+    logits, present = draw()
+    rng = np.random.default_rng(4)
+    labels = np.where(rng.random(present.shape) < 0.3, present, -1).astype(np.int8)  # both states alike
+    estimates = estimate_labels(logits, labels)
+    assert estimates.given_share == pytest.approx(0.3, abs=0.04)
+    assert estimates.absent_given == pytest.approx(0.3, abs=0.04)
+    p = estimates.calibration(logits)
+    assert estimates(logits, labels)[labels < 0] == pytest.approx(p[labels < 0], abs=0.05)  # nothing to correct
+    assert set(estimates(logits, labels)[labels >= 0].tolist()) == {0.0, 1.0}
+
+
+def test_formulas_equal_the_enumeration_of_all_sets():
+    p = np.array([[0.9, 0.2, 0.6, 0.5]])
+    found = probability_beside_drawn(p, np.array([[-1, 1, -1, -1]]))
+    for wanted in (0, 2, 3):
+        assert found[0, wanted] == pytest.approx(reference.beside_drawn(p[0], 1, wanted), abs=1e-9)
+    for q, r in ((0.0, 0.0), (0.4, 0.0), (0.4, 0.4), (0.9, 0.1)):
+        assert probability_of_unknown(p, q, r)[0] == pytest.approx([reference.of_unknown(x, q, r) for x in p[0]])
+
+
+def test_too_few_tags_or_useless_scores_are_not_estimated():
+    logits, present = draw(images=200)
+    labels = np.full(present.shape, -1, np.int8)
+    labels[:10, 0] = 1
+    assert estimate_labels(logits, labels) is None
+    estimates = uncorrected(Calibration.identity(WIDTH), labels)
+    assert estimates.source == NOT_CALIBRATED
+    assert "uncalibrated" in str(summarize([estimates]))
+    assert "uncalibrated" in str(summarize([]))
+
+
+def test_the_summary_says_where_numbers_come_from():
+    logits, present = draw()
+    labels = one_per_image(present)
+    assert str(summarize([estimate_labels(logits, labels)])).startswith("Estimated from the tags alone: ")
+    measured = measure_labels(calibrate(logits, present.astype(int)), logits, labels)
+    assert str(summarize([measured])).startswith("Measured on validation: ")
+
+
+def test_complete_labels_are_recognized():
+    assert is_complete(np.array([[1, 0], [0, 0]]))
+    assert not is_complete(np.array([[1, -1], [0, 0]]))
+    assert not is_complete(np.array([[1, 1]]))
+
+
+def test_no_threshold_reaches_a_precision_that_is_too_high():
+    assert precision_threshold(np.array([0.8, 0.7]), 0.9) == float("inf")
+
+
+def test_ties_count_half_and_the_best_ranking_is_the_best_epoch():
+    labels = np.array([[1], [-1], [-1]])
+    assert ranking_score(np.zeros((3, 1)), labels) == 0.5
+    assert np.isnan(ranking_score(np.zeros((3, 1)), np.full((3, 1), -1)))
+    noise = np.random.default_rng(5)
+    logits, present = draw()
+    epochs = [logits + noise.normal(0, spread, logits.shape) for spread in (4, 1, 2)]
+    assert best_epoch(epochs, at_random(present)) == 2

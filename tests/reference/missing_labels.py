@@ -1,0 +1,23 @@
+"""Probabilities of unknown labels, by enumerating every set of labels that an image may have."""
+
+from itertools import product
+
+
+def beside_drawn(probabilities, drawn, wanted):
+    """P(label `wanted` is present | label `drawn` was drawn among those present), with independent labels."""
+    both = once = 0.0
+    for present in product((0, 1), repeat=len(probabilities)):
+        if not present[drawn]:
+            continue
+        weight = 1.0 / sum(present)
+        for p, there in zip(probabilities, present, strict=True):
+            weight *= p if there else 1 - p
+        once += weight
+        both += weight * present[wanted]
+    return both / once
+
+
+def of_unknown(p, given, absent_given):
+    """Bayes' rule for a label that nobody gave."""
+    present, absent = p * (1 - given), (1 - p) * (1 - absent_given)
+    return present / (present + absent)
