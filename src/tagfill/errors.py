@@ -31,6 +31,10 @@ class TagfillError(Exception):
         super().__init__(_LONG_WORD.sub(lambda word: f"{word[0][:_SHOWN]}…{word[0][-_SHOWN:]}", message))
 
 
+class TagfillWarning(UserWarning):
+    """Something that may be wrong, in data that can be used; the message is one sentence."""
+
+
 class DatasetError(TagfillError):
     """A dataset folder, table or annotation that cannot be read."""
 

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from formats.datasets import dataset, known_labels, label_states, quick, splits
 from tagfill import formats
-from tagfill.errors import DatasetError, TagfillError
+from tagfill.errors import DatasetError, TagfillError, TagfillWarning
 
 csv = formats.get("csv")
 
@@ -127,6 +127,27 @@ def test_target_must_have_a_known_ending(tmp_path):
         csv.write(dataset({"a.jpg": {}}, ("x",)), tmp_path / "a.xlsx")
 
 
+def test_cells_with_several_labels_are_split(tmp_path):
+    path = write_text(tmp_path / "a.csv", "image,label\n1.jpg,cat; dog;\n2.jpg,dog\n3.jpg,\n")
+    data = csv.read(path, separator=";", absent_means="unknown")
+    assert known_labels(data) == {"1.jpg": {"cat": True, "dog": True}, "2.jpg": {"dog": True}, "3.jpg": {}}
+    with pytest.raises(DatasetError, match="separator is empty"):
+        csv.read(path, separator="", absent_means="unknown")
+
+
+def test_classes_that_look_like_several_are_named(tmp_path):
+    path = write_text(tmp_path / "a.csv", 'image,label\n1.jpg,"dog, person"\n2.jpg,dog\n')
+    with pytest.warns(TagfillWarning, match=r"1 of 2 classes contains .*: 'dog, person'; .* give their separator="):
+        csv.read(path, absent_means="unknown")
+
+
+def test_classes_that_differ_by_case_or_blanks_are_named(tmp_path):
+    path = write_text(tmp_path / "a.csv", "image,label\n1.jpg,traffic light\n2.jpg,Trafficlight\n3.jpg,dog\n")
+    with pytest.warns(TagfillWarning, match="differ only by case or blanks: 'Trafficlight' and 'traffic light'"):
+        csv.read(path, absent_means="unknown")
+
+
+@pytest.mark.filterwarnings("ignore::tagfill.errors.TagfillWarning")  # names with commas are on purpose
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
 @given(data=label_states())
 @quick

@@ -100,5 +100,5 @@ def test_asking_for_a_missing_writer_lists_the_writable_formats():
         formats.cub.write()
     assert str(error.value) == (
         "The format 'cub' can only be read; formats that can be written are coco, csv, cvat, folder, label-studio, "
-        "voc, wide-csv, yolo."
+        "tags, voc, wide-csv, yolo."
     )

@@ -7,6 +7,7 @@ import functools
 import io
 import tarfile
 import tempfile
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,7 @@ from fuzz.mutations import File
 from fuzz.trees import Tree, read_tree
 from tagfill import formats
 from tagfill.dataset import Dataset
+from tagfill.errors import TagfillWarning
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,9 @@ class Source:
     def read(self, folder: Path, output: Path) -> Dataset:
         """Read what is in a folder."""
         options = self.options | ({self.output: output} if self.output else {})
-        dataset: Dataset = formats.get(self.format).read(folder / self.given, **options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TagfillWarning)
+            dataset: Dataset = formats.get(self.format).read(folder / self.given, **options)
         return dataset
 
 
@@ -178,6 +182,27 @@ def _objects365(folder: Path) -> None:
     objects365.write(folder, "val", [objects365.image(4), objects365.image(8), objects365.image(15)], boxes)
 
 
+def _tags(folder: Path) -> None:
+    lines = [
+        "file;keywords;split;complete",
+        "007.jpg;cat, dog;train;",
+        '"8;b.jpg";dog;val;1',
+        "009.jpg;cat;train;0",
+        "10.jpg;;train;",
+    ]
+    (folder / "tags.csv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _tags_per_row(folder: Path) -> None:
+    lines = ["image,tag,value", "007.jpg,cat,1", "007.jpg,dog,0", '"8, b.jpg",dog,1', "009.jpg,cat,"]
+    (folder / "rows.csv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _tags_parquet(folder: Path) -> None:
+    columns = {"photo": ["007.jpg", "8.jpg", "9.jpg"], "labels": [["cat", "dog"], [], None]}
+    pq.write_table(pa.table(columns), folder / "tags.parquet")
+
+
 def _voc_archive(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as unpacked, tarfile.open(folder / "voc.tar", "w") as archive:
         voc.write(Path(unpacked))
@@ -281,6 +306,9 @@ _ALL = (
             File("bbox_labels_600_hierarchy.json", "json"),
         ),
     ),
+    Source("tags", _tags, given="tags.csv"),
+    Source("tags", _tags_per_row, (File("rows.csv", "csv"),), "rows.csv"),
+    Source("tags", _tags_parquet, (File("tags.parquet", "binary"),), "tags.parquet"),
     Source(
         "voc",
         voc.write,

@@ -32,7 +32,7 @@ _EXPERIMENTS = {*_TRAINING, "training", "scenes", "protocols"}
 MAY_IMPORT: dict[str, set[str]] = {
     "annotations": set(),  # old names only
     "dataset": set(),
-    "formats": {"dataset"},
+    "formats": {"dataset", "images"},
     "protocols": {"dataset"},
     "scenes": {"dataset"},
     "images": set(),

@@ -27,6 +27,7 @@ from tagfill.cli import (
     simulate,
     suggest,
     train,
+    write,
 )
 
 app = typer.Typer(
@@ -54,6 +55,7 @@ def main(
 
 app.command("demo", help=demo.__doc__)(demo.demo)
 app.command("import", help=import_.__doc__)(import_.import_)
+app.command("write", help=write.__doc__)(write.write)
 app.command("inspect", help=inspect.__doc__)(inspect.inspect)
 app.command("simulate", help=simulate.__doc__)(simulate.simulate)
 app.command("features", help=features.__doc__)(features.features)

@@ -2,6 +2,8 @@
 
 Example: `tagfill import scenes --out scenes`
 
+Example: `tagfill import tags tags.csv --photos photos --out my-data`
+
 Example: `tagfill import voc VOCdevkit --out voc`
 
 The format `scenes` renders the embedded dataset and reads nothing.
@@ -9,20 +11,24 @@ The format `scenes` renders the embedded dataset and reads nothing.
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tagfill.cli import flags, inspect, terminal
-from tagfill.errors import TagfillError
-from tagfill.options import parse_options, require_options
+from tagfill.errors import TagfillError, TagfillWarning
+from tagfill.options import option_parameters, parse_options, require_options
 
 
 def import_(
     format_: Annotated[str, typer.Argument(metavar="FORMAT", help="See `tagfill list formats`.")],
     sources: Annotated[list[Path] | None, typer.Argument(metavar="[SRC]…", help="Files or folders to read.")] = None,
     out: Annotated[Path, typer.Option(help="Dataset folder to create.")] = ...,  # type: ignore[assignment]
+    photos: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Where the photos are: a folder, shards or a URL.")
+    ] = None,
     absent_means: Annotated[
         str | None, typer.Option(help="Meaning of labels that are not marked present: `unknown` or `absent`.")
     ] = None,
@@ -37,18 +43,31 @@ def import_(
     from tagfill.dataset import Dataset
 
     texts = [*(given or []), *([f"absent_means={absent_means}"] if absent_means else [])]
+    problems: list[dict[str, str]] = []
     progress = terminal.progress(quiet)
     flags.require_empty(out, force)
     if format_ == "scenes":
-        if sources:
-            raise TagfillError("`tagfill import scenes` renders its own images; leave out the source.")
+        if sources or photos:
+            raise TagfillError("`tagfill import scenes` renders its own images; leave out the source and --photos.")
         scenes.make(out, seed=seed, progress=progress, **parse_options(scenes.make, texts, "format 'scenes'"))
     else:
         what = f"format '{format_}'"
         read = formats.get(format_).read
+        if photos is not None:
+            if "root" not in option_parameters(read):
+                raise TagfillError(f"The {what} says itself where its photos are; leave out --photos.")
+            texts.append(f"root={photos}")
         values = parse_options(read, texts, what)
         if not sources:
             raise TagfillError(f"There is nothing to read; give a source: tagfill import {format_} SRC --out DIR.")
         require_options(read, values, what)
-        read(*sources, progress=progress, **values).save(out)
-    inspect.show(Dataset.open(out), [], as_json=as_json)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", TagfillWarning)
+            dataset = read(*sources, progress=progress, **values)
+        problems = [{"severity": "warning", "problem": str(warning.message)} for warning in caught]
+        dataset.save(out)
+    saved = Dataset.open(out)
+    problems += [{**problem, "severity": "warning"} for problem in inspect.missing_photos(saved)]
+    inspect.show(saved, problems, as_json=as_json)
+    if not as_json:
+        terminal.show(f"Next: tagfill inspect {out}, or tagfill features {out} --out {out}-features")

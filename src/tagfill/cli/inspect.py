@@ -3,6 +3,8 @@
 Example: `tagfill inspect my-data`
 
 Example: `tagfill inspect my-data --decode --workers 2`
+
+Missing photos are counted and named; `--decode` also finds those that are damaged.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tagfill.cli import flags, terminal
+from tagfill.errors import TagfillError
 
 if TYPE_CHECKING:
     from tagfill.dataset import Dataset
@@ -40,6 +43,8 @@ def inspect(
             images.open_root(dataset.root), dataset.names(), workers=workers, progress=progress
         ):
             problems.append({"severity": "error", "problem": str(error)})
+    else:
+        problems += missing_photos(dataset)
     broken = any(problem.severity == "error" for problem in found)
     if broken:
         if as_json:
@@ -50,6 +55,31 @@ def inspect(
         show(dataset, problems, as_json=as_json)
     if any(problem["severity"] == "error" for problem in problems):
         raise typer.Exit(2)
+
+
+def missing_photos(dataset: Dataset) -> list[dict[str, str]]:
+    """The problem that photos do not exist, with the names of the first few.
+
+    It is an error if the image root or so many photos are missing that training would refuse the dataset.
+    """
+    from tagfill import images
+
+    try:
+        root = images.open_root(dataset.root)
+    except TagfillError as error:
+        return [{"severity": "error", "problem": str(error)}]
+    missing = images.find_missing(root, [name for name in dataset.names() if name])
+    if not missing:
+        return []
+    named = ", ".join(f"'{name[:200]}'" for name in missing[:_NAMED_PHOTOS])
+    rest = f" and {len(missing) - _NAMED_PHOTOS:,} more" if len(missing) > _NAMED_PHOTOS else ""
+    sentence = f"{len(missing):,} of {len(dataset):,} photos are missing below {dataset.root}: {named}{rest}."
+    tolerated = len(missing) <= _TOLERATED * len(dataset)
+    return [{"severity": "warning" if tolerated else "error", "problem": sentence}]
+
+
+_NAMED_PHOTOS = 5
+_TOLERATED = 0.01  # share of images that may be bad, the default of training and of feature caches
 
 
 def show(dataset: Dataset, problems: list[dict[str, str]], *, as_json: bool) -> None:

@@ -32,11 +32,12 @@ FORMATS: dict[str, str] = {
     "nus-wide": "tagfill.formats.nus_wide",
     "objects365": "tagfill.formats.objects365",
     "openimages": "tagfill.formats.openimages",
+    "tags": "tagfill.formats.tags",
     "voc": "tagfill.formats.voc",
     "wide-csv": "tagfill.formats.wide_csv",
     "yolo": "tagfill.formats.yolo",
 }
-WRITABLE = ("coco", "csv", "cvat", "folder", "label-studio", "voc", "wide-csv", "yolo")
+WRITABLE = ("coco", "csv", "cvat", "folder", "label-studio", "tags", "voc", "wide-csv", "yolo")
 
 _MODULES = {path.rpartition(".")[2]: path for path in FORMATS.values()}
 

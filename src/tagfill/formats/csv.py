@@ -14,6 +14,7 @@ an image does not list. `split` may be missing too. CSV, TSV and Parquet files a
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -22,9 +23,9 @@ import pyarrow.parquet as pq
 
 from tagfill.dataset import Dataset, tables
 from tagfill.dataset.dataset import image_root
-from tagfill.errors import DatasetError
+from tagfill.errors import DatasetError, TagfillWarning
 from tagfill.formats import image_files, text_files
-from tagfill.formats.dataset_builder import DatasetBuilder, resolve_absent_means
+from tagfill.formats.dataset_builder import DatasetBuilder, class_name_problems, resolve_absent_means
 from tagfill.io import atomic_write
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
 from tagfill.progress import SILENT, Bar, Progress
@@ -50,9 +51,10 @@ def read(
     split_column: str = "split",
     split: str = "train",
     delimiter: str | None = None,
+    separator: str | None = None,
     progress: Progress = SILENT,
 ) -> Dataset:
-    """Read a long table.
+    """Read a long table; a warning names classes that look like several, or like each other.
 
     Args:
         source: the file.
@@ -66,20 +68,23 @@ def read(
         split_column: the column with the split of an image.
         split: of all images if there is no split column.
         delimiter: between cells; by default a comma, or a tab in `.tsv` files.
+        separator: between the labels of a cell, such as `;`; by default a cell is one label.
         progress: told about each megabyte.
 
     Raises:
         DatasetError: `absent_means` is missing, or the file is damaged or contradicts itself.
     """
     path = Path(source)
+    if separator == "":
+        raise DatasetError("separator is empty; give the text between labels, or leave it out.")
     table = _Table(path, (image_column, label_column, value_column, split_column), delimiter)
     splits: dict[str, str] = {}
     labels: dict[str, int] = {}
     listed = 0
     for number, image, label, value, part in table.rows(progress):
         _check_image(path, number, image, part or split, splits)
-        if label:
-            labels.setdefault(label, number)
+        for name in _split_labels(label, separator):
+            labels.setdefault(name, number)
             listed += 1
         if value is not None and _parse_state(path, number, value) is not None and not label:
             raise text_files.line_error(path, number, f"value '{value}' without a label", "name the label")
@@ -94,13 +99,22 @@ def read(
         builder.add_image(image, part)
     mentioned: dict[str, set[str]] = {image: set() for image in splits} if absent_means == "absent" else {}
     for number, image, label, value, _ in table.rows(progress):
-        if label:
-            builder.add_row(image, label, _parse_state(path, number, value))
+        for name in _split_labels(label, separator):
+            builder.add_row(image, name, _parse_state(path, number, value))
             if mentioned:
-                mentioned[image].add(label)
+                mentioned[image].add(name)
     for image, its_labels in mentioned.items():
         builder.mark_rest_absent(image, its_labels)
+    for sentence in class_name_problems(names, separator_can_be_given=separator is None):
+        warnings.warn(sentence, TagfillWarning, stacklevel=2)
     return builder.build()
+
+
+def _split_labels(cell: str, separator: str | None) -> list[str]:
+    """Return the labels of a cell; none if it is blank."""
+    if separator is None:
+        return [cell] if cell else []
+    return [label.strip() for label in cell.split(separator) if label.strip()]
 
 
 class _Table:

@@ -25,6 +25,7 @@ AbsentMeans = Literal["unknown", "absent"]
 
 _BUFFERED_ROWS = 1 << 14
 _BUFFERED_ABSENCES = 1 << 18
+_NAMED = 3  # names in a sentence
 
 
 class DatasetBuilder:
@@ -175,6 +176,48 @@ def resolve_absent_means(
         f"{images * classes:,} (image, label) pairs are present, and the other {rest:,} become unknown with "
         "absent_means='unknown' or verified absent with absent_means='absent'; choose one."
     )
+
+
+def class_name_problems(classes: Collection[str], *, separator_can_be_given: bool) -> list[str]:
+    """Return sentences about classes that look like several, or that differ only by case or blanks.
+
+    Args:
+        classes: of a table.
+        separator_can_be_given: whether the reader has the option `separator`, which is then named.
+
+    >>> class_name_problems(["cat", "dog", "Dog"], separator_can_be_given=True)
+    ["Classes that differ only by case or blanks: 'Dog' and 'dog'; give them one spelling if they mean the same."]
+    >>> class_name_problems(["dog, person", "dog"], separator_can_be_given=True)
+    ["1 of 2 classes contains ',', ';' or '|': 'dog, person'; if cells hold several tags, give their separator=."]
+    """
+    sentences = []
+    if marked := [name for name in classes if any(mark in name for mark in ",;|")]:
+        verb = "contains" if len(marked) == 1 else "contain"
+        remedy = "if cells hold several tags, give their separator=" if separator_can_be_given else "check their names"
+        sentences.append(
+            f"{len(marked):,} of {len(classes):,} classes {verb} ',', ';' or '|': {name_some(marked)}; {remedy}."
+        )
+    spellings: dict[str, list[str]] = {}
+    for name in sorted(classes):
+        spellings.setdefault("".join(name.casefold().split()), []).append(name)
+    if similar := [" and ".join(f"'{name[:60]}'" for name in names) for names in spellings.values() if len(names) > 1]:
+        listed = "; ".join(similar[:_NAMED]) + (
+            f"; and {len(similar) - _NAMED:,} more" if len(similar) > _NAMED else ""
+        )
+        sentences.append(
+            f"Classes that differ only by case or blanks: {listed}; give them one spelling if they mean the same."
+        )
+    return sentences
+
+
+def name_some(names: Collection[str]) -> str:
+    """Return the first few names, quoted, and the number of the others.
+
+    >>> name_some(["a", "b"]), name_some(["a", "b", "c", "d", "e"])
+    ("'a', 'b'", "'a', 'b', 'c' and 2 more")
+    """
+    shown = ", ".join(f"'{name[:100]}'" for name in list(names)[:_NAMED])
+    return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED:,} more"
 
 
 def check_absent_means(absent_means: str) -> AbsentMeans:

@@ -43,7 +43,9 @@ def read_table(
                 width = len(row)
             if len(row) != width:
                 found = f"{len(row)} cells, but the header has {width}"
-                raise line_error(path, reader.line_num, found, "correct the line")
+                raise line_error(
+                    path, reader.line_num, found, "correct the line; cells that contain the delimiter must be in quotes"
+                )
             yield reader.line_num, row
     except csv.Error as error:
         raise line_error(path, reader.line_num, f"an unreadable row ({error})", "correct the line") from None

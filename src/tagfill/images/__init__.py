@@ -1,7 +1,7 @@
 """Reading and decoding images, and views of them with recorded geometry."""
 
 from tagfill.images.batches import PixelBatch, load_batches, load_eval_view
-from tagfill.images.check import check_images
+from tagfill.images.check import check_images, find_missing
 from tagfill.images.decode import decode
 from tagfill.images.display import encode_jpeg, overlay_class_map, thumbnail
 from tagfill.images.geometry import Geometry
@@ -30,6 +30,7 @@ __all__ = [
     "check_images",
     "decode",
     "encode_jpeg",
+    "find_missing",
     "input_size",
     "load_batches",
     "load_eval_view",

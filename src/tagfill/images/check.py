@@ -1,4 +1,4 @@
-"""Find the images of a root that cannot be decoded, before a run does."""
+"""Find the images of a root that are missing or cannot be decoded, before a run does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tagfill.errors import ImageError, TagfillError
 from tagfill.images.decode import decode
-from tagfill.images.roots import Root
+from tagfill.images.roots import FolderRoot, RemoteRoot, Root
 from tagfill.progress import SILENT, Progress
 
 _CHUNK = 16  # images per task of a worker process
@@ -43,6 +43,25 @@ def check_images(
             if errors:
                 bar.note(f"{len(bad)} bad")
     return bad
+
+
+def find_missing(root: Root, names: Sequence[str]) -> list[str]:
+    """Return the names of images that do not exist, without opening any file.
+
+    Args:
+        root: the image root. Images behind a URL are not looked for, which would take a request each.
+        names: of the images.
+
+    Example:
+        `find_missing(open_root("photos"), ["a.jpg"])`
+    """
+    if isinstance(root, RemoteRoot):
+        return []
+    available = set(root.names())
+    unlisted = (name for name in names if name not in available)
+    if isinstance(root, FolderRoot):  # names without the ending of an image are not listed
+        return [name for name in unlisted if not (root.folder / name).is_file()]
+    return list(unlisted)
 
 
 def _check_chunks(root: Root | Path, names: Sequence[str], workers: int) -> Iterator[tuple[list[ImageError], int]]:

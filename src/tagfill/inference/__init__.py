@@ -1,7 +1,7 @@
 """A trained model at work: predictions for new images, and export. Importing this package imports no torch."""
 
 from tagfill.deprecation import renamed
-from tagfill.inference.files import PredictionFile, predict_to_file
+from tagfill.inference.files import PredictionFile, predict_to_file, read_predicted_tags
 from tagfill.inference.images import ImageList, find_images
 from tagfill.inference.onnx_export import OnnxExport, export
 from tagfill.inference.pipeline import ImagePrediction, predict
@@ -19,6 +19,7 @@ __all__ = [
     "open_predictor",
     "predict",
     "predict_to_file",
+    "read_predicted_tags",
 ]
 
 __getattr__ = renamed(__name__, {"Exported": "OnnxExport", "Filled": "PredictionFile"})

@@ -525,6 +525,55 @@ def _lines(rows: pa.Table) -> Iterator[dict[str, Any]]:
         start = end
 
 
+def read_predicted_tags(path: str | os.PathLike[str]) -> dict[str, list[str]]:
+    """Read the labels that are present from a file of `predict_to_file`, in the order of the file.
+
+    Args:
+        path: a .parquet, .csv or .jsonl file.
+
+    Returns:
+        The present labels of each image, also of images without any.
+
+    Raises:
+        TagfillError: if the file has not the columns or keys of predictions.
+
+    Example:
+        >>> read_predicted_tags("predictions.parquet")["photos/1.jpg"]  # doctest: +SKIP
+        ['bell']
+    """
+    path = Path(path)
+    if path.suffix not in _WRITERS:
+        raise TagfillError(f"{path} ends in none of {', '.join(_WRITERS)}, as files of predictions do.")
+    tags: dict[str, list[str]] = {}
+    try:
+        if path.suffix == ".jsonl":
+            with path.open("rb") as file:
+                for line in file:
+                    record = _PredictedImage.model_validate_json(line)
+                    tags.setdefault(record.image, []).extend(record.present)
+            return tags
+        if path.suffix == ".parquet":
+            rows = pq.read_table(path, columns=["image", "label", "present"])
+        else:
+            options = pacsv.ConvertOptions(column_types=_CSV_SCHEMA, include_columns=["image", "label", "present"])
+            rows = pacsv.read_csv(path, convert_options=options)
+        columns = [rows[name].to_pylist() for name in ("image", "label", "present")]
+    except FileNotFoundError:
+        raise TagfillError(f"There is no file {path}.") from None
+    except (pa.ArrowException, ValidationError, OSError, KeyError, ValueError):
+        raise TagfillError(f"{path} is not a file of predictions; make one with 'tagfill predict --out'.") from None
+    for image, label, present in zip(*columns, strict=True):
+        its = tags.setdefault(image, [])
+        if present:
+            its.append(label)
+    return tags
+
+
+class _PredictedImage(BaseModel):
+    image: str
+    present: list[str]
+
+
 _WRITERS: dict[str, Callable[[Iterable[pa.Table], IO[bytes]], None]] = {
     ".parquet": _write_parquet,
     ".csv": _write_csv,

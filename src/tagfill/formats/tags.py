@@ -1,0 +1,605 @@
+"""A table of tags as people have them: columns, delimiter and separator are found, and what was understood is shown.
+
+    image,tag          file;keywords              photo,cat,dog        image,tags,split,complete
+    a.jpg,cat          a.jpg;cat, dog             a.jpg,1,             a.jpg,cat|dog,train,1
+    a.jpg,dog          b.jpg;cat                  b.jpg,0,1            b.jpg,,train,
+
+CSV, TSV and Parquet files are read, and tables in memory (Arrow, pandas, a mapping of columns). Tags are one per row,
+several per cell (separated by `,` `;` `|`, or a JSON list), or one column per class with 1, 0, blank or -1. Tags that
+a photo does not list are unknown, unless its `complete` cell is true or `absent_means='absent'`.
+
+A guess that is wrong only shows: a photo column without photos, say. A guess that would make wrong labels is refused,
+and the error names the option that decides.
+
+    >>> table = parse({"file": ["a.jpg", "b.jpg"], "keywords": ["cat; dog", "cat"]})
+    >>> print(table)
+    2 photos in column 'file'; tags in 'keywords', separated by ';'; 2 tags; 1.5 per photo.
+    >>> table.options
+    {'image_column': 'file', 'tag_column': 'keywords', 'separator': ';'}
+    >>> table.to_dataset().classes
+    ('cat', 'dog')
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tagfill.dataset import Dataset
+from tagfill.dataset.dataset import image_root
+from tagfill.errors import DatasetError, TagfillError, TagfillWarning, unknown_name
+from tagfill.formats import image_files, text_files, writer
+from tagfill.formats.dataset_builder import DatasetBuilder, check_absent_means, class_name_problems, name_some
+from tagfill.formats.tag_columns import (
+    JSON,
+    NONE,
+    SEPARATORS,
+    STATE_WORDS,
+    TableCells,
+    TagColumns,
+    find_columns,
+    find_separator,
+    parse_list,
+    split_cell,
+)
+from tagfill.formats.wide_csv import CODINGS
+from tagfill.images import open_root
+from tagfill.io import atomic_write
+from tagfill.labels import NEGATIVE, POSITIVE
+from tagfill.progress import SILENT, Progress
+
+TITLE = "Table of tags (CSV, TSV, Parquet): finds columns, delimiter and separator by itself"
+
+
+@dataclass(frozen=True)
+class TaggedPhoto:
+    """What a table says about one photo.
+
+    Attributes:
+        image: path below the image root.
+        split: of the photo.
+        states: tags that are given: present, absent, or None for "cannot tell".
+        complete: whether all tags that are not given are absent.
+    """
+
+    image: str
+    split: str
+    states: dict[str, bool | None]
+    complete: bool = False
+
+
+@dataclass(frozen=True)
+class TagTable:
+    """A table of tags, and how it was understood; as text, a sentence for people.
+
+    Attributes:
+        name: of the dataset.
+        root: where the photos are.
+        classes: the tags, in order.
+        photos: one per photo of the table, in order.
+        options: what was found, as options of `parse` and `read`; change one to override the guess.
+        ignored: columns that are not used.
+        warnings: sentences about what may be wrong.
+        missing: photos of the table that are not below the root; left out of `photos`. Known after `with_photos`.
+        untagged: photos below the root that the table does not name. Known after `with_photos`.
+    """
+
+    name: str
+    root: Path | str
+    classes: tuple[str, ...]
+    photos: tuple[TaggedPhoto, ...]
+    options: dict[str, Any]
+    ignored: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    untagged: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """What was understood, for example `2 photos in column 'file'; tags in 'keywords', separated by ';'; …`."""
+        count = len(self.photos)
+        present = sum(state is True for photo in self.photos for state in photo.states.values())
+        parts = [
+            f"{_count(count, 'photo')} in column '{self.options['image_column']}'",
+            self._where_tags_are(),
+            _count(len(self.classes), "tag"),
+            f"{present / max(count, 1):.1f} per photo",
+        ]
+        if "split_column" in self.options:
+            sizes = Counter(photo.split for photo in self.photos)
+            listed = ", ".join(f"{split} {number:,}" for split, number in sizes.items())
+            parts.append(f"splits in '{self.options['split_column']}' ({listed})")
+        if complete := sum(photo.complete for photo in self.photos):
+            parts.append(f"all tags given for {_count(complete, 'photo')}")
+        if self.ignored:
+            parts.append(f"not used: {name_some(self.ignored)}")
+        if self.untagged:
+            parts.append(f"{_count(len(self.untagged), 'more photo')} without a row, which become unlabeled images")
+        return "; ".join(parts) + "."
+
+    def _where_tags_are(self) -> str:
+        if "class_columns" in self.options:
+            return "one column per tag"
+        column, separator = self.options["tag_column"], self.options["separator"]
+        how = {NONE: "one per row", JSON: "as JSON lists"}.get(separator, f"separated by '{separator}'")
+        return f"tags in '{column}', {how}"
+
+    def with_photos(self, root: str | os.PathLike[str], *, progress: Progress = SILENT) -> TagTable:
+        """Return a copy whose photos were looked up below an image root.
+
+        Names are found as they are; else without leading folders, or without their ending, where that leads to exactly
+        one photo. Photos that are not found are left out and listed in `missing`; others are listed in `untagged`.
+
+        Args:
+            root: a folder, tar shards, a zip file or a URL that can be listed.
+            progress: told about shards that have to be indexed.
+
+        Raises:
+            DatasetError: none of the photos is there.
+        """
+        available = open_root(root, progress=progress).names()
+        found = _look_up([photo.image for photo in self.photos], available, image_root(root))
+        missing = tuple(photo.image for photo in self.photos if photo.image not in found)
+        if not found:
+            raise DatasetError(
+                f"None of the {len(missing):,} photos in column '{self.options['image_column']}' is below {root}, the "
+                f"first being '{missing[0][:200]}'; check --photos, and that image_column= names the right column."
+            )
+        named = set(found.values())
+        warned = self.warnings
+        if missing:
+            warned += (
+                f"{len(missing):,} of {len(self.photos):,} photos of the table are not below {root} and are left out: "
+                f"{name_some(missing)}.",
+            )
+        return replace(
+            self,
+            root=image_root(root),
+            photos=tuple(replace(photo, image=found[photo.image]) for photo in self.photos if photo.image in found),
+            missing=missing,
+            untagged=tuple(name for name in available if name not in named),
+            warnings=warned,
+        )
+
+    def to_dataset(self, *, split: str = "train") -> Dataset:
+        """Return the dataset, not saved yet; photos without a row come last, without labels.
+
+        Args:
+            split: of the photos without a row.
+        """
+        builder = DatasetBuilder(self.name, self.root, self.classes, source="tags")
+        for photo in self.photos:
+            image_files.check_image_path(photo.image, self.name)
+            builder.add_image(photo.image, photo.split)
+            for tag, present in photo.states.items():
+                builder.add_row(photo.image, tag, present)
+            if photo.complete:
+                builder.mark_rest_absent(photo.image, photo.states)
+        for image in self.untagged:
+            builder.add_image(image, split)
+        return builder.build()
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def read(
+    source: str | os.PathLike[str],
+    *,
+    root: str | os.PathLike[str] | None = None,
+    image_column: str | None = None,
+    tag_column: str | None = None,
+    class_columns: Sequence[str] | None = None,
+    value_column: str | None = None,
+    split_column: str | None = None,
+    complete_column: str | None = None,
+    separator: str | None = None,
+    delimiter: str | None = None,
+    coding: str | None = None,
+    absent_means: str | None = None,
+    classes: Sequence[str] | None = None,
+    split: str = "train",
+    progress: Progress = SILENT,
+) -> Dataset:
+    """Read a table of tags; what was understood is reported to `progress`.
+
+    Args:
+        source: the file; `parse` also takes tables in memory.
+        root: where the photos are. Photos that the table does not name join without labels, and photos that are not
+            there are left out with a warning. By default the folder of the file, in which nothing is looked up.
+        image_column: the column with the path or name of a photo.
+        tag_column: the column with tags.
+        class_columns: the columns that are classes, instead of a column of tags.
+        value_column: the column that says whether the tag of a row is present (1), absent (0) or undecided (blank).
+        split_column: the column with the split of a photo.
+        complete_column: the column that says whether all tags of a photo are given, so that others are absent.
+        separator: between the tags of a cell: one or several of `,;|`, any other text, `json` for lists, or `none`.
+        delimiter: between cells.
+        coding: what 1, 0, -1 and blank mean in columns of classes: `blank`, `canonical`, `observed` or `true`, as in
+            the format `wide-csv`.
+        absent_means: what tags are that a photo does not list, `unknown` (default) or `absent`.
+        classes: the tags in order; by default those of the table, sorted, or in the order of their columns.
+        split: of photos for which the table has none.
+        progress: told about each megabyte, and what was understood.
+
+    Raises:
+        DatasetError: no column of photos or tags was found, a guess could make wrong labels, or the file is damaged.
+
+    Example:
+        >>> data = read("tags.csv", root="photos", separator=";")  # doctest: +SKIP
+    """
+    table = parse(
+        source,
+        image_column=image_column,
+        tag_column=tag_column,
+        class_columns=class_columns,
+        value_column=value_column,
+        split_column=split_column,
+        complete_column=complete_column,
+        separator=separator,
+        delimiter=delimiter,
+        coding=coding,
+        absent_means=absent_means,
+        classes=classes,
+        split=split,
+        progress=progress,
+    )
+    if root is not None:
+        table = table.with_photos(root, progress=progress)
+    progress.say(str(table))
+    for sentence in table.warnings:
+        warnings.warn(sentence, TagfillWarning, stacklevel=2)
+    return table.to_dataset(split=split)
+
+
+def parse(
+    source: Any,
+    *,
+    image_column: str | None = None,
+    tag_column: str | None = None,
+    class_columns: Sequence[str] | None = None,
+    value_column: str | None = None,
+    split_column: str | None = None,
+    complete_column: str | None = None,
+    separator: str | None = None,
+    delimiter: str | None = None,
+    coding: str | None = None,
+    absent_means: str | None = None,
+    classes: Sequence[str] | None = None,
+    split: str = "train",
+    progress: Progress = SILENT,
+) -> TagTable:
+    """Find out what a table of tags says, without looking for its photos.
+
+    Args:
+        source: a CSV, TSV or Parquet file, an Arrow table, a data frame, or a mapping from column names to columns.
+        image_column: see `read` for this and the other options.
+        tag_column: see `read`.
+        class_columns: see `read`.
+        value_column: see `read`.
+        split_column: see `read`.
+        complete_column: see `read`.
+        separator: see `read`.
+        delimiter: see `read`.
+        coding: see `read`.
+        absent_means: see `read`.
+        classes: see `read`.
+        split: see `read`.
+        progress: told about each megabyte.
+    """
+    cells = TableCells.load(source, delimiter, progress)
+    if tag_column is not None and class_columns is not None:
+        raise DatasetError("Tags are in tag_column= or in class_columns=; give one of the two.")
+    if coding is not None and absent_means is not None:
+        raise DatasetError(f"coding='{coding}' already says what is absent; leave absent_means out.")
+    if absent_means is not None:
+        check_absent_means(absent_means)
+    columns = find_columns(cells, image_column, tag_column, class_columns, value_column, split_column, complete_column)
+    options: dict[str, Any] = {"image_column": columns.image}
+    if cells.delimiter is not None:
+        options["delimiter"] = cells.delimiter
+    warned: list[str] = []
+    if coding is not None and columns.tag is not None:
+        raise DatasetError(f"coding= is for columns of classes, but tags are in column '{columns.tag}'; leave it out.")
+    if separator is not None and columns.tag is None:
+        raise DatasetError("separator= is for a column of tags, but each class has a column; leave it out.")
+    if columns.tag is not None:
+        options["tag_column"] = columns.tag
+        options["separator"] = find_separator(cells, columns.tag, separator, warned)
+        given = _read_tag_column(cells, columns, options["separator"])
+    else:
+        options["class_columns"] = list(columns.classes)
+        states, zero_is_unknown = _find_coding(cells, columns.classes, coding, absent_means)
+        if zero_is_unknown:
+            warned.append(
+                "0 was read as unknown, because no cell is blank; absent_means='absent' reads it as absent, if every "
+                "0 was checked."
+            )
+        given = _read_class_columns(cells, columns.classes, states)
+    found = _found_classes(given, columns.classes)
+    names = _class_order(cells, found, classes)
+    for option in ("value", "split", "complete"):
+        if (name := getattr(columns, option)) is not None:
+            options[f"{option}_column"] = name
+    photos = _collect(cells, columns, given, split, absent_means)
+    warned += class_name_problems(names, separator_can_be_given=columns.tag is not None)
+    return TagTable(cells.name, cells.folder, names, photos, options, ignored=columns.ignored, warnings=tuple(warned))
+
+
+# What the rows say
+
+
+Given = list[dict[str, bool | None]]  # what each row says
+
+
+def _read_tag_column(cells: TableCells, columns: TagColumns, separator: str) -> Given:
+    assert columns.tag is not None
+    values: list[bool | None] = [True] * len(cells.numbers)
+    if columns.value is not None:
+        values = [_truth(cells, row, columns.value) for row in range(len(cells.numbers))]
+    given: Given = []
+    for row, cell in enumerate(cells.columns[columns.tag]):
+        tags = _tags_of(cell, separator)
+        if tags is None:
+            raise cells.error(row, f"'{cell[:80]}' in column '{columns.tag}'", "it is no JSON list of names")
+        given.append(dict.fromkeys(filter(None, tags), values[row]))
+        if not given[-1] and values[row] is not None and columns.value is not None:
+            raise cells.error(row, f"a {columns.value} without a tag", "name the tag")
+    return given
+
+
+def _tags_of(cell: Any, separator: str) -> list[str] | None:
+    if isinstance(cell, list):
+        return cell
+    if not cell:
+        return []
+    if separator == JSON:
+        return parse_list(cell)
+    return [cell] if separator == NONE else split_cell(cell, separator)
+
+
+def _truth(cells: TableCells, row: int, column: str) -> bool | None:
+    cell = str(cells.columns[column][row])
+    state = STATE_WORDS.get(cell.lower())
+    if state not in ("1", "0", ""):
+        raise cells.error(row, f"'{cell[:40]}' in column '{column}'", "1, 0 or blank is expected")
+    return None if state == "" else state == "1"
+
+
+# Columns of classes
+
+
+def _find_coding(
+    cells: TableCells, classes: Sequence[str], coding: str | None, absent_means: str | None
+) -> tuple[dict[str, int], bool]:
+    """Return what the cells mean, and whether 0 had to be read as unknown."""
+    if coding is not None:
+        if coding not in CODINGS:
+            raise unknown_name("coding", coding, CODINGS)
+        return CODINGS[coding], False
+    seen = {cell.lower() for name in classes for cell in cells.texts(name)}
+    kinds = {STATE_WORDS[cell] for cell in seen if cell in STATE_WORDS}
+    if "-1" in kinds:
+        raise DatasetError(
+            f"{cells.where} holds -1, which is unknown in some tables and absent in others; give coding='canonical' "
+            "(0 absent, -1 unknown) or coding='observed' (-1 absent, 0 unknown)."
+        )
+    if absent_means == "absent" or (absent_means is None and "" in kinds):
+        return CODINGS["blank"], False
+    unknown_zero = {cell: state for cell, state in CODINGS["blank"].items() if cell != "0"}
+    return unknown_zero | {"0": -1}, absent_means is None and "0" in kinds
+
+
+def _read_class_columns(cells: TableCells, classes: Sequence[str], states: Mapping[str, int]) -> Given:
+    given: Given = [{} for _ in cells.numbers]
+    for name in classes:
+        for row, cell in enumerate(cells.texts(name)):
+            word = STATE_WORDS.get(cell.lower())
+            if word is None or word not in states:
+                raise cells.error(row, f"'{cell[:40]}' in column '{name}'", "1, 0 or blank is expected")
+            if states[word] in (POSITIVE, NEGATIVE):
+                given[row][name] = states[word] == POSITIVE
+    return given
+
+
+# Photos
+
+
+def _found_classes(given: Given, columns: tuple[str, ...]) -> list[str]:
+    if columns:
+        return list(columns)
+    return sorted({tag for its in given for tag in its})
+
+
+def _class_order(cells: TableCells, found: list[str], classes: Sequence[str] | None) -> tuple[str, ...]:
+    if classes is None:
+        if not found:
+            raise DatasetError(f"{cells.where} has no tag in any row; there is nothing to learn from.")
+        return tuple(found)
+    if unlisted := [tag for tag in found if tag not in set(classes)]:
+        raise DatasetError(
+            f"{cells.where} has tag '{unlisted[0][:60]}', which is not among the classes given; add it to them."
+        )
+    return tuple(classes)
+
+
+def _collect(
+    cells: TableCells, columns: TagColumns, given: Given, split: str, absent_means: str | None
+) -> tuple[TaggedPhoto, ...]:
+    """Return one entry per photo; rows of the same photo add up, and may not contradict each other."""
+    photos: dict[str, TaggedPhoto] = {}
+    names = cells.texts(columns.image)
+    parts = None if columns.split is None else cells.texts(columns.split)
+    zeros_are_absent = absent_means == "absent"
+    for row, its in enumerate(given):
+        name = names[row].replace("\\", "/").removeprefix("./")
+        if not name or "\0" in name:
+            raise cells.error(row, f"no photo in column '{columns.image}'", "name it or drop the row")
+        part = image_files.split_for_folder(parts[row]) if parts is not None and parts[row] else split
+        complete = zeros_are_absent or (columns.complete is not None and bool(_truth(cells, row, columns.complete)))
+        photo = photos.setdefault(name, TaggedPhoto(name, part, {}, complete))
+        if photo.split != part:
+            found = f"photo '{name[:200]}' in split '{part[:60]}', but it was in '{photo.split[:60]}' before"
+            raise cells.error(row, found, "a photo belongs to one split")
+        for tag, present in its.items():
+            if photo.states.setdefault(tag, present) != present:
+                found = f"tag '{tag[:60]}' of photo '{name[:200]}' in another state than before"
+                raise cells.error(row, found, "correct one of the two rows")
+        if complete and not photo.complete:
+            photos[name] = replace(photo, complete=True)
+    return tuple(photos.values())
+
+
+def _look_up(names: Sequence[str], available: Sequence[str], root: Path | str) -> dict[str, str]:
+    """Return the photo of each name that has one; no photo belongs to two names."""
+    known = set(available)
+    found = {name: name for name in names if name in known}
+    rest = [name for name in names if name not in known]
+    if not rest:
+        return found
+    endings = _unique({name: _endings(name) for name in available})
+    stems = _unique(
+        {name: [str(PurePosixPath(ending).with_suffix("")) for ending in _endings(name)] for name in available}
+    )
+    base = None if isinstance(root, str) else root.absolute().as_posix() + "/"
+    guessed: dict[str, str] = {}
+    for name in rest:
+        if base is not None and name.startswith(base) and name[len(base) :] in known:
+            guessed[name] = name[len(base) :]
+            continue
+        for index in (endings, stems):
+            if photo := next((index[end] for end in _endings(name) if end in index), None):
+                guessed[name] = photo
+                break
+    taken = Counter([*found.values(), *guessed.values()])
+    return found | {name: photo for name, photo in guessed.items() if taken[photo] == 1}
+
+
+def _endings(name: str) -> list[str]:
+    """A path without its first folders, longest first.
+
+    >>> _endings("a/b/1.jpg")
+    ['a/b/1.jpg', 'b/1.jpg', '1.jpg']
+    """
+    parts = [part for part in name.split("/") if part]
+    return ["/".join(parts[at:]) for at in range(len(parts))]
+
+
+def _unique(keys: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Invert a mapping; keys that lead to several names are left out."""
+    counts = Counter(key for its in keys.values() for key in its)
+    return {key: name for name, its in keys.items() for key in its if counts[key] == 1}
+
+
+# Writing
+
+
+def write(
+    dataset: Dataset,
+    target: str | os.PathLike[str],
+    *,
+    separator: str | None = None,
+    absent_means: str | None = None,
+    undecided: str = "refuse",
+    progress: Progress = SILENT,
+) -> None:
+    """Write a table with one row per photo: image, its tags in one cell, split, and whether all tags are given.
+
+    Args:
+        dataset: to be written.
+        target: a file that ends in .csv or .tsv.
+        separator: between tags; by default `;`, or `json` if a class contains `,` `;` or `|`.
+        absent_means: a photo with some absent and some unknown tags is refused; `absent` writes it as complete,
+            `unknown` drops what was verified absent.
+        undecided: `refuse` tags that are "cannot tell", or `drop` to write them as not given.
+        progress: told about each image.
+
+    Raises:
+        DatasetError: the dataset has something that such a table cannot express.
+    """
+    path = _check_target(target)
+    separator = _check_separator(dataset.classes, separator)
+    if absent_means is not None:
+        check_absent_means(absent_means)
+    labels = dataset.labels()
+    writer.require_decided(labels, undecided, "A table of tags")
+    delimiter = text_files.delimiter_for(path)
+    with atomic_write(path) as file, progress.bar(f"Writing {path.name}", len(dataset), "images") as bar:
+        file.write(text_files.csv_line(["image", "tags", "split", "complete"], delimiter))
+        for photo in writer.iter_images(dataset, with_rows=False):
+            absent = sum(state is False for state in photo.states.values())
+            known = absent + len(photo.present)
+            if absent and known < len(dataset.classes) and absent_means is None:
+                raise DatasetError(
+                    f"A table of tags says that all tags of a photo are given or nothing about the others, but "
+                    f"{photo.image} has {absent:,} absent and {len(dataset.classes) - known:,} unknown tags; "
+                    "absent_means='absent' writes the unknown ones as absent, absent_means='unknown' drops the absent "
+                    "ones, and the formats csv and wide-csv carry both."
+                )
+            complete = known == len(dataset.classes) or (absent > 0 and absent_means == "absent")
+            complete = complete and not (absent and absent_means == "unknown")
+            cell = tag_cell(photo.present, separator)
+            file.write(text_files.csv_line([photo.image, cell, photo.split, "1" if complete else ""], delimiter))
+            bar.advance()
+
+
+def write_cells(
+    tags: Mapping[str, Sequence[str]], target: str | os.PathLike[str], *, separator: str | None = None
+) -> None:
+    """Write a table of images and their tags, for tags that are in no dataset, such as predictions.
+
+    Args:
+        tags: of each image.
+        target: a file that ends in .csv or .tsv.
+        separator: between tags; by default `;`, or `json` if a tag contains `,` `;` or `|`.
+
+    Example:
+        >>> write_cells({"a.jpg": ["cat", "dog"]}, "tags.csv")  # doctest: +SKIP
+    """
+    path = _check_target(target)
+    separator = _check_separator(sorted({tag for its in tags.values() for tag in its}), separator)
+    delimiter = text_files.delimiter_for(path)
+    with atomic_write(path) as file:
+        file.write(text_files.csv_line(["image", "tags"], delimiter))
+        for image, its in tags.items():
+            file.write(text_files.csv_line([image, tag_cell(its, separator)], delimiter))
+
+
+def _check_target(target: str | os.PathLike[str]) -> Path:
+    path = Path(target)
+    if path.suffix.lower() not in (".csv", ".tsv"):
+        raise DatasetError(f"{path} is not a name for a table of tags; it should end in .csv or .tsv.")
+    return path
+
+
+def tag_cell(tags: Sequence[str], separator: str) -> str:
+    """Return the cell of several tags.
+
+    >>> tag_cell(["cat", "dog"], ";"), tag_cell(["cup, red"], "json"), tag_cell([], "json")
+    ('cat;dog', '["cup, red"]', '')
+    """
+    if separator == JSON:
+        return json.dumps(list(tags), ensure_ascii=False) if tags else ""
+    return separator.join(tags)
+
+
+def _check_separator(classes: Sequence[str], separator: str | None) -> str:
+    """Return the separator to write, or raise if a class contains it."""
+    if blank := next((name for name in classes if name != name.strip()), None):
+        raise DatasetError(f"Class '{blank[:60]}' begins or ends with a blank, which tables of tags do not keep.")
+    plain = not any(mark in name for name in classes for mark in (*SEPARATORS, "[", "]"))
+    if separator is None:
+        return ";" if plain and not any(name.lower() in STATE_WORDS for name in classes) else JSON
+    if separator == NONE or not separator:
+        raise TagfillError("A table of tags needs a separator; the format csv writes one tag per row.")
+    if separator != JSON and (clash := next((name for name in classes if separator in name), None)):
+        raise DatasetError(
+            f"Class '{clash[:60]}' contains the separator '{separator}'; choose another one, or separator='{JSON}'."
+        )
+    return separator
