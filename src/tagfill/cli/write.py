@@ -1,4 +1,4 @@
-"""Write a dataset in another format, or the tags of a predictions file.
+"""Write a dataset, or predictions, in another format.
 
 Example: `tagfill write my-data --format csv --out tags.csv`
 
