@@ -38,6 +38,7 @@ def suggest(
     jobs: flags.Jobs = None,
     workers: flags.Workers = 0,
     quiet: flags.Quiet = False,
+    device: flags.Device = "auto",
     as_json: flags.Json = False,
 ) -> None:
     """Suggest."""
@@ -57,6 +58,7 @@ def suggest(
         features=features,
         out=models,
         jobs=jobs,
+        device=device,
         workers=workers,
         seconds=seconds,
         progress=terminal.progress(quiet),

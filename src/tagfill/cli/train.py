@@ -37,6 +37,7 @@ def train(
     boost_train: Annotated[bool | None, typer.Option(help="Boost in training.")] = None,
     boost_eval: Annotated[bool | None, typer.Option(help="Boost in validation and evaluation.")] = None,
     features: Annotated[Path | None, typer.Option(help="Train on this feature cache instead of images.")] = None,
+    cache: flags.Cache = True,
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs per stage.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Images per step, over all processes.")] = None,
@@ -52,7 +53,7 @@ def train(
         typer.Option("--set", metavar="KEY=VALUE", help="Any other setting of the recipe, by its path; repeatable."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder; by default a descriptive name in runs/.")] = None,
-    device: Annotated[str, typer.Option(help="`cpu`, `cuda`, `mps` or `auto`.")] = "cpu",
+    device: flags.Device = "auto",
     processes: Annotated[int, typer.Option(min=1, help="Processes that train in parallel on this machine.")] = 1,
     workers: flags.Workers = 0,
     reshard: Annotated[
@@ -113,8 +114,14 @@ def train(
         budget = [] if memory_budget is None else [f"memory.budget_gb={memory_budget}"]
         overrides = parse_settings([*budget, *(setting or [])])
         made = training.build_recipe(content, features=features, epochs=epochs, lr=lr, overrides=overrides)
+        data = Dataset.open(made.dataset)
+        training.check_start(made, out=out, device=device, force=force)
+        if cache and recipe is None:  # a recipe says itself what its stages train on
+            made = training.cache_features(
+                data, made, device=device, workers=workers, processes=processes, progress=progress
+            )
         run = training.start(
-            Dataset.open(made.dataset),
+            data,
             made,
             out=out,
             processes=processes,
