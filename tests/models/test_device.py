@@ -23,7 +23,7 @@ def test_auto_is_an_accelerator_if_there_is_one(
 def test_a_missing_device_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
-    with pytest.raises(TagfillError, match="There is no device 'cuda' on this machine; give --device auto or cpu"):
+    with pytest.raises(TagfillError, match="There is no device 'cuda' on this machine; choose auto or cpu"):
         choose_device("cuda")
-    with pytest.raises(TagfillError, match="--device is 'gpu'; give one of auto, cpu, cuda, mps"):
+    with pytest.raises(TagfillError, match="device is 'gpu'; give one of auto, cpu, cuda, mps"):
         choose_device("gpu")

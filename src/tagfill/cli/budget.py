@@ -79,3 +79,4 @@ def budget(
         return
     terminal.show_table(f"{study.dataset}, {study.method}, seeds: {seeds}", COLUMNS, study.rows())
     terminal.show(f"Table, figure, maps and runs: {out.absolute()}")
+    terminal.next_step(f"tagfill plan {dataset} --hours 8 --run RUN --study {out} --out plan", quiet=quiet)

@@ -80,3 +80,8 @@ def compare(
     terminal.show(f"Runs and leaderboard: {out.absolute()}")
     if report:
         terminal.show(f"Report: {(out / 'report.html').absolute()}")
+    best = next(score for score in board.scores if score.name != "full")
+    terminal.next_step(
+        f"tagfill predict {out / 'runs' / (best.name.replace(':', '-') + '-s0')} PHOTOS --out predictions.csv",
+        quiet=quiet or bool(best.overrides) or board.split == "held-out",
+    )

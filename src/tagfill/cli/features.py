@@ -74,3 +74,4 @@ def features(
         terminal.show_json({"folder": str(cache.folder.absolute()), "views": list(cache.manifest.views)})
         return
     terminal.show(str(cache.folder))
+    terminal.next_step(f"tagfill train {dataset} --features {cache.folder}", quiet=quiet)

@@ -84,3 +84,4 @@ def suggest(
             f"An hour of review finds {found.measured.per_hour:,.0f} labels "
             f"({found.measured.per_hour_random:,.0f} in random order)"
         )
+    terminal.next_step(f"tagfill review {dataset} --suggestions {out} --run {run}", quiet=quiet)

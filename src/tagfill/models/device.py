@@ -18,13 +18,13 @@ def choose_device(name: str = "auto") -> torch.device:
     >>> choose_device("cpu")
     device(type='cpu')
     """
-    one_of("--device", name, DEVICES)
+    one_of("device", name, DEVICES)
     found = [kind for kind in ("cuda", "mps") if _is_available(kind)]
     if name == "auto":
         return torch.device(found[0] if found else "cpu")
     if name != "cpu" and name not in found:
         others = " or ".join(["cpu", *found])
-        raise TagfillError(f"There is no device '{name}' on this machine; give --device auto or {others}.")
+        raise TagfillError(f"There is no device '{name}' on this machine; choose auto or {others}.")
     return torch.device(name)
 
 
