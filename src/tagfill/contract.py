@@ -104,6 +104,11 @@ class Prediction:
     features: Tensor | None = None
     attention: Tensor | None = None
 
+    def cpu(self) -> Prediction:
+        """The same values on the CPU."""
+        rest = (self.maps, self.features, self.attention)
+        return Prediction(self.logits.cpu(), *(None if part is None else part.cpu() for part in rest))
+
     def detach(self) -> Prediction:
         """The same values without gradients."""
         rest = (self.maps, self.features, self.attention)

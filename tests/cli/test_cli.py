@@ -104,14 +104,19 @@ def test_inputs_need_not_be_square(scenes: Path, tmp_path: Path, call: Call) -> 
         (["train", "{scenes}", "--method", "scl"], "does not learn from labels"),
         (
             ["train", "{scenes}", "--set", "image_size=64x"],
-            "image_size: An image size cannot be '64x'; give a side of 32",
+            "--image-size: An image size cannot be '64x'; give a side of 32",
         ),
         (
             ["features", "{scenes}", "--image-size", "8"],
             "cannot be '8'; give a side of 32 or more, or height and width",
         ),
         (["train", "{scenes}", "--set", "optimizer.lr=fast"], "stages.0.optimizer.lr"),
-        (["train", "{scenes}", "--set", "colour=red"], "colour"),
+        (["train", "{scenes}", "--set", "colour=red"], "there is no setting 'colour'; known are"),
+        (["train", "{scenes}", "--set", "learning_rate=0.1"], "did you mean 'optimizer.lr'?"),
+        (["train", "{scenes}", "--set", "batchsize=4"], "did you mean '--batch-size'?"),
+        (["train", "{scenes}", "--backbone", "resnet50"], "give --pretrained timm"),
+        (["train", "{scenes}", "--device", "gpu"], "--device is 'gpu'; give one of auto, cpu, cuda, mps"),
+        (["suggest", "{scenes}", "--run", "x", "--order", "odd", "--out", "x.csv"], "--order is 'odd'"),
         (["train", "{scenes}", "--memory-budget", "-1"], "memory.budget_gb"),
         (["train", "{scenes}", "--backbone", "resnet5000"], "There is no backbone 'resnet5000'"),
         (["train", "--resume", "no-such-run"], "no-such-run is not a run folder"),
@@ -271,3 +276,39 @@ def test_the_dataset_comes_first_and_the_old_order_warns(tmp_path, capsys):
     for argument in (None, run):
         with pytest.raises(TagfillError, match=r"write it as: tagfill suggest DATASET --run RUN\."):
             flags.dataset_and_run("suggest", data, argument, argument)
+
+
+@pytest.mark.parametrize("command", ["train", "compare", "review", "evaluate", "predict"])
+def test_help_fits_80_columns_and_switches_have_no_type(call: Call, command: str) -> None:
+    shown = call(command, "--help", columns=80).out
+
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "<bool>" not in shown
+
+
+def test_train_shows_its_defaults_and_takes_an_image_size(call: Call) -> None:
+    shown = " ".join(call("train", "--help", columns=80).out.split())
+
+    assert "--image-size SIZE" in shown
+    for default in ("(10)", "(0.001)", "(16)", "(cam)", "(tf_efficientnet_lite0)", "[default: auto]"):
+        assert default in shown.replace("[default: (", "(").replace(")]", ")")
+
+
+def test_a_misspelled_method_leaves_nothing_behind(
+    call: Call, scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert call("train", str(scenes), "--method", "rolle").code == 2
+    assert call("train", str(scenes), "--method", "rolle", "--out", "here").code == 2
+    assert call("compare", str(scenes), "--methods", "rolle", "--out", "there").code == 2
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_ends_with_the_next_step(call: Call, scenes: Path, tmp_path: Path) -> None:
+    out = tmp_path / "part"
+
+    assert f"Next: tagfill train {out}" in call("simulate", "single-positive", str(scenes), "--out", str(out)).err
+    again = ["simulate", "single-positive", str(scenes), "--out", str(out), "--force", "--json"]
+    assert "Next:" not in call(*again).err

@@ -6,7 +6,9 @@ error, 130 interrupted.
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Iterable
 
 
 def main() -> None:
@@ -17,5 +19,43 @@ def main() -> None:
     try:
         app(prog_name="tagfill")
     except TagfillError as error:
-        sys.stderr.write(f"Error: {error}\n")
+        sys.stderr.write(f"Error: {name_flags(str(error), _flags(sys.argv[1:2]))}\n")
         sys.exit(2)
+
+
+def name_flags(sentence: str, names: Iterable[str]) -> str:
+    """Replace Python's names of options in an error by the flags of the command.
+
+    Args:
+        sentence: the error.
+        names: of the command's parameters.
+
+    >>> name_flags("7 images are bad, more than max_bad_images allows.", ["max_bad_images"])
+    '7 images are bad, more than --max-bad-images allows.'
+    >>> name_flags("order is 'odd'; give one of a, b.", ["order"])
+    "--order is 'odd'; give one of a, b."
+    >>> name_flags("Choose absent_means='unknown'.", ["absent_means"])
+    'Choose --absent-means unknown.'
+    """
+    for name in names:
+        flag = f"--{name.replace('_', '-')}"
+        word = rf"(?<![\w.-]){name}"
+        sentence = re.sub(rf"^{name} is '", f"{flag} is '", sentence)
+        sentence = re.sub(rf"{word}=['\"]?(\w+)['\"]?", rf"{flag} \1", sentence)
+        if "_" in name:
+            sentence = re.sub(rf"{word}(?![\w=])", flag, sentence)
+    return sentence
+
+
+def _flags(command: list[str]) -> list[str]:
+    """Names of the parameters of a command that are flags."""
+    from typer.main import get_command
+
+    from tagfill.cli.app import app
+
+    known = getattr(get_command(app), "commands", {})
+    found = known.get(command[0]) if command else None
+    if found is None:
+        return []
+    texts = [text for parameter in found.params for text in parameter.opts if text.startswith("--")]
+    return [text.removeprefix("--").replace("-", "_") for text in texts if text != "--set"]

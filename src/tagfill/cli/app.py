@@ -33,9 +33,14 @@ from tagfill.cli import (
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,  # two columns, which fit into a narrow terminal
     pretty_exceptions_enable=False,
 )
+
+
+def _plain(text: str | None) -> str:
+    """The docstring of a command without the marks of Markdown."""
+    return (text or "").replace("`", "")
 
 
 def _show_version(wanted: bool) -> None:
@@ -53,24 +58,24 @@ def main(
     """Options before the command."""
 
 
-app.command("demo", help=demo.__doc__)(demo.demo)
-app.command("import", help=import_.__doc__)(import_.import_)
-app.command("write", help=write.__doc__)(write.write)
-app.command("inspect", help=inspect.__doc__)(inspect.inspect)
-app.command("simulate", help=simulate.__doc__)(simulate.simulate)
-app.command("features", help=features.__doc__)(features.features)
-app.command("train", help=train.__doc__)(train.train)
-app.command("evaluate", help=evaluate.__doc__)(evaluate.evaluate)
-app.command("predict", help=predict.__doc__)(predict.predict)
-app.command("export", help=export.__doc__)(export.export)
-app.command("convert", help=convert.__doc__)(convert.convert)
-app.command("compare", help=compare.__doc__)(compare.compare)
-app.command("report", help=report.__doc__)(report.report)
-app.command("budget", help=budget.__doc__)(budget.budget)
-app.command("suggest", help=suggest.__doc__)(suggest.suggest)
-app.command("review", help=review.__doc__)(review.review)
-app.command("plan", help=plan.__doc__)(plan.plan)
-app.command("serve", help=serve.__doc__)(serve.serve)
-app.command("analyze", help=analyze.__doc__)(analyze.analyze)
-app.command("analyse", help=analyze.__doc__, hidden=True)(analyze.analyze)  # the name in version 0.1
-app.command("list", help=list_.__doc__)(list_.list_)
+app.command("demo", help=_plain(demo.__doc__))(demo.demo)
+app.command("import", help=_plain(import_.__doc__))(import_.import_)
+app.command("write", help=_plain(write.__doc__))(write.write)
+app.command("inspect", help=_plain(inspect.__doc__))(inspect.inspect)
+app.command("simulate", help=_plain(simulate.__doc__))(simulate.simulate)
+app.command("features", help=_plain(features.__doc__))(features.features)
+app.command("train", help=_plain(train.__doc__))(train.train)
+app.command("evaluate", help=_plain(evaluate.__doc__))(evaluate.evaluate)
+app.command("predict", help=_plain(predict.__doc__))(predict.predict)
+app.command("export", help=_plain(export.__doc__))(export.export)
+app.command("convert", help=_plain(convert.__doc__))(convert.convert)
+app.command("compare", help=_plain(compare.__doc__))(compare.compare)
+app.command("report", help=_plain(report.__doc__))(report.report)
+app.command("budget", help=_plain(budget.__doc__))(budget.budget)
+app.command("suggest", help=_plain(suggest.__doc__))(suggest.suggest)
+app.command("review", help=_plain(review.__doc__))(review.review)
+app.command("plan", help=_plain(plan.__doc__))(plan.plan)
+app.command("serve", help=_plain(serve.__doc__))(serve.serve)
+app.command("analyze", help=_plain(analyze.__doc__))(analyze.analyze)
+app.command("analyse", help=_plain(analyze.__doc__), hidden=True)(analyze.analyze)  # the name in version 0.1
+app.command("list", help=_plain(list_.__doc__))(list_.list_)

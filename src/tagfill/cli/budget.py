@@ -36,6 +36,7 @@ def budget(
     method: Annotated[str, typer.Option(help="Method to train; see `tagfill list methods`.")] = "patchml",
     epochs: Annotated[int, typer.Option(min=1, help="Epochs per run.")] = 20,
     features: Annotated[Path | None, typer.Option(help="Train on this feature cache instead of images.")] = None,
+    cache: flags.Cache = True,
     maps: Annotated[
         str, typer.Option(help="Scaling of class maps for mAP-loc: `minmax`, `sigmoid` or `coupled`.")
     ] = "minmax",
@@ -48,6 +49,7 @@ def budget(
     engine: flags.Engine = "joblib",
     ray_address: flags.RayAddress = None,
     quiet: flags.Quiet = False,
+    device: flags.Device = "auto",
     as_json: flags.Json = False,
 ) -> None:
     """Study budgets."""
@@ -62,10 +64,12 @@ def budget(
         method=method,
         epochs=epochs,
         features=features,
+        cache=cache,
         localize=maps,
         overrides=parse_settings(setting or []),
         split=split,
         jobs=jobs,
+        device=device,
         engine=engine,
         ray_address=ray_address,
         progress=terminal.progress(quiet),
@@ -75,3 +79,4 @@ def budget(
         return
     terminal.show_table(f"{study.dataset}, {study.method}, seeds: {seeds}", COLUMNS, study.rows())
     terminal.show(f"Table, figure, maps and runs: {out.absolute()}")
+    terminal.next_step(f"tagfill plan {dataset} --hours 8 --run RUN --study {out} --out plan", quiet=quiet)

@@ -27,6 +27,7 @@ def compare(
     seeds: Annotated[int, typer.Option(min=1, help="Runs per method.")] = 3,
     epochs: Annotated[int, typer.Option(min=1, help="Epochs per run.")] = 10,
     features: Annotated[Path | None, typer.Option(help="Train on this feature cache instead of images.")] = None,
+    cache: flags.Cache = True,
     grid: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=A,B", help="Values to try on the first seed; the best on validation is used."),
@@ -46,6 +47,7 @@ def compare(
     ray_address: flags.RayAddress = None,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Also write report.html and report.md.")] = True,
     quiet: flags.Quiet = False,
+    device: flags.Device = "auto",
     as_json: flags.Json = False,
 ) -> None:
     """Compare."""
@@ -58,10 +60,12 @@ def compare(
         seeds=seeds,
         epochs=epochs,
         features=features,
+        cache=cache,
         grid=grid or [],
         overrides=parse_settings(setting or []),
         split=split,
         jobs=jobs,
+        device=device,
         engine=engine,
         ray_address=ray_address,
         report=report,
@@ -76,3 +80,8 @@ def compare(
     terminal.show(f"Runs and leaderboard: {out.absolute()}")
     if report:
         terminal.show(f"Report: {(out / 'report.html').absolute()}")
+    best = next(score for score in board.scores if score.name != "full")
+    terminal.next_step(
+        f"tagfill predict {out / 'runs' / (best.name.replace(':', '-') + '-s0')} PHOTOS --out predictions.csv",
+        quiet=quiet or bool(best.overrides) or board.split == "held-out",
+    )

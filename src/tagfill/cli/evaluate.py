@@ -62,6 +62,7 @@ def evaluate(
     seed: flags.Seed = 0,
     workers: flags.Workers = 0,
     csv: Annotated[Path | None, typer.Option(help="Write the table of classes to this CSV file.")] = None,
+    device: flags.Device = "auto",
     as_json: flags.Json = False,
 ) -> None:
     """Evaluate."""
@@ -81,6 +82,7 @@ def evaluate(
         data,
         split=split,
         features=features,
+        device=device,
         workers=workers,
         localize=maps if localize else None,
         definition=definition,  # type: ignore[arg-type]  # checked there

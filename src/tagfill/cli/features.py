@@ -38,6 +38,7 @@ def features(
     jobs: flags.Jobs = None,
     ray_address: flags.RayAddress = None,
     verify: Annotated[bool, typer.Option("--verify", help="Read every file again and check its hash.")] = False,
+    device: flags.Device = "auto",
     as_json: flags.Json = False,
     quiet: flags.Quiet = False,
 ) -> None:
@@ -61,6 +62,7 @@ def features(
         seed=seed,
         workers=workers,
         max_bad_images=max_bad_images,
+        device=device,
         engine=engine,
         jobs=jobs,
         ray_address=ray_address,
@@ -72,3 +74,4 @@ def features(
         terminal.show_json({"folder": str(cache.folder.absolute()), "views": list(cache.manifest.views)})
         return
     terminal.show(str(cache.folder))
+    terminal.next_step(f"tagfill train {dataset} --features {cache.folder}", quiet=quiet)

@@ -38,6 +38,16 @@ Pretrained = Annotated[
     typer.Option("--pretrained", help="Weights: `bundled`, `timm` (from its hub), `none`, or a safetensors file."),
 ]
 RunArgument = Annotated[Path | None, typer.Argument(metavar="RUN", help="The same as --run.", show_default=False)]
+Device = Annotated[
+    str,
+    typer.Option("--device", help="`cpu`, `cuda`, `mps`, or `auto`: an accelerator if there is one, else the CPU."),
+]
+Cache = Annotated[
+    bool,
+    typer.Option(
+        "--cache/--no-cache", help="Without --features, cache features if only the head trains; or train on images."
+    ),
+]
 Boost = Annotated[
     str | None,
     typer.Option(metavar="A[,B]", help="BoostLU of the `cam` head: slope A for scores above B (default 0)."),

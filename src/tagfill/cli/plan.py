@@ -34,6 +34,7 @@ def plan(
     workers: flags.Workers = 0,
     force: flags.Force = False,
     quiet: flags.Quiet = False,
+    device: flags.Device = "auto",
     as_json: flags.Json = False,
 ) -> None:
     """Plan."""
@@ -55,6 +56,7 @@ def plan(
         features=features,
         models=out / "models",
         jobs=jobs,
+        device=device,
         workers=workers,
         progress=terminal.progress(quiet),
     )

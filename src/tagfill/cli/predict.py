@@ -49,7 +49,7 @@ def predict(
     batch_size: Annotated[int, typer.Option(min=1, help="Images per batch.")] = 32,
     workers: Annotated[int, typer.Option(min=0, help="Threads that decode images; does not change the result.")] = 2,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of the network; one per core by default.")] = None,
-    device: Annotated[str, typer.Option(help="`cpu`, `cuda`, `mps` or `auto`.")] = "cpu",
+    device: flags.Device = "auto",
     engine: flags.WorkEngine = None,
     jobs: flags.Jobs = None,
     ray_address: flags.RayAddress = None,

@@ -33,7 +33,7 @@ def serve(
     max_megabytes: Annotated[float, typer.Option(min=0.001, help="Largest request.")] = 32.0,
     max_megapixels: Annotated[float, typer.Option(min=0.001, help="Largest image.")] = 40.0,
     body_seconds: Annotated[float, typer.Option(min=0.1, help="Time in which a request must arrive.")] = 20.0,
-    device: Annotated[str, typer.Option(help="`cpu`, `cuda`, `mps` or `auto`.")] = "cpu",
+    device: flags.Device = "auto",
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of the network; one per core by default.")] = None,
     quiet: flags.Quiet = False,
 ) -> None:

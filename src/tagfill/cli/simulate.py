@@ -42,3 +42,4 @@ def simulate(
         terminal.show_json(summary(part))
     else:
         terminal.show(describe(part))
+        terminal.next_step(f"tagfill train {out}", f"tagfill compare {out} --methods role,en+scl --out comparison")

@@ -38,6 +38,7 @@ def suggest(
     jobs: flags.Jobs = None,
     workers: flags.Workers = 0,
     quiet: flags.Quiet = False,
+    device: flags.Device = "auto",
     as_json: flags.Json = False,
 ) -> None:
     """Suggest."""
@@ -57,6 +58,7 @@ def suggest(
         features=features,
         out=models,
         jobs=jobs,
+        device=device,
         workers=workers,
         seconds=seconds,
         progress=terminal.progress(quiet),
@@ -82,3 +84,4 @@ def suggest(
             f"An hour of review finds {found.measured.per_hour:,.0f} labels "
             f"({found.measured.per_hour_random:,.0f} in random order)"
         )
+    terminal.next_step(f"tagfill review {dataset} --suggestions {out} --run {run}", quiet=quiet)

@@ -65,8 +65,9 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
         table.box, table.padding, table.show_edge = SIMPLE_HEAD, (0, 0), False
     for position, (header, *cells) in enumerate(texts):
         numbers = all(cell.strip("-%").replace(",", "").replace(".", "", 1).isdigit() for cell in cells)
+        word = max(map(len, header.split()), default=0)  # a header is never broken within a word
         width = narrow[position] if wraps and natural[position] <= _SHORT else None
-        table.add_column(header, justify="right" if numbers else "left", overflow="fold", width=width)
+        table.add_column(header, justify="right" if numbers else "left", overflow="fold", width=width, min_width=word)
     for row in rows:
         table.add_row(*row)
     Console(width=max(available, least + len(columns))).print(table)
@@ -99,6 +100,18 @@ def warn(text: str) -> None:
         return
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
+
+
+def next_step(*commands: str, quiet: bool = False) -> None:
+    """Print the commands that usually follow to standard error.
+
+    Args:
+        commands: to show, most usual first.
+        quiet: show nothing, as with --quiet and --json.
+    """
+    if quiet or not commands:
+        return
+    warn("\n".join([f"Next: {commands[0]}", *(f"  or: {command}" for command in commands[1:])]))
 
 
 class _BarProgress:

@@ -28,31 +28,49 @@ def train(
     row: Annotated[str | None, typer.Option(help="Row of a recipe with several rows.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Run folder to continue.")] = None,
     method: Annotated[str | None, typer.Option(help="See `tagfill list methods`; add terms with `+`.")] = None,
-    backbone: Annotated[str | None, typer.Option(help="Name of a timm model.")] = None,
-    pretrained: Annotated[
-        str | None, typer.Option(help="Weights: `bundled`, `timm` (from its hub), `none`, or a safetensors file.")
+    backbone: Annotated[
+        str | None, typer.Option(help="Name of a timm model.", show_default="tf_efficientnet_lite0")
     ] = None,
-    head: Annotated[str | None, typer.Option(help="See `tagfill list heads`.")] = None,
+    pretrained: Annotated[
+        str | None,
+        typer.Option(
+            help="Weights: `bundled`, `timm` (from its hub), `none`, or a safetensors file.", show_default="bundled"
+        ),
+    ] = None,
+    image_size: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Side of the square input, or HEIGHTxWIDTH as in 224x320.",
+            show_default="the backbone's",
+        ),
+    ] = None,
+    head: Annotated[str | None, typer.Option(help="See `tagfill list heads`.", show_default="cam")] = None,
     boost: flags.Boost = None,
     boost_train: Annotated[bool | None, typer.Option(help="Boost in training.")] = None,
     boost_eval: Annotated[bool | None, typer.Option(help="Boost in validation and evaluation.")] = None,
     features: Annotated[Path | None, typer.Option(help="Train on this feature cache instead of images.")] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs per stage.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Images per step, over all processes.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of all random draws.")] = None,
+    cache: flags.Cache = True,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs per stage.", show_default="10")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.", show_default="0.001")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Images per step, over all processes.", show_default="16")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of all random draws.", show_default="0")] = None,
     val_labels: Annotated[
-        str | None, typer.Option(help="Validation labels that choose the best epoch: `clean` or `observed`.")
+        str | None,
+        typer.Option(help="Validation labels that choose the best epoch: `clean` or `observed`.", show_default="clean"),
     ] = None,
     memory_budget: Annotated[
-        float | None, typer.Option(metavar="GB", help="Memory limit of per-image state, per process.")
+        float | None,
+        typer.Option(metavar="GB", help="Memory limit of per-image state, per process.", show_default="8"),
     ] = None,
     setting: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any other setting of the recipe, by its path; repeatable."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder; by default a descriptive name in runs/.")] = None,
-    device: Annotated[str, typer.Option(help="`cpu`, `cuda`, `mps` or `auto`.")] = "cpu",
+    device: flags.Device = "auto",
     processes: Annotated[int, typer.Option(min=1, help="Processes that train in parallel on this machine.")] = 1,
     workers: flags.Workers = 0,
     reshard: Annotated[
@@ -93,6 +111,7 @@ def train(
             "backbone": backbone,
             "pretrained": None if pretrained is None else flags.parse_pretrained(pretrained),
             "head": head,
+            "image_size": image_size,
             "batch_size": batch_size,
             "seed": seed,
             "val_labels": val_labels,
@@ -113,8 +132,14 @@ def train(
         budget = [] if memory_budget is None else [f"memory.budget_gb={memory_budget}"]
         overrides = parse_settings([*budget, *(setting or [])])
         made = training.build_recipe(content, features=features, epochs=epochs, lr=lr, overrides=overrides)
+        data = Dataset.open(made.dataset)
+        training.check_start(made, out=out, device=device, force=force)
+        if cache and recipe is None:  # a recipe says itself what its stages train on
+            made = training.cache_features(
+                data, made, device=device, workers=workers, processes=processes, progress=progress
+            )
         run = training.start(
-            Dataset.open(made.dataset),
+            data,
             made,
             out=out,
             processes=processes,
@@ -130,3 +155,11 @@ def train(
         best = run.best
         score = f", val mAP {best['val_mAP']:.2f}" if "val_mAP" in best else ""
         terminal.show(f"{run.folder}: best epoch {best['epoch']}{score}")
+    data_folder = Path(run.folder, run.recipe.dataset)
+    given_features = f" --features {run.recipe.final_features}" if run.recipe.final_features else ""
+    terminal.next_step(
+        f"tagfill evaluate {run.folder} {data_folder}{given_features}",
+        f"tagfill predict {run.folder} PHOTOS --out predictions.csv",
+        f"tagfill suggest {data_folder} --run {run.folder} --out suggestions.csv",
+        quiet=quiet or as_json,
+    )

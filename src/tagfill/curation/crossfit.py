@@ -29,7 +29,7 @@ from tagfill.curation.estimates import LabelEstimates, estimate_labels, is_compl
 from tagfill.dataset import Dataset
 from tagfill.engines import create_engine
 from tagfill.errors import TagfillError
-from tagfill.experiments.runs import RunJob, run_jobs
+from tagfill.experiments.runs import RunJob, jobs_on, run_jobs
 from tagfill.labels import POSITIVE, UNKNOWN, LabelMatrix
 from tagfill.metrics import GatheredPredictions, expected_calibration_error
 from tagfill.probabilities import Calibration, sigmoid
@@ -80,6 +80,7 @@ def cross_fit(
     features: Path | None,
     jobs: int | None,
     workers: int,
+    device: str = "auto",
     progress: Progress,
 ) -> Iterator[ScoredImages]:
     """Score a split, batch by batch.
@@ -93,10 +94,11 @@ def cross_fit(
         features: a feature cache to use instead of images; by default, fold models use that of the run.
         jobs: number of processes that train.
         workers: number of threads that decode images.
+        device: of the networks.
         progress: shows the runs.
     """
     if folds == 0:
-        models = [_ScoringModel(run, dataset, split, dataset.split(split), features, workers)]
+        models = [_ScoringModel(run, dataset, split, dataset.split(split), features, workers, device)]
         yield from _score(models, dataset, cross_fitted=split != TRAIN)
         return
     if not (run / "run.json").exists():
@@ -110,13 +112,14 @@ def cross_fit(
         folder = out / f"fold-{number}"
         data = hold_out(dataset, rows).save(folder / "data")
         fold_recipe = recipe.model_copy(update={"dataset": str((folder / "data").absolute())})
-        work.append((RunJob(f"fold {number + 1}", fold_recipe, folder / "run", HELD_OUT), data, rows))
-    outcomes = run_jobs([job for job, _, _ in work], create_engine(workers=jobs), progress)
+        work.append((RunJob(f"fold {number + 1}", fold_recipe, folder / "run", HELD_OUT, device=device), data, rows))
+    outcomes = run_jobs([job for job, _, _ in work], create_engine(workers=jobs_on(device, jobs)), progress)
     models = []
     for (job, data, rows), outcome in zip(work, outcomes, strict=True):
         if outcome.error is not None:
             raise TagfillError(outcome.error)
-        models.append(_ScoringModel(job.folder, data, HELD_OUT, rows, features or recipe.final_features, workers))
+        cache = features or recipe.final_features
+        models.append(_ScoringModel(job.folder, data, HELD_OUT, rows, cache, workers, device))
     yield from _score(models, dataset, cross_fitted=True)
 
 
@@ -152,6 +155,7 @@ class _ScoringModel:
         rows: of these images in the image table.
         features: a feature cache to use instead of images.
         workers: number of threads that decode images.
+        device: of the network.
     """
 
     run: Path
@@ -160,10 +164,13 @@ class _ScoringModel:
     rows: NDArray[np.int64]
     features: str | Path | None
     workers: int
+    device: str
 
     def load(self) -> LoadedModel:
         """The model."""
-        return LoadedModel.open(self.run, self.dataset, features=self.features, workers=self.workers)
+        return LoadedModel.open(
+            self.run, self.dataset, features=self.features, workers=self.workers, device=self.device
+        )
 
     def scores(
         self, model: LoadedModel, positions: NDArray[np.int64] | None = None

@@ -153,6 +153,7 @@ def plan(
     models: str | Path,
     jobs: int | None = None,
     workers: int = 0,
+    device: str = "auto",
     progress: Progress = SILENT,
 ) -> Plan:
     """Plan how to spend annotators' time.
@@ -172,6 +173,7 @@ def plan(
         models: folder for the fold models; finished ones are reused.
         jobs: number of processes that train.
         workers: number of threads that decode images.
+        device: of the networks: `cpu`, `cuda`, `mps`, or `auto`.
         progress: shows the runs.
     """
     data = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
@@ -196,6 +198,7 @@ def plan(
         features=None if features is None else Path(features),
         jobs=jobs,
         workers=workers,
+        device=device,
         progress=progress,
     ):
         unknown, known = ~labels.is_annotated(images.rows), labels.rows(images.rows)

@@ -80,6 +80,7 @@ def suggest(
     out: str | Path | None = None,
     jobs: int | None = None,
     workers: int = 0,
+    device: str = "auto",
     seconds: float = 2.0,
     progress: Progress = SILENT,
 ) -> SuggestResult:
@@ -100,6 +101,7 @@ def suggest(
         out: folder for the fold models, which a second call reuses; by default they are deleted.
         jobs: number of processes that train; one per core by default.
         workers: number of threads that decode images.
+        device: of the networks: `cpu`, `cuda`, `mps`, or `auto`.
         seconds: time that a reviewer needs per suggestion, for the number of labels found per hour.
         progress: shows the runs.
 
@@ -137,6 +139,7 @@ def suggest(
             features=None if features is None else Path(features),
             jobs=jobs,
             workers=workers,
+            device=device,
             progress=progress,
         )
         for images in scored:

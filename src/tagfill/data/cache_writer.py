@@ -131,9 +131,9 @@ def compute_features(
     backbone: Backbone, pixels: torch.Tensor, *, token: bool = False
 ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
     """Compute the features of a batch, B×G×G×D, and its class tokens if requested."""
-    output = backbone.encode(pixels, token=token)
-    cells = output.features.permute(0, 2, 3, 1).float().contiguous().numpy()
-    return cells, None if output.token is None else output.token.float().numpy()
+    output = backbone.encode(pixels.to(next(backbone.parameters()).device), token=token)
+    cells = output.features.permute(0, 2, 3, 1).float().contiguous().cpu().numpy()
+    return cells, None if output.token is None else output.token.float().cpu().numpy()
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class BackboneFile:
     @classmethod
     def write(cls, backbone: Backbone, path: Path) -> BackboneFile:
         """Write the weights atomically."""
-        state = {name: value.contiguous() for name, value in backbone.model.state_dict().items()}
+        state = {name: value.contiguous().cpu() for name, value in backbone.model.state_dict().items()}
         with atomic_write(path) as file:
             file.write(save(state))
         return cls(path, backbone.name, backbone.preprocessing, backbone.fingerprint())
@@ -175,17 +175,19 @@ class RemoteShardJob:
         dataset: a dataset of the images of this shard only, in the order of its rows.
         backbone: the frozen backbone.
         workers: number of decoding processes.
+        device: of the network.
     """
 
     job: ShardJob
     dataset: Dataset
     backbone: BackboneFile
     workers: int
+    device: str
 
 
 def make_remote_shard(remote: RemoteShardJob) -> ShardResult:
     """Make a shard in the current process, which keeps the backbone for its next shard."""
-    backbone, job = _open_backbone(remote.backbone), remote.job
+    backbone, job = _open_backbone(remote.backbone, remote.device), remote.job
     positions = np.arange(len(job.rows))
     requests = [
         [ViewRequest(int(at), int(job.rows[at]), view=job.view.number) for at in positions[start : start + job.batch]]
@@ -198,8 +200,8 @@ def make_remote_shard(remote: RemoteShardJob) -> ShardResult:
 
 
 @functools.lru_cache(maxsize=1)
-def _open_backbone(file: BackboneFile) -> Backbone:
-    return file.open()
+def _open_backbone(file: BackboneFile, device: str) -> Backbone:
+    return file.open().to(device)
 
 
 class ViewArrays:

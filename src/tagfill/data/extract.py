@@ -33,7 +33,7 @@ from tagfill.engines import Engine, create_engine
 from tagfill.errors import ImageError, TagfillError
 from tagfill.images import EVAL, input_size
 from tagfill.io import cache_folder, exclusive_lock
-from tagfill.models import Backbone, create_backbone
+from tagfill.models import Backbone, choose_device, create_backbone
 from tagfill.models.allocator import disable_heap_trimming
 from tagfill.progress import SILENT, Bar, Progress
 
@@ -58,6 +58,7 @@ def features(
     engine: str | None = None,
     jobs: int | None = None,
     ray_address: str | None = None,
+    device: str = "auto",
     progress: Progress = SILENT,
 ) -> FeatureCache:
     """Compute features of every image with a frozen backbone, for several views, and store them.
@@ -77,6 +78,7 @@ def features(
             same folders; None does everything in this process.
         jobs: number of the engine's processes on this machine; one per core by default.
         ray_address: address of a running Ray cluster.
+        device: of the network: `cpu`, `cuda`, `mps`, or `auto`.
         progress: reports each batch.
 
     Returns:
@@ -102,6 +104,7 @@ def features(
         workers=workers,
         max_bad_images=max_bad_images,
         engine=None if engine is None else create_engine(engine, workers=jobs, address=ray_address),
+        device=device,
         progress=progress,
     )
 
@@ -117,6 +120,7 @@ def extract(
     workers: int = 0,
     max_bad_images: float = 0.01,
     engine: Engine | None = None,
+    device: str = "auto",
     progress: Progress = SILENT,
 ) -> FeatureCache:
     """Make a feature cache, complete one, or add views to one; existing views are kept.
@@ -131,6 +135,7 @@ def extract(
         workers: number of processes that decode images.
         max_bad_images: share of the images that may fail to decode; they are listed and left out.
         engine: makes the shards in its processes; None makes them in this process.
+        device: of the network: `cpu`, `cuda`, `mps`, or `auto`.
         progress: reports each batch.
 
     Raises:
@@ -138,6 +143,7 @@ def extract(
     """
     if dtype not in (*DTYPES, "auto"):
         raise TagfillError(f"'{dtype}' is not a type of cached features; choose {', '.join(DTYPES)} or auto.")
+    chosen = choose_device(device)
     specs = parse_view_specs(views)
     rows = {spec.name: np.arange(len(dataset)) if spec.role == "eval" else dataset.split(TRAIN_SPLIT) for spec in specs}
     manifest = Manifest(
@@ -159,7 +165,7 @@ def extract(
     )
     if not reuse_existing(folder, manifest, rows):
         training = backbone.training
-        backbone.eval()
+        backbone.eval().to(chosen)
         try:
             with exclusive_lock(folder, "is making features"):
                 reuse_existing(folder, manifest, rows)  # again, now that no other process can change it
@@ -167,11 +173,11 @@ def extract(
                     manifest.dtype = _choose_dtype(dataset, backbone, dtype, progress)
                 limit = int(max_bad_images * len(dataset))
                 extraction = _Extraction(
-                    dataset, backbone, folder.absolute(), manifest, workers, limit, engine, progress
+                    dataset, backbone, folder.absolute(), manifest, workers, limit, engine, chosen.type, progress
                 )
                 extraction.run(specs, rows)
         finally:
-            backbone.train(training)
+            backbone.train(training).to("cpu")
     return FeatureCache.open(folder, dataset)
 
 
@@ -267,6 +273,7 @@ class _Extraction:
     workers: int
     bad_images_allowed: int
     engine: Engine | None
+    device: str
     progress: Progress
 
     def run(self, specs: list[ViewSpec], rows: dict[str, NDArray[np.int64]]) -> None:
@@ -325,7 +332,10 @@ class _Extraction:
         file = BackboneFile.write(self.backbone, self.folder / ".backbone.safetensors")
         images = self.dataset.images.select(["image", "split"])
         bare = self.dataset.replace(annotations=SCHEMA.empty_table(), truth=None, protocol=None, folder=None)
-        remote = [RemoteShardJob(job, bare.replace(images=images.take(job.rows)), file, self.workers) for job in jobs]
+        remote = [
+            RemoteShardJob(job, bare.replace(images=images.take(job.rows)), file, self.workers, self.device)
+            for job in jobs
+        ]
         try:
             for job, shard in zip(jobs, self.engine.map(make_remote_shard, remote), strict=True):
                 bar.advance(len(job.rows))

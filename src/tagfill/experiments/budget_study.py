@@ -24,7 +24,7 @@ from tagfill.engines import create_engine
 from tagfill.errors import ImageError, TagfillError
 from tagfill.experiments import figures, pictures
 from tagfill.experiments.budget_results import BudgetPlan, BudgetResult, BudgetStudy
-from tagfill.experiments.runs import Overrides, RunJob, check_job, recipe_content, run_jobs
+from tagfill.experiments.runs import Overrides, RunJob, cached_once, check_job, jobs_on, recipe_content, run_jobs
 from tagfill.images import open_root, thumbnail
 from tagfill.io import atomic_write, write_json
 from tagfill.progress import SILENT, Progress
@@ -46,9 +46,11 @@ def budget(
     method: str = "patchml",
     epochs: int = 20,
     features: str | os.PathLike[str] | None = None,
+    cache: bool = False,
     localize: str = "minmax",
     overrides: Overrides = (),
     split: str = "test",
+    device: str = "auto",
     jobs: int | None = None,
     engine: str = "joblib",
     ray_address: str | None = None,
@@ -65,10 +67,12 @@ def budget(
         method: that trains, the same for all kinds; with image labels it has no marks to learn from.
         epochs: of each run.
         features: a feature cache, or its folder, to train on instead of images.
+        cache: without `features`, make a feature cache if only heads train, as the command line does.
         localize: how class maps are scaled for mAP-loc, see `tagfill.evaluate`.
         overrides: settings of all runs by their paths, such as `(("optimizer.lr", 1e-4),)`.
         split: to score.
-        jobs: number of processes; one per core by default.
+        device: of the networks: `cpu`, `cuda`, `mps`, or `auto`.
+        jobs: number of processes; by default one per core, or one on an accelerator.
         engine: that runs them, see `tagfill.engines`.
         ray_address: of a Ray cluster whose machines can all read the folders; by default Ray stays on this machine.
         progress: receives progress and messages.
@@ -85,9 +89,11 @@ def budget(
         raise TagfillError("Several processes open the dataset from its folder; save the dataset before the study.")
     if plan.seeds < 1:
         raise TagfillError(f"The number of seeds is {plan.seeds}; give 1 or more.")
-    runner = create_engine(engine, workers=jobs, address=ray_address)
+    runner = create_engine(engine, workers=jobs if ray_address else jobs_on(device, jobs), address=ray_address)
     scaling = localize if has_extents(data, split) else None
     folder = Path(out).absolute()
+    if cache and features is None:
+        features = cached_once(data, [method], settings, overrides, device=device, progress=progress)
     shared = recipe_content(settings, overrides, epochs=epochs, features=features)
 
     runs: dict[tuple[float, str], list[RunJob]] = {cell: [] for cell in plan.cells()}
@@ -96,7 +102,7 @@ def budget(
             name, title = f"{kind}-{percent:g}-s{seed}", f"{kind} at {percent:g}%, seed {seed}"
             own = {"dataset": str(folder / "data" / name), "features": None, "method": method, "seed": seed}
             recipe = build_recipe({**shared, **own}, "the settings of the study", features=features)
-            cell_jobs.append(RunJob(title, recipe, folder / "runs" / name, split, scaling))
+            cell_jobs.append(RunJob(title, recipe, folder / "runs" / name, split, scaling, device=device))
             check_job(cell_jobs[-1])
     kept: dict[tuple[float, str], list[dict[str, Any]]] = {cell: [] for cell in runs}
     for (percent, kind), cell_jobs in runs.items():

@@ -35,7 +35,9 @@ from tagfill.experiments.runs import (
     FULL,
     Overrides,
     RunJob,
+    cached_once,
     check_job,
+    jobs_on,
     recipe_content,
     run_jobs,
     save_complete_dataset,
@@ -84,9 +86,11 @@ def compare(
     seeds: int = 3,
     epochs: int = 10,
     features: str | os.PathLike[str] | None = None,
+    cache: bool = False,
     grid: Sequence[str] = (),
     overrides: Overrides = (),
     split: str | None = None,
+    device: str = "auto",
     jobs: int | None = None,
     engine: str = "joblib",
     ray_address: str | None = None,
@@ -105,11 +109,13 @@ def compare(
         seeds: number of runs per method.
         epochs: of each run.
         features: a feature cache, or its folder, to train on instead of images.
+        cache: without `features`, make a feature cache if only heads train, as the command line does.
         grid: values to choose from, such as `["optimizer.lr=1e-3,1e-4"]`.
         overrides: settings of all runs by their paths, such as `(("optimizer.lr", 1e-4),)`.
         split: to score; by default `test`, or `val`, or training images that each run holds out, whichever is the first
             that can be scored; see `tagfill.experiments.scored_split`.
-        jobs: number of processes; one per core by default.
+        device: of the networks: `cpu`, `cuda`, `mps`, or `auto`.
+        jobs: number of processes; by default one per core, or one on an accelerator.
         engine: that runs them, see `tagfill.engines`.
         ray_address: of a Ray cluster whose machines can all read the folders; by default Ray stays on this machine.
         report: also write `report.html` and `report.md`, which predicts the training and scored images once more.
@@ -128,7 +134,7 @@ def compare(
     data = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
     if data.folder is None:
         raise TagfillError("Several processes open the dataset from its folder; save the dataset before comparing.")
-    runner = create_engine(engine, workers=jobs, address=ray_address)
+    runner = create_engine(engine, workers=jobs if ray_address else jobs_on(device, jobs), address=ray_address)
     combinations = parse_grid(grid)
     if len(combinations) > 1 and "val" not in data.splits:
         raise TagfillError(f"A grid is chosen on validation images, but {data.name} has no split 'val'.")
@@ -137,6 +143,9 @@ def compare(
     if scored.note:
         progress.say(scored.note)
     folder = Path(out).absolute()
+    if cache and features is None:
+        names = [spec.method for spec in specs]
+        features = cached_once(data, names, settings, overrides, device=device, progress=progress)
     shared = recipe_content(settings, overrides, epochs=epochs, features=features)
 
     @functools.cache
@@ -169,7 +178,7 @@ def compare(
         chosen = "".join(f"-{path.split('.')[-1]}={value}" for path, value in choice)
         run_folder = folder / "runs" / f"{spec.name.replace(':', '-')}{chosen}-s{seed}{suffix}"
         job_title = f"{spec.name}, seed {seed}" + "".join(f", {path}={value}" for path, value in choice)
-        return RunJob(job_title, recipe, run_folder, scored.name, recover=True)
+        return RunJob(job_title, recipe, run_folder, scored.name, recover=True, device=device)
 
     # The first seed tries the whole grid; the other seeds train with the settings that were best on validation.
     tried = [

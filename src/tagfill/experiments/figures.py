@@ -15,8 +15,11 @@ import numpy as np
 from tagfill.experiments.report.section import Figure as ReportFigure
 from tagfill.experiments.report.section import Table
 
-COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee8866", "#77aadd", "#99ddff", "#bbbbbb")
-"""Paul Tol's bright and light schemes, which color-blind readers can distinguish."""
+COLORS = (
+    *("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee7733"),
+    *("#332288", "#44bb99", "#999999", "#882211", "#ff99dd", "#88cc33", "#8866dd"),
+)
+"""Paul Tol's bright scheme, which color-blind readers can distinguish, and more that differ clearly from each other."""
 
 TEXT = "#010203"  # replaced by the text color of the page
 MARKERS = "osD^vPX*<>"
@@ -73,7 +76,7 @@ def new_panels(
 def color(position: int) -> str:
     """The color of the line or bar at a position.
 
-    >>> color(0), color(10) == color(0)
+    >>> color(0), color(len(COLORS)) == color(0)
     ('#4477aa', True)
     """
     return COLORS[position % len(COLORS)]
@@ -116,11 +119,28 @@ def integer_ticks(axis: Any) -> None:
 
 
 def legend_above(figure: Any, panel: Any, *, columns: int = 4, **style: Any) -> None:
-    """Put a legend of a panel's lines above the figure, unless there is only one line."""
+    """Put a legend of a panel's lines above the figure, unless there is only one line.
+
+    It has as many columns as fit into the width, and the figure grows with a legend of more than half an inch.
+
+    Args:
+        figure: to draw on.
+        panel: with the lines.
+        columns: at most.
+        **style: of the legend, see `matplotlib.legend.Legend`.
+    """
     handles, labels = panel.get_legend_handles_labels()
-    if len(labels) > 1:
-        style = {"ncols": min(columns, len(labels)), "frameon": False, **style}
-        figure.legend(handles, labels, loc="outside upper center", **style)
+    if len(labels) < 2:
+        return
+    for count in range(min(columns, len(labels)), 0, -1):
+        legend = figure.legend(
+            handles, labels, loc="outside upper center", **{"ncols": count, "frameon": False, **style}
+        )
+        extent = legend.get_window_extent()
+        if extent.width <= figure.bbox.width or count == 1:
+            break
+        legend.remove()
+    figure.set_figheight(figure.get_figheight() + max(0.0, extent.height / figure.dpi - 0.5))
 
 
 def escape_math(text: str) -> str:

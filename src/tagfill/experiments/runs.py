@@ -25,9 +25,10 @@ from tagfill.engines import Engine
 from tagfill.errors import TagfillError
 from tagfill.io import write_json
 from tagfill.metrics import Recovered, recovered
+from tagfill.models import choose_device
 from tagfill.probabilities import probabilities
 from tagfill.progress import Bar, Progress
-from tagfill.training import Recipe, Run, evaluate, resume, start
+from tagfill.training import Recipe, Run, build_recipe, cache_features, evaluate, resume, start
 from tagfill.training.evaluation import DEFAULT_THRESHOLD, LoadedModel
 from tagfill.training.recipe import with_overrides
 from tagfill.training.stage import true_labels
@@ -49,6 +50,7 @@ class RunJob:
         split: to score.
         localize: how to score class maps, see `tagfill.evaluate`; None to skip that.
         recover: whether to score how many missing training labels the model finds.
+        device: to train and score on.
     """
 
     title: str
@@ -57,6 +59,7 @@ class RunJob:
     split: str
     localize: str | None = None
     recover: bool = False
+    device: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,37 @@ def recipe_content(
     return with_overrides({**settings, "stages": [stage]}, overrides)
 
 
+def cached_once(
+    data: Dataset,
+    names: Sequence[str],
+    settings: Mapping[str, Any],
+    overrides: Overrides,
+    *,
+    device: str,
+    progress: Progress,
+) -> str | None:
+    """A feature cache for all runs of an experiment; None if they cannot train on one.
+
+    Args:
+        data: the images.
+        names: of the methods; one that needs pairs of views gets them.
+        settings: fields of a recipe.
+        overrides: applied to them.
+        device: of the backbone.
+        progress: shows the extraction.
+    """
+    content = recipe_content({**settings, "dataset": str(data.folder)}, overrides, epochs=1, features=None)
+    content["stages"] = [{**content["stages"][0], "name": name, "method": name, "options": {}} for name in names]
+    return cache_features(
+        data, build_recipe({**content, "method": names[0], "options": {}}), device=device, progress=progress
+    ).features
+
+
+def jobs_on(device: str, jobs: int | None) -> int | None:
+    """The number of processes: an accelerator is not shared unless the user says so; None is one per core."""
+    return 1 if jobs is None and choose_device(device).type != "cpu" else jobs
+
+
 def check_job(job: RunJob) -> None:
     """Raise for options that the method does not have, and if the folder holds a run with other settings."""
     methods.create(job.recipe.method, job.recipe.options)
@@ -168,15 +202,28 @@ def run_job(job: RunJob) -> Outcome:
     try:
         dataset = Dataset.open(job.recipe.dataset)
         # `force` clears what a process left that was killed before its first checkpoint
-        run = resume(job.folder) if Run(job.folder).begun else start(dataset, job.recipe, out=job.folder, force=True)
-        outcome = score_run(run, dataset, split=job.split, localize=job.localize, recover=job.recover)
+        if Run(job.folder).begun:
+            run = resume(job.folder, device=job.device)
+        else:
+            run = start(dataset, job.recipe, out=job.folder, device=job.device, force=True)
+        outcome = score_run(
+            run, dataset, split=job.split, localize=job.localize, recover=job.recover, device=job.device
+        )
     except TagfillError as error:
         return Outcome(float("nan"), error=str(error), split=job.split)
     outcome.write(job.folder)
     return outcome
 
 
-def score_run(run: Run, dataset: Dataset, *, split: str, localize: str | None = None, recover: bool = False) -> Outcome:
+def score_run(
+    run: Run,
+    dataset: Dataset,
+    *,
+    split: str,
+    localize: str | None = None,
+    recover: bool = False,
+    device: str = "auto",
+) -> Outcome:
     """Score a finished run on the features that it was last trained on, or on images.
 
     Args:
@@ -185,9 +232,10 @@ def score_run(run: Run, dataset: Dataset, *, split: str, localize: str | None = 
         split: to score.
         localize: how to score class maps, see `tagfill.evaluate`; None to skip that.
         recover: whether to score how many missing training labels the model finds.
+        device: of the network.
     """
     features = run.recipe.final_features
-    result = evaluate(run, dataset, split=split, features=features, localize=localize)
+    result = evaluate(run, dataset, split=split, features=features, localize=localize, device=device)
     timings = (run.folder / "timings.jsonl").read_text(encoding="utf-8").splitlines()
     return Outcome(
         100 * result.mean,
@@ -196,11 +244,11 @@ def score_run(run: Run, dataset: Dataset, *, split: str, localize: str | None = 
         float(sum(json.loads(line)["seconds"] for line in timings)),
         localization=None if result.localized is None else 100 * result.localized.mean,
         split=split,
-        recovered=recovered_labels(run, dataset, features=features) if recover else None,
+        recovered=recovered_labels(run, dataset, features=features, device=device) if recover else None,
     )
 
 
-def recovered_labels(run: Run, dataset: Dataset, *, features: str | None) -> Recovered | None:
+def recovered_labels(run: Run, dataset: Dataset, *, features: str | None, device: str = "auto") -> Recovered | None:
     """Compare what a run predicts for unknown training labels with the truth of simulated data.
 
     A label is called present if its probability reaches the threshold that validation chose for its class.
@@ -209,6 +257,7 @@ def recovered_labels(run: Run, dataset: Dataset, *, features: str | None) -> Rec
         run: a finished run.
         dataset: that it was trained on.
         features: a cache of the dataset's features to use instead of its images.
+        device: of the network.
 
     Returns:
         None if the truth is unknown, or if no present label is missing.
@@ -216,7 +265,7 @@ def recovered_labels(run: Run, dataset: Dataset, *, features: str | None) -> Rec
     if dataset.truth is None:
         return None
     truth = true_labels(dataset, "train")
-    model = LoadedModel.open(run, dataset, features=features)
+    model = LoadedModel.open(run, dataset, features=features, device=device)
     thresholds = model.model.thresholds or (DEFAULT_THRESHOLD,) * len(dataset.classes)
     called = right = missing = 0
     for batch, prediction in model.predict("train"):

@@ -118,7 +118,7 @@ def predict_to_file(
     batch_size: int = BATCH_SIZE,
     workers: int = 0,
     threads: int | None = None,
-    device: str = "cpu",
+    device: str = "auto",
     engine: str | None = None,
     jobs: int | None = None,
     ray_address: str | None = None,

@@ -32,7 +32,7 @@ class OnnxPredictor:
         self.identity = sidecar.identity
 
     @classmethod
-    def open(cls, path: Path, *, device: str = "cpu", threads: int | None = None) -> OnnxPredictor:
+    def open(cls, path: Path, *, device: str = "auto", threads: int | None = None) -> OnnxPredictor:
         """Open an ONNX file and its sidecar."""
         sidecar = Sidecar.read(path)
         return cls(open_onnx_session(path, device=device, threads=threads), sidecar, path)
@@ -51,7 +51,7 @@ class OnnxPredictor:
         return Outputs(arrays[0], arrays[1] if maps else None)
 
 
-def open_onnx_session(model: Path | bytes, *, device: str = "cpu", threads: int | None = None) -> Any:
+def open_onnx_session(model: Path | bytes, *, device: str = "auto", threads: int | None = None) -> Any:
     """An onnxruntime session for a file or its bytes.
 
     Args:
@@ -67,7 +67,7 @@ def open_onnx_session(model: Path | bytes, *, device: str = "cpu", threads: int 
     names = [name for name in _PROVIDERS if _PROVIDERS[name] in available]
     if device not in (*names, "auto"):
         raise TagfillError(f"onnxruntime has no device '{device}' here; give {', '.join(names)} or auto.")
-    chosen = "cuda" if device == "auto" and "cuda" in names else "cpu" if device == "auto" else device
+    chosen = next(name for name in ("cuda", "mps", "cpu") if name in names) if device == "auto" else device
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors only
     if threads is not None:

@@ -59,7 +59,7 @@ def predict(
     batch_size: int = BATCH_SIZE,
     workers: int = 0,
     threads: int | None = None,
-    device: str = "cpu",
+    device: str = "auto",
     on_bad: Callable[[ImageError], None] | None = None,
     progress: Progress = SILENT,
 ) -> Iterator[ImagePrediction]:

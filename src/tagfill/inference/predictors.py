@@ -84,7 +84,7 @@ def model_path(run: ModelPath) -> Path:
     return path / "best" if (path / "best").is_dir() else path
 
 
-def open_predictor(run: ModelPath, *, device: str = "cpu", threads: int | None = None) -> Predictor:
+def open_predictor(run: ModelPath, *, device: str = "auto", threads: int | None = None) -> Predictor:
     """Open a model for prediction.
 
     Args:

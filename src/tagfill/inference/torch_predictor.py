@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tagfill.contract import Prediction
-from tagfill.errors import TagfillError
 from tagfill.inference.predictors import Outputs
 from tagfill.io import sha256
-from tagfill.models import Classifier
+from tagfill.models import Classifier, choose_device
 from tagfill.models.allocator import disable_heap_trimming
 
 
@@ -34,12 +33,12 @@ class TorchPredictor:
         self.size = model.backbone.preprocessing.size
 
     @classmethod
-    def open(cls, folder: Path, *, device: str = "cpu", threads: int | None = None) -> TorchPredictor:
+    def open(cls, folder: Path, *, device: str = "auto", threads: int | None = None) -> TorchPredictor:
         """Load a model folder."""
         if threads is not None:
             torch.set_num_threads(threads)
         disable_heap_trimming()  # every batch allocates and frees the same blocks
-        return cls(Classifier.load(folder), folder_identity(folder), _device(device))
+        return cls(Classifier.load(folder), folder_identity(folder), choose_device(device))
 
     def check_maps(self) -> None:
         """Raise if the head has no class maps."""
@@ -75,14 +74,3 @@ def folder_identity(folder: Path) -> str:
     for name in ("model.json", "model.safetensors"):
         digest.update(sha256(folder / name).encode())
     return digest.hexdigest()
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (AssertionError, NotImplementedError, RuntimeError):
-        raise TagfillError(f"There is no device '{name}' here; give cpu, cuda, mps or auto.") from None
-    return device

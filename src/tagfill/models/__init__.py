@@ -3,6 +3,7 @@
 from tagfill.deprecation import renamed
 from tagfill.models.backbone import BACKBONES, Backbone, BackboneOutput, Preprocessing, create_backbone
 from tagfill.models.classifier import HEADS, Classifier, create, create_head
+from tagfill.models.device import choose_device
 from tagfill.models.heads import CamHead, Head, LinearHead, TsCamHead, boost, coupled
 from tagfill.models.query import QueryHead
 
@@ -19,6 +20,7 @@ __all__ = [
     "QueryHead",
     "TsCamHead",
     "boost",
+    "choose_device",
     "coupled",
     "create",
     "create_backbone",

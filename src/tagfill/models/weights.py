@@ -112,8 +112,8 @@ def load_bundled_weights(model: nn.Module, backbone: str) -> dict[str, Tensor]:
     """
     if backbone != BUNDLED_BACKBONE:
         raise TagfillError(
-            f"Bundled weights exist for {BUNDLED_BACKBONE} only, not for {backbone}; give a safetensors file, or train "
-            "from random weights."
+            f"Bundled weights exist for {BUNDLED_BACKBONE} only, not for {backbone}; give --pretrained timm to "
+            "download timm's weights, the path of a safetensors file, or --pretrained none for random weights."
         )
     stored = cache_folder() / "weights" / f"{BUNDLED_BACKBONE}-{_PACKAGE_SHA256[:12]}.safetensors"
     state = _read_stored(stored)

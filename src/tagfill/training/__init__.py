@@ -1,9 +1,10 @@
 """Training: recipes, runs, the training loop, checkpoints, evaluation."""
 
+from tagfill.training.automatic_cache import cache_features
 from tagfill.training.evaluation import evaluate
 from tagfill.training.evaluation_result import Evaluation
 from tagfill.training.recipe import Recipe, build_recipe, make_recipe, override, read_recipe
-from tagfill.training.run import resume, start, train
+from tagfill.training.run import check_start, resume, start, train
 from tagfill.training.run_folder import Run
 from tagfill.training.trainer import Saving
 
@@ -13,6 +14,8 @@ __all__ = [
     "Run",
     "Saving",
     "build_recipe",
+    "cache_features",
+    "check_start",
     "evaluate",
     "make_recipe",
     "override",

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from tagfill.contract import Batch, Ranks
 from tagfill.errors import TagfillError
+from tagfill.models import choose_device
 
 _PRECISIONS: dict[str, Any] = {"float32": "32-true", "bfloat16": "bf16-mixed", "float16": "16-mixed"}
 
@@ -30,16 +31,16 @@ class Devices:
 
     Args:
         processes: on this machine; torchrun and SLURM's srun set their own number.
-        device: `cpu`, `cuda`, `mps`, or `auto`.
+        device: `cpu`, `cuda`, `mps`, or `auto`: CUDA or MPS if there is one, else the CPU.
         precision: of the network's arithmetic: `float32`, `bfloat16` or `float16`, the latter two mixed.
     """
 
-    def __init__(self, processes: int = 1, device: str = "cpu", precision: str = "float32") -> None:
+    def __init__(self, processes: int = 1, device: str = "auto", precision: str = "float32") -> None:
         logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
         processes, machines = _launched(processes)
         world = processes * machines
         self._fabric = Fabric(
-            accelerator=device,
+            accelerator=choose_device(device).type,
             devices=processes,
             num_nodes=machines,
             strategy="ddp" if world > 1 else "auto",
@@ -154,6 +155,12 @@ class Devices:
         if "error" in outcome:
             raise TagfillError(outcome["error"])
         return outcome["value"]
+
+
+def launched_processes(processes: int) -> int:
+    """All processes of this run, on all machines."""
+    local, machines = _launched(processes)
+    return local * machines
 
 
 def _launched(processes: int) -> tuple[int, int]:

@@ -44,7 +44,7 @@ from tagfill.metrics import (
     precision_recall_at_k,
     top1_accuracy,
 )
-from tagfill.models import Classifier
+from tagfill.models import Classifier, choose_device
 from tagfill.probabilities import probabilities
 from tagfill.training.evaluation_result import Evaluation
 from tagfill.training.localization import locations_with_extent, measure_localization
@@ -62,6 +62,7 @@ def evaluate(
     split: str = "test",
     features: str | os.PathLike[str] | None = None,
     workers: int = 0,
+    device: str = "auto",
     localize: str | None = None,
     boost: float | None = None,
     boost_from: float | None = None,
@@ -80,6 +81,7 @@ def evaluate(
         split: to score.
         features: a cache of the dataset's features, or its folder, to use instead of its images.
         workers: threads that decode images.
+        device: of the network: `cpu`, `cuda`, `mps`, or `auto`.
         localize: also score class maps (mAP-loc): scaled by `minmax`, by `sigmoid`, or `coupled` with attention.
         boost: α of BoostLU, replacing that of training; 1 does not boost.
         boost_from: β of BoostLU, likewise.
@@ -107,11 +109,16 @@ def evaluate(
         dataset,
         features=features,
         workers=workers,
+        device=device,
         maps=localize is not None,
         boost=boost,
         boost_from=boost_from,
     )
-    better = None if ceiling is None else LoadedModel.open(ceiling, dataset, features=features, workers=workers)
+    better = (
+        None
+        if ceiling is None
+        else LoadedModel.open(ceiling, dataset, features=features, workers=workers, device=device)
+    )
     thresholds = _thresholds(trained, changed=boost is not None or boost_from is not None)
     passes = trained.predict(split, maps=localize is not None, attention=localize == "coupled")
     meter: LocalizationMeter | None = None
@@ -211,6 +218,7 @@ class LoadedModel:
         *,
         features: str | os.PathLike[str] | None = None,
         workers: int = 0,
+        device: str = "auto",
         maps: bool = False,
         boost: float | None = None,
         boost_from: float | None = None,
@@ -222,6 +230,7 @@ class LoadedModel:
             dataset: with the classes that the model was trained on.
             features: a cache of the dataset's features, or its folder, to use instead of its images.
             workers: threads that decode images.
+            device: of the network: `cpu`, `cuda`, `mps`, or `auto`.
             maps: whether class maps will be needed.
             boost: α of BoostLU, replacing that of training; 1 does not boost.
             boost_from: β of BoostLU, likewise.
@@ -232,6 +241,7 @@ class LoadedModel:
             raise TagfillError(f"The model in {folder} was trained on other classes than dataset {dataset.name} has.")
         if boost is not None or boost_from is not None:
             model = _boosted(model, boost, boost_from)
+        model = model.to(choose_device(device))
         assert model.backbone is not None
         if features is None:
             pixels = PixelSource(dataset, model.backbone.preprocessing.size, EVAL, seed=0, workers=workers)
@@ -245,9 +255,17 @@ class LoadedModel:
     def predict(
         self, split: str, index: NDArray[np.int64] | None = None, *, maps: bool = False, attention: bool = False
     ) -> Iterator[tuple[Batch, Prediction]]:
-        """Predict these positions of a split, or all of it."""
+        """Predict these positions of a split, or all of it; predictions are on the CPU."""
         positions = np.arange(len(self.dataset.split(split))) if index is None else index
-        return predict(self.model, self.source, split, positions, maps=maps, attention=attention)
+        device = next(self.model.parameters()).device
+        if device.type == "cpu":
+            return predict(self.model, self.source, split, positions, maps=maps, attention=attention)
+
+        def place(batch: Batch) -> Batch:
+            return replace(batch, inputs=batch.inputs.to(device))
+
+        passes = predict(self.model, self.source, split, positions, maps=maps, attention=attention, place=place)
+        return ((batch, prediction.cpu()) for batch, prediction in passes)
 
 
 def _boosted(model: Classifier, boost: float | None, boost_from: float | None) -> Classifier:

@@ -7,10 +7,12 @@ the result. Learning rates are pure functions of the step, so resuming needs no 
 from __future__ import annotations
 
 import copy
+import difflib
 import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -267,9 +269,38 @@ def make_recipe(content: dict[str, Any], where: str = "the recipe") -> Recipe:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            raise _unknown_setting(where, place) from None
         raise TagfillError(
             f"In {where}, {place or 'one value'}: {first['msg'].removeprefix('Value error, ')}."
         ) from None
+
+
+def _unknown_setting(where: str, place: str) -> TagfillError:
+    """The error for a setting that does not exist, with the nearest one.
+
+    >>> str(_unknown_setting("the settings", "learning_rate"))
+    "In the settings, there is no setting 'learning_rate'; did you mean 'optimizer.lr'?"
+    """
+    path = re.sub(r"^stages\.\d+\.", "", place)
+    known = {**_setting_paths(Recipe), **_setting_paths(Stage)}
+    by_name = {name: known_path for known_path in known for name in (known_path, known_path.split(".")[-1])}
+    by_name |= dict.fromkeys(("learning_rate", "optimizer.learning_rate"), "optimizer.lr")
+    near = difflib.get_close_matches(path, by_name, n=1) or difflib.get_close_matches(path.split(".")[-1], by_name, n=1)
+    hint = f"; did you mean '{by_name[near[0]]}'?" if near else f"; known are {', '.join(sorted(known))}."
+    return TagfillError(f"In {where}, there is no setting '{path}'{hint}")
+
+
+def _setting_paths(model: type[BaseModel], prefix: str = "") -> dict[str, None]:
+    """Paths of all settings of a model, as `--set` takes them."""
+    paths: dict[str, None] = {}
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            paths |= _setting_paths(kind, f"{prefix}{name}.")
+        elif name not in ("stages", "dataset"):
+            paths[f"{prefix}{name}"] = None
+    return paths
 
 
 def read_recipe(path: Path) -> Recipe:

@@ -11,15 +11,17 @@ from typing import Any
 
 import torch
 
+from tagfill import methods
 from tagfill.data import FeatureCache
 from tagfill.dataset import Dataset
 from tagfill.errors import RunError, unknown_name
 from tagfill.io import exclusive_lock, recover_folder
-from tagfill.models import HEADS
+from tagfill.models import HEADS, choose_device
 from tagfill.models.allocator import disable_heap_trimming
 from tagfill.options import option_parameters
 from tagfill.progress import SILENT, Progress
 from tagfill.training import checkpoints
+from tagfill.training.automatic_cache import cache_features
 from tagfill.training.checkpoints import Checkpoint
 from tagfill.training.devices import Devices
 from tagfill.training.recipe import Recipe, build_recipe
@@ -38,6 +40,8 @@ def train(
     epochs: int = 10,
     lr: float = 1e-3,
     out: str | Path | None = None,
+    cache: bool = False,
+    device: str = "auto",
     force: bool = False,
     progress: Progress = SILENT,
     **settings: Any,
@@ -53,6 +57,8 @@ def train(
         epochs: of the only stage, unless `stages` is given.
         lr: learning rate of the only stage, unless `stages` is given.
         out: the run folder; by default `runs/<dataset>-<method>-<backbone>-s<seed>-<hash>`.
+        cache: without `features`, make a feature cache by itself if only the head trains, as the command line does.
+        device: to train on: `cpu`, `cuda`, `mps`, or `auto`.
         force: start over in a folder that is not empty, such as that of an earlier run of the same script.
         progress: shows epochs and steps.
         **settings: any other field of a recipe (`seed`, `batch_size`, `options`, `stages`, …), or an option of the head
@@ -73,7 +79,10 @@ def train(
         recipe = build_recipe(content, features=features)
     else:
         recipe = build_recipe(content, features=features, epochs=epochs, lr=lr)
-    return start(data, recipe, out=out, force=force, progress=progress)
+    if cache:
+        check_start(recipe, out=out, device=device, force=force)
+        recipe = cache_features(data, recipe, device=device, progress=progress)
+    return start(data, recipe, out=out, device=device, force=force, progress=progress)
 
 
 def _head_options(head: str) -> set[str]:
@@ -89,7 +98,7 @@ def start(
     *,
     out: str | Path | None = None,
     processes: int = 1,
-    device: str = "cpu",
+    device: str = "auto",
     workers: int = 0,
     saving: Saving | None = None,
     force: bool = False,
@@ -102,7 +111,7 @@ def start(
         recipe: all settings that decide the result.
         out: the run folder.
         processes: that train together on this machine.
-        device: to train on.
+        device: to train on: `cpu`, `cuda`, `mps`, or `auto`.
         workers: processes that decode images.
         saving: when to save.
         force: start over in a folder that is not empty.
@@ -110,6 +119,7 @@ def start(
     """
     if dataset.folder is not None:  # an absolute path, for resuming from another working directory
         recipe = recipe.model_copy(update={"dataset": str(dataset.folder.absolute())})
+    check_start(recipe, out=None, device=device)
     devices = Devices(processes, device, recipe.precision)
     run = Run(Path(out) if out is not None else Path("runs") / default_name(dataset, recipe))
     devices.on_main(lambda: _check_free(run, force))
@@ -119,6 +129,22 @@ def start(
         if dataset.folder is None:
             dataset = Dataset.open(run.folder / "dataset")
         return _fit(RunContext(run, recipe, dataset, cache, devices, workers, progress), saving, None)
+
+
+def check_start(recipe: Recipe, *, out: str | Path | None, device: str = "auto", force: bool = False) -> None:
+    """Raise for what can be known to be wrong before anything is computed or written.
+
+    Args:
+        recipe: its methods and options must exist.
+        out: the run folder, which must be empty; None checks no folder.
+        device: must exist.
+        force: allow a folder that is not empty.
+    """
+    choose_device(device)
+    for stage in recipe.stages:
+        methods.create(*recipe.method_of(stage))
+    if out is not None:
+        _check_free(Run(Path(out)), force)
 
 
 def _check_free(run: Run, force: bool) -> None:
@@ -172,7 +198,7 @@ def resume(
     folder: str | Path,
     *,
     processes: int = 1,
-    device: str = "cpu",
+    device: str = "auto",
     workers: int = 0,
     reshard: bool = False,
     saving: Saving | None = None,
@@ -185,7 +211,7 @@ def resume(
     Args:
         folder: of the run.
         processes: that train together on this machine.
-        device: to train on.
+        device: to train on: `cpu`, `cuda`, `mps`, or `auto`.
         workers: processes that decode images.
         reshard: continue with another number of processes, from the newest checkpoint between two epochs.
         saving: when to save.

@@ -98,6 +98,20 @@ def test_recovery_and_suspects_are_about_unknown_labels(compared: Compared, mate
     assert top[0].probability == pytest.approx(1 / (1 + np.exp(-asked[0][0])), rel=1e-5)
 
 
+def test_examples_are_spread_over_the_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten images show the first class with the highest scores, and three others one class each."""
+    monkeypatch.setattr(model_scores, "SUSPECTS", 5)
+    logits = np.full((13, 4), -9.0, np.float32)
+    logits[np.arange(10), 0] = np.arange(20, 10, -1)
+    logits[[10, 11, 12], [1, 2, 3]] = [3, 2, 1]
+    unknown = np.full(logits.shape, -1, np.int8)
+    sample = ImageSample("train", np.arange(13), 13, unknown, unknown)
+
+    top = model_scores.most_confident(logits, sample, np.arange(13), unknown < 0)
+
+    assert [(one.index, one.label) for one in top] == [(0, 0), (1, 0), (10, 1), (11, 2), (12, 3)]
+
+
 def test_large_splits_are_sampled(material: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     part = tagfill.Dataset.open(material["dataset"])
     monkeypatch.setattr(model_scores, "MAX_SCORES", 10 * len(part.classes))

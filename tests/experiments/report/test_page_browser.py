@@ -93,3 +93,13 @@ def test_columns_are_sorted_by_their_headings(page: Any) -> None:
     heading.click()
 
     assert [float(text) for text in table.locator("tbody td:nth-child(2)").all_inner_texts()] == sorted(scores)
+
+
+def test_the_score_of_a_method_with_a_long_name_is_visible_without_scrolling(page: Any) -> None:
+    right = page.evaluate("""() => {
+      const rows = [...document.querySelectorAll("#leaderboard tbody tr")];
+      rows[0].cells[0].append("ll-r:boost=5:boost_train=false:boost_from=0.5");
+      return Math.max(...rows.map(row => row.cells[1].getBoundingClientRect().right));
+    }""")
+
+    assert right <= page.viewport_size["width"]

@@ -6,6 +6,7 @@ Predictions are held as a dense n×L float32 array for one model at a time. Of a
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,11 +160,21 @@ def predict_logits(model: LoadedModel, sample: ImageSample, bar: Any) -> tuple[S
 def most_confident(
     logits: Scores, sample: ImageSample, rows: NDArray[np.int64], among: NDArray[np.bool_]
 ) -> list[Suspect]:
-    """The entries of a mask with the highest logits, at most one per image."""
+    """The entries of a mask with the highest logits, at most one per image, spread over the classes.
+
+    Every class gives its best entry before any class gives its second one.
+    """
     best = np.where(among, logits, -np.inf)
     label = best.argmax(1)
     score = best[np.arange(len(best)), label]
-    order = np.argsort(-score, kind="stable")[:SUSPECTS]
+    ranked = np.argsort(-score, kind="stable")
+    turn = np.empty(len(ranked), np.int64)  # how many entries of its class come before an entry
+    seen: Counter[int] = Counter()
+    for at in ranked.tolist():
+        turn[at] = seen[int(label[at])]
+        seen[int(label[at])] += 1
+    chosen = ranked[np.argsort(turn[ranked], kind="stable")][:SUSPECTS]
+    order = chosen[np.argsort(-score[chosen], kind="stable")]
     return [
         Suspect(
             int(sample.index[rows[at]]),
