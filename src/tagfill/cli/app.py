@@ -9,6 +9,7 @@ import typer
 import tagfill
 from tagfill.cli import (
     analyze,
+    audit,
     budget,
     compare,
     convert,
@@ -67,6 +68,7 @@ app.command("report", help=report.__doc__)(report.report)
 app.command("budget", help=budget.__doc__)(budget.budget)
 app.command("suggest", help=suggest.__doc__)(suggest.suggest)
 app.command("review", help=review.__doc__)(review.review)
+app.command("audit", help=audit.__doc__)(audit.audit)
 app.command("plan", help=plan.__doc__)(plan.plan)
 app.command("serve", help=serve.__doc__)(serve.serve)
 app.command("analyze", help=analyze.__doc__)(analyze.analyze)
