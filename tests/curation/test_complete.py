@@ -1,4 +1,4 @@
-"""Photos whose labels are made complete: the draw, finishing and undoing, and the move to a split, also after a kill."""
+"""Photos whose labels are made complete: the draw, finishing and undoing, and the move to a split after a kill."""
 
 import signal
 import subprocess
