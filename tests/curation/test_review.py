@@ -107,7 +107,7 @@ def test_decisions_about_other_suggestions_are_refused(session):
     with pytest.raises(TagfillError, match="another file of suggestions"):
         session.decide([decision(session, "x", 0, image="other.jpg")], "me")
     with pytest.raises(TagfillError, match="another file of suggestions"):
-        session.decide([Decision("x", 99, "a", "b", True)], "me")
+        session.decide([Decision("x", "a", "b", True, place=99)], "me")
     assert session.log.entries == []
 
 

@@ -176,7 +176,7 @@ def test_one_image_with_all_its_tags_and_where_the_model_sees_them(tmp_path, bro
     models.create("resnet10t", "cam", CLASSES, pretrained=False, image_size=64).save(tmp_path / "model")
     with reviewing(tmp_path, "--run", str(tmp_path / "model")) as review:
         page = opened(browser, review)
-        with page.expect_response(lambda answer: "/heatmap/2?" in answer.url) as answer:
+        with page.expect_response(lambda answer: "/heatmap/2/0?" in answer.url) as answer:
             page.hover("#tile-2")
         assert answer.value.status == 200
         page.keyboard.press("v")
@@ -273,3 +273,95 @@ def test_keys_alone_reach_everything(tmp_path, browser):
         saved(page)
         review.end()
     assert decided(tmp_path) == {("00002.jpg", "tree"): True}
+
+
+def test_keys_meant_for_one_class_do_not_decide_the_next(tmp_path, browser):
+    prepared(tmp_path, 2)
+    with reviewing(tmp_path) as review:
+        page = opened(browser, review)
+        assert page.inner_text("#question") == "Is there a cup?"
+        page.keyboard.press("p")
+        page.keyboard.press("p")  # the last cup: the page goes on with trees
+        until(page, "document.getElementById('question').textContent === 'Is there a tree?'")
+        page.keyboard.press("p")  # too early
+        until(page, READY)
+        page.keyboard.press("a")
+        saved(page)
+        review.end()
+    assert decided(tmp_path) == {("00000.jpg", "cup"): True, ("00001.jpg", "cup"): True, ("00000.jpg", "tree"): False}
+
+
+def test_one_image_shows_its_tags_and_takes_any_other(tmp_path, browser):
+    data = photos(tmp_path, 2)
+    suggestions(data, ("dog",), kind="wrong", annotated=True).save(tmp_path / "s.parquet")
+    with reviewing(tmp_path) as review:
+        page = opened(browser, review)
+        assert page.inner_text("#question") == "Tagged dog; the model doubts it. Is there a dog?"
+        page.keyboard.press("v")
+        page.wait_for_selector("body.single .tile")
+        until(page, READY)
+        tags = "[...document.querySelectorAll('#tags li')].map(one => one.firstChild.textContent.trim()).join()"
+        assert page.evaluate(tags) == "dog"
+        page.keyboard.press("t")
+        page.keyboard.type("tr")
+        page.keyboard.press("Enter")
+        until(page, f"{tags} === 'dog,tree'")
+        page.click("#tags [aria-label='Remove dog']")  # which is the suggestion: the next image comes
+        until(page, "document.querySelector('figcaption').textContent === '00001.jpg'")
+        saved(page)
+        assert page.troubles == []
+        review.end()
+    assert decided(tmp_path) == {("00000.jpg", "tree"): True, ("00000.jpg", "dog"): False}
+
+
+def completing(folder: Path, port: int = 0) -> Server:
+    words = ("review", str(folder / "data"), "--complete", "3", "--no-browser", "--reviewer", "me")
+    return Server(*words, port=port)
+
+
+def test_all_tags_of_a_photo_survive_a_killed_server_and_make_a_split(tmp_path, browser):
+    data = photos(tmp_path, 8)
+    with completing(tmp_path) as review:
+        page = opened(browser, review)
+        first = page.inner_text("figcaption")
+        page.keyboard.press("/")
+        page.keyboard.type("tree")
+        page.keyboard.press("Enter")  # adds the tag
+        page.keyboard.press("Enter")  # finishes the photo
+        saved(page)
+        until(page, READY)
+        second = page.inner_text("figcaption")
+        review.kill()
+        page.keyboard.press("1")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#saved.waiting")
+        with completing(tmp_path, review.port) as again:
+            saved(page)
+            page.reload()
+            page.wait_for_selector(".tile.current")
+            until(page, READY)
+            assert page.inner_text("#pace").startswith("2 of 3 photos complete")
+            out, _ = again.end()
+    assert "2 of 3 photos are complete; they are the split 'val'" in out
+    after = Dataset.open(data.folder)
+    assert set(after.names(after.split("val"))) == {first, second}
+    assert after.labels("val").complete()
+    assert (after.labels("val").dense()[after.names(after.split("val")).index(first)] == [0, 1, 1]).all()
+
+
+def test_an_audit_asks_one_question_at_a_time_and_states_precision(tmp_path, browser):
+    data = photos(tmp_path, 6)
+    rows = [{"image": name, "label": "cup", "present": True, "source": "fill"} for name in data.names()[:4]]
+    data.with_records(rows).save(data.folder)
+    words = ("audit", str(data.folder), "--added", "4", "--left-out", "2", "--no-browser", "--reviewer", "me")
+    with Server(*words) as audit:
+        page = opened(browser, audit)
+        for _ in range(6):
+            until(page, READY)
+            page.keyboard.press("p" if page.inner_text("#question") == "Is there a cup?" else "a")
+        page.wait_for_selector("#empty:not([hidden])")
+        saved(page)
+        assert page.troubles == []
+        out, _ = audit.end()
+    assert "Precision 100 %, between 51 and 100, from 4 decisions" in out
+    assert (data.folder / "audit.json").is_file()

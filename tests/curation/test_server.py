@@ -36,19 +36,20 @@ def sent(**changes):
     return {"who": "me", "decisions": [{**usual, **changes}]}
 
 
-def test_pictures_come_by_place_and_in_few_sizes(client):
+def test_pictures_come_by_row_and_in_few_sizes(client):
     answer = client.get("/picture/0?side=160")
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "image/jpeg"
     assert client.get("/picture/0?side=161").status_code == 409
-    assert client.get("/picture/99").status_code == 404
+    for address in ("/picture/99", "/heatmap/0/99", "/api/image/99", "/api/photos/0"):
+        assert client.get(address).status_code == 404
     for path in ("../data/dataset.yaml", "%2e%2e%2fdata", "-1", "1e9"):
         assert client.get(f"/picture/{path}").status_code in (404, 422)
 
 
 def test_without_a_model_there_are_no_maps(client):
     assert client.get("/api/session").json()["heatmaps"] is False
-    assert "start the review with --run" in client.get("/heatmap/0").json()["error"]
+    assert "start the review with --run" in client.get("/heatmap/0/0").json()["error"]
 
 
 def test_a_picture_that_cannot_be_decoded_is_reported(client, session):
@@ -122,7 +123,7 @@ def test_the_page_loads_nothing_from_elsewhere(client):
     policy = client.get("/").headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "http" not in policy
-    for address in ("/", "/review.js", "/queue.js", "/review.css"):
+    for address in ("/", "/review.js", "/photos.js", "/page.js", "/queue.js", "/review.css"):
         assert "https://" not in client.get(address).text
 
 

@@ -9,6 +9,7 @@ import typer
 import tagfill
 from tagfill.cli import (
     analyze,
+    audit,
     budget,
     compare,
     convert,
@@ -74,6 +75,7 @@ app.command("report", help=_plain(report.__doc__))(report.report)
 app.command("budget", help=_plain(budget.__doc__))(budget.budget)
 app.command("suggest", help=_plain(suggest.__doc__))(suggest.suggest)
 app.command("review", help=_plain(review.__doc__))(review.review)
+app.command("audit", help=_plain(audit.__doc__))(audit.audit)
 app.command("plan", help=_plain(plan.__doc__))(plan.plan)
 app.command("serve", help=_plain(serve.__doc__))(serve.serve)
 app.command("analyze", help=_plain(analyze.__doc__))(analyze.analyze)

@@ -1,36 +1,44 @@
-"""Review suggestions on a local web page.
+"""Review suggestions, or all tags of some photos, on a local web page.
 
 Example: `tagfill review photos --suggestions suggestions.parquet --run runs/photos-en`
 
+Example: `tagfill review photos --complete 100 --run runs/photos-en`
+
 Example: `tagfill review photos --apply`
 
-Each decision becomes a new row of the dataset.
+Each decision becomes a new row of the dataset. With `--complete`, photos whose tags are all known move to a split of
+complete labels; the same command continues after an interruption.
 """
 
 from __future__ import annotations
 
-import getpass
-import signal
-import webbrowser
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tagfill.cli import flags, terminal
+from tagfill.cli import flags, review_page, terminal
 from tagfill.errors import TagfillError
+
+if TYPE_CHECKING:
+    from tagfill.curation.complete import Completion
 
 
 def review(
     dataset: Annotated[Path, typer.Argument(help="A dataset folder.")],
     suggestions: Annotated[Path | None, typer.Option(help="File of `tagfill suggest` or `tagfill predict`.")] = None,
-    run: Annotated[Path | None, typer.Option(help="Run or model folder, for heatmaps on the page.")] = None,
-    reviewer: Annotated[str | None, typer.Option(help="Your name in the log; your login name by default.")] = None,
-    host: Annotated[str, typer.Option(help="Listening address; remote access needs a --token.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = 8317,
-    token: Annotated[str | None, typer.Option(help="Secret that is required to open the page.")] = None,
-    browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
+    complete: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Ask for all tags of N random training photos.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="With --complete: the split that complete photos move to.")] = "val",
+    seed: Annotated[int | None, typer.Option(min=0, help="With --complete: seed of the draw; 0 by default.")] = None,
+    run: review_page.Run = None,
+    reviewer: review_page.Reviewer = None,
+    host: review_page.Host = "127.0.0.1",
+    port: review_page.Port = 8317,
+    token: review_page.Token = None,
+    browser: review_page.Browser = True,
     apply: Annotated[
         bool, typer.Option("--apply", help="Only save the decisions of an interrupted review as rows.")
     ] = False,
@@ -38,6 +46,7 @@ def review(
 ) -> None:
     """Review."""
     from tagfill.curation import Suggestions
+    from tagfill.curation.complete import Completion
     from tagfill.curation.review import apply_log, open_session
     from tagfill.dataset import Dataset
 
@@ -45,35 +54,41 @@ def review(
     if apply:
         _show(dataset, apply_log(data), as_json)
         return
-    if suggestions is None:
-        raise TagfillError("There is nothing to review; give a file to --suggestions, which 'tagfill suggest' writes.")
-    try:
-        from tagfill.curation import server
-        from tagfill.inference import http
-    except ModuleNotFoundError as error:
+    if suggestions is None and complete is None:
         raise TagfillError(
-            f"The review page needs {error.name}; install it with: pip install 'tagfill[serve]'."
-        ) from None
-    http.check_token(host, token)
-    signal.signal(signal.SIGTERM, flags.interrupt)
-    with open_session(data, Suggestions.read(suggestions, data)) as session:
-        listening = http.listen(host, port)
-        secret = "" if token is None else f"?token={token}"
-        address = f"http://{host}:{listening.getsockname()[1]}/{secret}"
-        terminal.progress(quiet=False).say(
-            f"{len(session.suggestions):,} suggestions at {address} (press Ctrl-C to end the review)"
+            "There is nothing to review; give a file of 'tagfill suggest' to --suggestions, or a number of photos to "
+            "--complete."
         )
-        if browser:
-            webbrowser.open(address)
+    page = review_page.ReviewPage(host, port, token, run, reviewer, browser)
+    found = Suggestions.empty() if suggestions is None else Suggestions.read(suggestions, data)
+    wanted = None if complete is None else Completion(complete, split, seed)
+    with open_session(data, found, complete=wanted) as session:
         before = len(session.log.entries)
-        with suppress(KeyboardInterrupt):  # ends the review
-            server.serve(session, listening, run=run, reviewer=reviewer or getpass.getuser(), token=token)
+        if wanted is None:
+            page.serve(session, f"{len(session.suggestions):,} suggestions")
+        else:
+            page.serve(session, f"All tags of {len(session.photos):,} photos")
         decided = len(session.log.entries) - before
-    _show(dataset, decided, as_json)
+    _show(dataset, decided, as_json, wanted, session.photos)
 
 
-def _show(dataset: Path, changes: int, as_json: bool) -> None:
+def _show(
+    dataset: Path, changes: int, as_json: bool, wanted: Completion | None = None, photos: Sequence[str] = ()
+) -> None:
+    from tagfill.curation.complete import count_complete
+    from tagfill.dataset import Dataset
+
+    summary: dict[str, object] = {"dataset": str(dataset), "changes": changes}
+    lines = [f"{changes:,} decisions and undos saved to {dataset}"]
+    if wanted is not None:
+        complete = count_complete(Dataset.open(dataset), set(photos))
+        summary |= {"split": wanted.split, "photos": len(photos), "complete": complete}
+        lines.append(f"{complete:,} of {len(photos):,} photos are complete; they are the split '{wanted.split}'")
+        if complete < len(photos):
+            lines.append("Continue with the same command")
+        if complete:
+            lines.append(f"Next: tagfill evaluate RUN {dataset} --split {wanted.split}")
     if as_json:
-        terminal.show_json({"dataset": str(dataset), "changes": changes})
-    else:
-        terminal.show(f"{changes:,} decisions and undos saved to {dataset}")
+        terminal.show_json(summary)
+    for line in [] if as_json else lines:
+        terminal.show(line)

@@ -198,13 +198,16 @@ def _lines(content: bytes) -> Iterator[bytes]:
         start = end
 
 
-def apply_decisions(dataset: Dataset, entries: Sequence[LogEntry], current: Sequence[LogEntry]) -> int:
+def apply_decisions(
+    dataset: Dataset, entries: Sequence[LogEntry], current: Sequence[LogEntry], source: str = SOURCE
+) -> int:
     """Make the rows of a dataset folder agree with a log.
 
     Args:
         dataset: opened from a folder; open it again afterwards to see the rows.
         entries: the whole log.
         current: the decisions in force.
+        source: of the rows that they become.
 
     Returns:
         The number of rows that were added or removed; if it is 0, no file was touched.
@@ -216,7 +219,7 @@ def apply_decisions(dataset: Dataset, entries: Sequence[LogEntry], current: Sequ
     existing: set[_Key] = set()
     stale = 0
     for batch in dataset.scan(["image", "label", "source", "time"]):
-        keys = _rows_of_log(batch, known)
+        keys = _rows_of_log(batch, known, source)
         existing.update(key for _, key in keys if key in wanted)
         stale += sum(key not in wanted for _, key in keys)
     new = [entry for key, entry in wanted.items() if key not in existing]
@@ -224,26 +227,28 @@ def apply_decisions(dataset: Dataset, entries: Sequence[LogEntry], current: Sequ
         return 0
     with atomic_write(dataset.annotations) as file:
         write = tables.table_writer(dataset.annotations.suffix.removeprefix("."))
-        write(file, _rows(dataset, known, set(wanted), new), SCHEMA)
+        write(file, _rows(dataset, known, set(wanted), new, source), SCHEMA)
     return len(new) + stale
 
 
-def _rows(dataset: Dataset, known: set[_Key], wanted: set[_Key], new: Sequence[LogEntry]) -> Iterator[pa.RecordBatch]:
+def _rows(
+    dataset: Dataset, known: set[_Key], wanted: set[_Key], new: Sequence[LogEntry], source: str
+) -> Iterator[pa.RecordBatch]:
     """All rows without those of decisions that are no longer in force, then the new ones."""
     for batch in dataset.scan():
-        stale = [row for row, key in _rows_of_log(batch, known) if key not in wanted]
+        stale = [row for row, key in _rows_of_log(batch, known, source) if key not in wanted]
         yield batch.take(pa.array(np.delete(np.arange(batch.num_rows), stale))) if stale else batch
-    yield from _to_table(new).to_batches()
+    yield from _to_table(new, source).to_batches()
 
 
-def _to_table(entries: Sequence[LogEntry]) -> pa.Table:
+def _to_table(entries: Sequence[LogEntry], source: str) -> pa.Table:
     return from_records(
         [
             {
                 "image": entry.image,
                 "label": entry.label,
                 "present": entry.present,
-                "source": SOURCE,
+                "source": source,
                 "time": entry.timestamp,
                 "seconds": entry.seconds,
             }
@@ -252,10 +257,10 @@ def _to_table(entries: Sequence[LogEntry]) -> pa.Table:
     )
 
 
-def _rows_of_log(batch: pa.RecordBatch, known: set[_Key]) -> list[tuple[int, _Key]]:
+def _rows_of_log(batch: pa.RecordBatch, known: set[_Key], source: str) -> list[tuple[int, _Key]]:
     """Positions and keys of the rows that come from this log."""
     rows = np.flatnonzero(
-        pc.fill_null(pc.equal(batch["source"], SOURCE), False).to_numpy(zero_copy_only=False)
+        pc.fill_null(pc.equal(batch["source"], source), False).to_numpy(zero_copy_only=False)
         & batch["time"].is_valid().to_numpy(zero_copy_only=False)
     )
     reviewed = batch.select(["image", "label", "time"]).take(pa.array(rows)).to_pylist()

@@ -1,7 +1,7 @@
 """The server of the review page.
 
-It serves the files of the page, pictures by the position of a suggestion (never by a path), and a small JSON interface.
-A response confirms a decision only after the decision is on disk.
+It serves the files of the page, pictures by the row of the image in the dataset (never by a path), and a small JSON
+interface. A response confirms a decision only after the decision is on disk.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from tagfill.curation.decisions import NotWrittenError
-from tagfill.curation.review import Decision, Id, PairStatus, ReviewSession, Seconds, Suggestion
+from tagfill.curation.review import Decision, Id, PairStatus, ReviewSession, Seconds, Suggestion, Tag
 from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
 from tagfill.images import encode_jpeg, open_root, overlay_class_map, thumbnail
 from tagfill.inference import Predictor, http, open_predictor
 from tagfill.inference.http import add_page
 from tagfill.inference.pipeline import score_image
+from tagfill.probabilities import probabilities
 
 SIDES = (160, 320, 640, 1280)  # pixels; pictures fit into a square of this side
 _CACHED_PICTURES, _CACHED_HEATMAPS = 512, 256
 
 
 class ImageViews:
-    """Pictures of a dataset's images and class maps over them, as JPEG files.
+    """What a model and the pictures show: JPEG files of images and class maps, and probabilities of classes.
 
     Args:
         dataset: the dataset.
-        run: a run or model folder, or an ONNX file with maps, whose class maps are shown; None for no maps.
+        run: a run or model folder, or an ONNX file, whose probabilities and class maps are shown; None for none.
     """
 
     def __init__(self, dataset: Dataset, run: Path | None = None) -> None:
@@ -46,11 +47,19 @@ class ImageViews:
         self._run, self._model_lock = run, threading.Lock()
         self.picture = lru_cache(_CACHED_PICTURES)(self._picture)
         self.heatmap = lru_cache(_CACHED_HEATMAPS)(self._heatmap)
+        self.probabilities = lru_cache(_CACHED_PICTURES)(self._probabilities)
 
     @property
-    def has_maps(self) -> bool:
-        """Whether there is a model for class maps."""
+    def has_model(self) -> bool:
+        """Whether there is a model for class maps and probabilities."""
         return self._run is not None
+
+    def _probabilities(self, image: str) -> list[float]:
+        """The probability of each class; needs a model."""
+        with self._model_lock:
+            logits = score_image(self._predictor, self._root, image).logits
+        values: list[float] = probabilities(logits)[0].tolist()
+        return values
 
     def _picture(self, image: str, side: int) -> bytes:
         """The image, scaled to fit into a square of `side` pixels."""
@@ -70,6 +79,7 @@ class ImageViews:
         return thumbnail(self._root, image, side)
 
     def _map(self, image: str, label: str) -> NDArray[np.floating]:
+        self._predictor.check_maps()
         maps = score_image(self._predictor, self._root, image, maps=True).maps
         assert maps is not None
         class_map: NDArray[np.floating] = maps[0, self._dataset.classes.index(label)]
@@ -77,10 +87,9 @@ class ImageViews:
 
     @cached_property
     def _predictor(self) -> Predictor:
-        """The model, opened with the first heatmap; a review without heatmaps does not import torch."""
+        """The model, opened when it is first used; a review without a model does not import torch."""
         assert self._run is not None
         predictor = open_predictor(self._run)
-        predictor.check_maps()
         if predictor.classes != self._dataset.classes:
             raise TagfillError(
                 f"{self._run} has other classes than the dataset {self._dataset.name}; give another model to --run."
@@ -88,7 +97,7 @@ class ImageViews:
         return predictor
 
 
-_FILES = {"/": "review.html", "/review.css": "review.css", "/review.js": "review.js", "/queue.js": "queue.js"}
+_SCRIPTS = ("review.css", "review.js", "photos.js", "page.js", "queue.js")
 _MAX_ITEMS = 500  # decisions in a request, suggestions in a response
 
 ReviewerName = Annotated[str, Field(max_length=100)]
@@ -113,6 +122,15 @@ class UndoRequest(_Request):
     who: ReviewerName = ""
 
 
+class FinishRequest(_Request):
+    """A photo whose unknown classes are all absent."""
+
+    id: Id
+    image: str
+    seconds: Seconds = 0.0
+    who: ReviewerName = ""
+
+
 class BulkDecision(_Request):
     """One decision about all open suggestions of a class from a score upward."""
 
@@ -126,13 +144,16 @@ class BulkDecision(_Request):
     who: ReviewerName = ""
 
 
-def create_app(session: ReviewSession, views: ImageViews, reviewer: str) -> FastAPI:
+def create_app(
+    session: ReviewSession, views: ImageViews, reviewer: str, *, task: Literal["review", "audit"] = "review"
+) -> FastAPI:
     """The web application of a review.
 
     Args:
-        session: takes the decisions.
+        session: takes the decisions; if it has photos, the page asks for all tags of each.
         views: makes the pictures.
         reviewer: default reviewer name.
+        task: an `audit` asks one question at a time, in the order of the suggestions, and shows no probability.
     """
     app = FastAPI(title="Tagfill review", docs_url=None, redoc_url=None, openapi_url=None)
 
@@ -140,7 +161,8 @@ def create_app(session: ReviewSession, views: ImageViews, reviewer: str) -> Fast
     async def report_error(request: Request, error: TagfillError) -> Response:
         return JSONResponse({"error": str(error)}, status_code=507 if isinstance(error, NotWrittenError) else 409)
 
-    add_page(app, Path(__file__).parent / "page", _FILES)
+    files = {"/": "photos.html" if session.photos else "review.html"}
+    add_page(app, Path(__file__).parent / "page", files | {f"/{name}": name for name in _SCRIPTS})
 
     def is_open(one: Suggestion) -> bool:
         return session.status(one.place).decision is None
@@ -156,8 +178,10 @@ def create_app(session: ReviewSession, views: ImageViews, reviewer: str) -> Fast
         return {
             "dataset": session.dataset.name,
             "reviewer": reviewer,
+            "task": task,
+            "classes": session.dataset.classes,
             "labels": labels,
-            "heatmaps": views.has_maps,
+            "heatmaps": views.has_model,
             "newest": len(session.log.entries),
         }
 
@@ -178,20 +202,48 @@ def create_app(session: ReviewSession, views: ImageViews, reviewer: str) -> Fast
 
     @app.get("/api/image/{place}")
     def list_image(place: int) -> dict[str, Any]:
-        name = _find(session, place).image
+        if not 0 <= place < len(session.suggestions):
+            raise HTTPException(404, f"There is no suggestion {place}.")
+        one = session.suggestions[place]
+        shown = [one] if task == "audit" else [other for other in session.suggestions if other.image == one.image]
         return {
-            "image": name,
-            "items": [_suggestion_json(session, one) for one in session.suggestions if one.image == name],
+            "image": one.image,
+            "items": [_suggestion_json(session, other) for other in shown],
+            "tags": [_tag_json(tag) for tag in session.tags(one.image)],
         }
 
-    @app.get("/picture/{place}")
-    def picture(place: int, side: int = SIDES[1]) -> Response:
-        return _jpeg(views.picture(_find(session, place).image, side))
+    @app.get("/api/photos")
+    def list_photos() -> dict[str, Any]:
+        return {"photos": [{"image": name, "finished": session.is_finished(name)} for name in session.photos]}
 
-    @app.get("/heatmap/{place}")
-    def heatmap(place: int, side: int = SIDES[1]) -> Response:
-        one = _find(session, place)
-        return _jpeg(views.heatmap(one.image, one.label, side))
+    @app.get("/api/photos/{number}")
+    def show_photo(number: int) -> dict[str, Any]:
+        if not 0 <= number < len(session.photos):
+            raise HTTPException(404, f"There is no photo {number}.")
+        name = session.photos[number]
+        scores, shown = _ranking(session, views, name)
+        tags = [
+            {**_tag_json(tag), "probability": round(scores[code], 4) if shown else None}
+            for code, tag in enumerate(session.tags(name))
+        ]
+        order = sorted(range(len(tags)), key=lambda code: -scores[code])
+        return {"image": name, "row": session.row_of_image[name], "tags": [tags[code] for code in order]}
+
+    @app.post("/api/finish")
+    def finish(request: FinishRequest) -> dict[str, Any]:
+        statuses = session.finish(request.image, request.id, request.who or reviewer, request.seconds)
+        return _confirm(session, statuses)
+
+    @app.get("/picture/{row}")
+    def picture(row: int, side: int = SIDES[1]) -> Response:
+        return _jpeg(views.picture(_image_of_row(session, row), side))
+
+    @app.get("/heatmap/{row}/{label}")
+    def heatmap(row: int, label: int, side: int = SIDES[1]) -> Response:
+        image = _image_of_row(session, row)
+        if not 0 <= label < len(session.dataset.classes):
+            raise HTTPException(404, f"There is no class {label}.")
+        return _jpeg(views.heatmap(image, session.dataset.classes[label], side))
 
     @app.post("/api/decisions")
     def decide(request: DecisionBatch) -> dict[str, Any]:
@@ -209,7 +261,7 @@ def create_app(session: ReviewSession, views: ImageViews, reviewer: str) -> Fast
         pending = [(one, now.number) for one, now in statuses if now.decision is None]
         seconds = request.seconds / max(1, len(pending))
         decisions = [
-            Decision(f"{request.id}/{one.place}", one.place, one.image, one.label, request.present, seconds, number)
+            Decision(f"{request.id}/{one.place}", one.image, one.label, request.present, seconds, number, one.place)
             for one, number in pending
         ]
         return _confirm(session, session.decide(decisions, request.who or reviewer, group=request.id))
@@ -223,7 +275,13 @@ def create_app(session: ReviewSession, views: ImageViews, reviewer: str) -> Fast
 
 
 def serve(
-    session: ReviewSession, listening: socket.socket, *, run: Path | None, reviewer: str, token: str | None
+    session: ReviewSession,
+    listening: socket.socket,
+    *,
+    run: Path | None,
+    reviewer: str,
+    token: str | None,
+    task: Literal["review", "audit"] = "review",
 ) -> None:
     """Serve the page until interrupted, then finish the open requests.
 
@@ -233,14 +291,30 @@ def serve(
         run: a run or model folder whose class maps are shown.
         reviewer: default reviewer name.
         token: secret that requests must show; required unless only this machine can reach the server.
+        task: as in `create_app`.
     """
-    http.run_server(create_app(session, ImageViews(session.dataset, run), reviewer), listening, token, grace=5.0)
+    app = create_app(session, ImageViews(session.dataset, run), reviewer, task=task)
+    http.run_server(app, listening, token, grace=5.0)
 
 
-def _find(session: ReviewSession, place: int) -> Suggestion:
-    if not 0 <= place < len(session.suggestions):
-        raise HTTPException(404, f"There is no suggestion {place}.")
-    return session.suggestions[place]
+def _image_of_row(session: ReviewSession, row: int) -> str:
+    if not 0 <= row < len(session.dataset):
+        raise HTTPException(404, f"There is no image {row}.")
+    name: str = session.dataset.images["image"][row].as_py()
+    return name
+
+
+def _ranking(session: ReviewSession, views: ImageViews, image: str) -> tuple[list[float], bool]:
+    """A score of each class for the order in which it is asked, and whether it is a probability.
+
+    Scores are those of the model, else of the suggestions, else the number of images that are known to show the class.
+    """
+    if views.has_model:
+        return views.probabilities(image), True
+    if session.suggestions:
+        known = {one.label: one.probability for one in session.suggestions if one.image == image}
+        return [known.get(label, 0.0) for label in session.dataset.classes], True
+    return session.dataset.labels().positives.tolist(), False
 
 
 def _suggestion_json(session: ReviewSession, one: Suggestion) -> dict[str, Any]:
@@ -250,14 +324,27 @@ def _suggestion_json(session: ReviewSession, one: Suggestion) -> dict[str, Any]:
         "kind": one.kind,
         "annotated": one.annotated,
         "probability": round(one.probability, 4),
+        "row": session.row_of_image[one.image],
+        "class": session.class_of_label[one.label],
         **_status_json(session.status(one.place)),
     }
+
+
+def _tag_json(tag: Tag) -> dict[str, Any]:
+    return {"given": tag.given, "state": tag.state, **_status_json(tag.status)}
 
 
 def _status_json(status: PairStatus) -> dict[str, Any]:
     made = status.decision
     decision = None if made is None else {"id": made.id, "present": made.present, "who": made.who}
-    return {"place": status.place, "number": status.number, "decision": decision, "refused": status.refused}
+    return {
+        "image": status.image,
+        "label": status.label,
+        "place": status.place,
+        "number": status.number,
+        "decision": decision,
+        "refused": status.refused,
+    }
 
 
 def _confirm(session: ReviewSession, statuses: list[PairStatus]) -> dict[str, Any]:

@@ -8,6 +8,8 @@ export function newId() {
   return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
+const samePair = (one, other) => one.image === other.image && one.label === other.label;
+
 export class Queue {
   // onConfirmed: called with (statuses, newest); onChange: called with (waiting, problem, refusal).
   constructor(dataset, onConfirmed, onChange) {
@@ -33,8 +35,9 @@ export class Queue {
     this.send();
   }
 
-  has(place) {
-    return this.waiting.some((entry) => entry.body.place === place);
+  // Whether a decision about this pair of image and label is not confirmed yet.
+  has({ image, label }) {
+    return this.waiting.some(({ body }) => samePair(body.pair ?? body, { image, label }));
   }
 
   async send() {
@@ -46,8 +49,8 @@ export class Queue {
       this.pause = 250;
       this.done(batch);
       if (answer) {
-        for (const { place, number } of answer.statuses) {
-          for (const { body } of this.waiting) if (body.place === place && "seen" in body) body.seen = number;
+        for (const now of answer.statuses) {
+          for (const { body } of this.waiting) if ("seen" in body && samePair(body, now)) body.seen = now.number;
         }
         this.onConfirmed(answer.statuses, answer.newest);
       }
@@ -61,16 +64,14 @@ export class Queue {
     this.send();
   }
 
-  // Decisions about different suggestions are sent together; everything else is sent alone, to keep the order.
+  // Decisions about different pairs are sent together; everything else is sent alone, to keep the order.
   batch() {
     const [first] = this.waiting;
     if (first.address !== "/api/decisions") return [first];
     const batch = [];
-    const places = new Set();
     for (const entry of this.waiting) {
-      if (entry.address !== first.address || entry.body.who !== first.body.who || places.has(entry.body.place)) break;
-      if (batch.length === MAX_BATCH) break;
-      places.add(entry.body.place);
+      if (entry.address !== first.address || entry.body.who !== first.body.who || batch.length === MAX_BATCH) break;
+      if (batch.some(({ body }) => samePair(body, entry.body))) break;
       batch.push(entry);
     }
     return batch;
@@ -81,7 +82,7 @@ export class Queue {
     const content =
       address === "/api/decisions"
         ? { who: body.who, decisions: batch.map(({ body: { who, ...rest } }) => rest) }
-        : (({ place, ...rest }) => rest)(body);
+        : (({ pair, place, ...rest }) => rest)(body);
     let response;
     try {
       response = await fetch(address, {

@@ -1,37 +1,30 @@
 // The review page: one class at a time in a grid, or one image with all its suggested labels. At most one page of
-// suggestions is in the document, so it stays small.
+// suggestions is in the document, so it stays small. An audit asks one question at a time, and shows no score.
 
+import {
+  $, GUARD, MARKS, MAX_SECONDS, TagSearch, VALUES, WORDS, doubt, drawTags, get, loading, note, pause, question, showPicture,
+  showProgress, showSaved as showSavedState, verdictOf,
+} from "/page.js";
 import { Queue, newId } from "/queue.js";
 
-const MARKS = { present: "✓", absent: "✗", doubt: "?" };
-const WORDS = { present: "present", absent: "absent", doubt: "cannot tell" };
-const VALUES = { present: true, absent: false, doubt: null };
-const MAX_SECONDS = 60; // per decision; a longer pause is a break
 const PAGE_SIZE = 24;
 
-const $ = (id) => document.getElementById(id);
 const state = {
   session: null, mode: "grid", label: null, kind: "missing", items: [], cursor: 0, before: [], after: -1, left: 0, total: 0,
   undo: JSON.parse(sessionStorage.getItem("tagfill-undo") ?? "[]"), since: performance.now(), pace: [], newest: 0,
-  heat: false, loading: 0,
+  heat: false, loading: 0, tags: [], asked: undefined,
 };
 let queue;
 
-const verdictOf = (item) =>
-  item.decision === null ? null : item.decision.present === null ? "doubt" : item.decision.present ? "present" : "absent";
-
-async function get(address) {
-  const response = await fetch(address);
-  if (!response.ok) throw new Error(`The server responded with status ${response.status}.`);
-  return response.json();
-}
+const isAudit = () => state.session.task === "audit";
+const samePair = (one, other) => one.image === other.image && one.label === other.label;
 
 // -- showing suggestions ---------------------------------------------------------------------------------------------
 
 function query(after, limit = PAGE_SIZE) {
   const parameters = new URLSearchParams({ after, limit, minimum: $("minimum").value || 0, text: $("text").value });
   if (state.mode === "grid" && state.label) parameters.set("label", state.label);
-  parameters.set("kind", state.kind);
+  if (state.mode === "grid") parameters.set("kind", state.kind);
   parameters.set("state", $("decided").checked ? "all" : "open");
   return `/api/suggestions?${parameters}`;
 }
@@ -49,7 +42,10 @@ async function load(after, remember = true) {
     state.total = answer.total;
     if (state.mode === "single" && answer.items.length) {
       const [first] = answer.items;
-      state.items = (await get(`/api/image/${first.place}`)).items;
+      const shown = await get(`/api/image/${first.place}`);
+      if (request !== state.loading) return;
+      state.items = shown.items;
+      state.tags = shown.tags;
       state.next = first.place;
     } else {
       state.items = answer.items;
@@ -58,7 +54,11 @@ async function load(after, remember = true) {
     state.cursor = Math.max(0, state.items.findIndex((item) => item.decision === null));
     state.since = performance.now();
     draw();
-    if (state.mode === "grid" && state.left > state.items.length) prefetch();
+    if (state.left > state.items.length) prefetch();
+    const asked = state.mode === "grid" ? `${state.kind} ${state.label}` : `${state.items[0]?.place}`;
+    const changed = state.asked !== undefined && state.asked !== asked;
+    state.asked = asked;
+    if (changed) await pause(GUARD);
   } catch (error) {
     note(error.message);
   } finally {
@@ -78,11 +78,10 @@ function nextClass() {
   return true;
 }
 
-const loading = () => document.body.classList.contains("loading");
-
 async function prefetch() {
-  const { items } = await get(query(state.next)).catch(() => ({ items: [] }));
-  for (const item of items) new Image().src = `/picture/${item.place}?side=320`;
+  const [limit, side] = state.mode === "grid" ? [PAGE_SIZE, 320] : [1, 1280];
+  const { items } = await get(query(state.next, limit)).catch(() => ({ items: [] }));
+  for (const item of items) new Image().src = `/picture/${item.row}?side=${side}`;
 }
 
 function draw() {
@@ -95,28 +94,56 @@ function draw() {
     tile.dataset.position = position;
     tile.innerHTML = '<img alt="" loading="eager" decoding="async"><span class="mark"></span><span class="words">' +
       '<span></span><span class="score"></span></span>';
-    if (state.mode === "grid") tile.firstChild.src = `/picture/${item.place}?side=320`;
+    if (state.mode === "grid") tile.firstChild.src = `/picture/${item.row}?side=320`;
     const [name, score] = tile.querySelector(".words").children;
     name.textContent = state.mode === "grid" ? item.image.split("/").at(-1) : labelText(item);
-    score.textContent = item.probability.toFixed(2);
+    score.textContent = isAudit() ? "" : item.probability.toFixed(2);
     tile.title = item.image;
     return tile;
   });
   $("tiles").replaceChildren(...tiles);
   $("large").hidden = state.mode !== "single" || !state.items.length;
+  $("photo").hidden = $("large").hidden || isAudit();
   if (!$("large").hidden) $("large").lastElementChild.textContent = state.items[0].image;
   const done = !state.items.length;
   $("empty").hidden = !done;
   $("empty").textContent = state.session.labels.length
-    ? "There is nothing left to decide here. Choose another class or lower the minimum score."
+    ? isAudit() ? "All questions are answered. End the audit with Ctrl-C in the terminal to see the result."
+      : "There is nothing left to decide here. Choose another class or lower the minimum score."
     : "There are no suggestions in this file.";
   state.items.forEach((_, position) => mark(position));
+  ask();
   move(state.cursor);
   count();
 }
 
-const labelText = (item) =>
-  item.kind === "wrong" ? `${item.label} (annotated as ${item.annotated ? "present" : "absent"})` : item.label;
+const labelText = (item) => (item.kind === "wrong" ? doubt(item) : item.label);
+
+function ask() {
+  const item = state.items[state.cursor];
+  const before = item?.kind === "wrong" ? `${doubt(item)[0].toUpperCase()}${doubt(item).slice(1)}. ` : "";
+  $("question").textContent = item ? before + question(item.label) : "";
+}
+
+// The tags of the photo: what is known without this page, and what was decided on it.
+function showTags() {
+  if (state.mode !== "single") return;
+  const now = state.tags.map((tag) => state.items.find((item) => samePair(item, tag)) ?? tag);
+  const has = (tag, known) => (tag.decision === null ? known.state === "present" : tag.decision.present === true);
+  drawTags($("tags"), now.filter((tag, at) => has(tag, state.tags[at])), (tag) => decideTag(tag, "absent"));
+}
+
+function decideTag(tag, verdict) {
+  const position = state.items.indexOf(tag);
+  if (position < 0) return save(tag, verdict);
+  move(position);
+  decide(verdict);
+}
+
+function addTag(name) {
+  const listed = state.items.find((item) => item.label === name);
+  decideTag(listed ?? state.tags.find((tag) => tag.label === name), "present");
+}
 
 function mark(position) {
   const item = state.items[position];
@@ -125,9 +152,9 @@ function mark(position) {
   const verdict = verdictOf(item);
   tile.classList.remove("present", "absent", "doubt");
   if (verdict) tile.classList.add(verdict);
-  tile.classList.toggle("unsaved", queue.has(item.place));
+  tile.classList.toggle("unsaved", queue.has(item));
   tile.querySelector(".mark").textContent = verdict ? MARKS[verdict] : "";
-  const spoken = verdict ? WORDS[verdict] : `score ${item.probability.toFixed(2)}`;
+  const spoken = verdict ? WORDS[verdict] : isAudit() ? "open" : `score ${item.probability.toFixed(2)}`;
   tile.setAttribute("aria-label", `${item.label}, ${item.image}: ${spoken}`);
 }
 
@@ -144,6 +171,8 @@ function move(to) {
   tile.scrollIntoView({ block: "nearest" });
   $("tiles").setAttribute("aria-activedescendant", tile.id);
   if (state.heat || state.mode === "single") show(state.cursor, state.heat);
+  ask();
+  showTags();
 }
 
 function show(position, heat) {
@@ -151,9 +180,8 @@ function show(position, heat) {
   const image = state.mode === "grid" ? $(`tile-${position}`)?.firstChild : $("large").firstElementChild;
   if (!image || !item) return;
   const side = state.mode === "grid" ? 320 : 1280;
-  const source = heat && state.session.heatmaps ? "heatmap" : "picture";
-  const address = `/${source}/${item.place}?side=${side}`;
-  if (image.getAttribute("src") !== address) image.src = address;
+  const source = heat && state.session.heatmaps ? `/heatmap/${item.row}/${item.class}` : `/picture/${item.row}`;
+  showPicture(image, image.parentElement, `${source}?side=${side}`);
   if (state.mode === "single") image.alt = item.image;
 }
 
@@ -165,16 +193,7 @@ function count() {
   const { labels } = state.session;
   const total = labels.reduce((sum, one) => sum + one.total, 0);
   const decided = labels.reduce((sum, one) => sum + one.decided, 0);
-  const bar = document.querySelector(".progress");
-  bar.firstElementChild.style.width = `${total ? (100 * decided) / total : 0}%`;
-  bar.setAttribute("aria-valuemax", total);
-  bar.setAttribute("aria-valuenow", decided);
-  const now = performance.now();
-  state.pace = state.pace.filter((time) => now - time < 300_000);
-  const minutes = state.pace.length ? Math.max((now - state.pace[0]) / 60_000, 0.2) : 0;
-  const rate = minutes ? state.pace.length / minutes : 0;
-  const left = rate >= 1 ? ` · ${Math.round(rate)} per minute, ${duration((total - decided) / rate)} left` : "";
-  $("pace").textContent = `${decided.toLocaleString()} of ${total.toLocaleString()} decided${left}`;
+  showProgress(decided, total, state.pace, "decided");
   $("where").textContent = `${state.left.toLocaleString()} remaining`;
   for (const option of $("label").options) {
     const one = labels[option.dataset.number];
@@ -184,35 +203,31 @@ function count() {
   }
 }
 
-const duration = (minutes) => (minutes < 60 ? `${Math.max(1, Math.round(minutes))} min` : `${(minutes / 60).toFixed(1)} h`);
-
-function note(text) {
-  $("note").textContent = text;
-  $("note").hidden = false;
-  clearTimeout(note.timer);
-  note.timer = setTimeout(() => ($("note").hidden = true), 5000);
-}
-
 // -- deciding --------------------------------------------------------------------------------------------------------
 
 function decide(verdict) {
   const item = state.items[state.cursor];
   if (!item || loading()) return;
+  if (item.decision === null) tally(item, 1);
+  state.pace.push(performance.now());
+  save(item, verdict);
+  mark(state.cursor);
+  count();
+  advance();
+}
+
+// Send a decision about a suggestion, or about another tag of the photo.
+function save(item, verdict) {
   const now = performance.now();
   const seconds = Math.min(MAX_SECONDS, (now - state.since) / 1000);
   state.since = now;
   const id = newId();
-  const first = item.decision === null;
   const own = { place: item.place, image: item.image, label: item.label, present: VALUES[verdict], id };
   item.decision = { id, present: own.present, who: $("who").value };
-  if (first) tally(item, 1);
-  state.pace.push(now);
   remember(id);
   queue.add("/api/decisions", { ...own, seconds, seen: item.number, who: $("who").value });
-  mark(state.cursor);
-  count();
+  showTags();
   $("said").textContent = `${item.label}: ${WORDS[verdict]}`;
-  advance();
 }
 
 function advance() {
@@ -236,7 +251,13 @@ function undo() {
   sessionStorage.setItem("tagfill-undo", JSON.stringify(state.undo));
   const position = state.items.findIndex((item) => item.decision?.id === id);
   const item = state.items[position];
-  queue.add("/api/undo", { id: newId(), undoes: id, who: $("who").value, place: item?.place });
+  const tag = item ?? state.tags.find((one) => one.decision?.id === id);
+  const pair = tag && { image: tag.image, label: tag.label };
+  queue.add("/api/undo", { id: newId(), undoes: id, who: $("who").value, pair });
+  if (tag && !item) {
+    tag.decision = null;
+    showTags();
+  }
   if (item) {
     item.decision = null;
     tally(item, -1);
@@ -260,11 +281,16 @@ function tally(item, by) {
 // Show the state of suggestions that the server sent: confirmed decisions, and those of other reviewers.
 function update(statuses, newest) {
   for (const now of statuses) {
-    const position = state.items.findIndex((item) => item.place === now.place);
+    const tag = state.tags.find((one) => samePair(one, now));
+    if (tag) {
+      tag.number = now.number;
+      if (!queue.has(now)) tag.decision = now.decision;
+    }
+    const position = state.items.findIndex((item) => samePair(item, now));
     if (position < 0) continue;
     const item = state.items[position];
     item.number = now.number;
-    if (queue.has(now.place)) continue; // a decision made here is not confirmed yet
+    if (queue.has(now)) continue; // a decision made here is not confirmed yet
     const before = verdictOf(item);
     const was = item.decision !== null;
     item.decision = now.decision;
@@ -276,13 +302,12 @@ function update(statuses, newest) {
     }
   }
   state.newest = Math.max(state.newest, newest ?? 0);
+  showTags();
   count();
 }
 
 function showSaved(waiting, problem, refusal) {
-  $("saved").textContent = problem ? `${waiting} not saved. ${problem}` : waiting ? "Saving…" : "All saved";
-  $("saved").classList.toggle("waiting", Boolean(problem));
-  if (refusal) note(refusal);
+  showSavedState(waiting, problem, refusal);
   if (!waiting) state.items.forEach((_, position) => mark(position));
 }
 
@@ -312,6 +337,7 @@ async function preview() {
 }
 
 function openBulkDialog() {
+  if (isAudit()) return note("An audit is decided one question at a time.");
   if (state.mode !== "grid" || !state.label) return note("Choose a class first.");
   $("many-label").textContent = state.label;
   $("many-verdict").textContent = state.kind === "missing" ? "present" : "present, as scored";
@@ -353,6 +379,7 @@ function reload() {
 }
 
 function setMode(name) {
+  if (isAudit()) return;
   state.mode = name;
   $("grid").setAttribute("aria-pressed", name === "grid");
   $("single").setAttribute("aria-pressed", name === "single");
@@ -368,6 +395,14 @@ const toggleHeatmap = () => {
   show(state.cursor, state.heat);
 };
 
+function setWhole(whole) {
+  document.body.classList.toggle("whole", whole);
+  $("whole").setAttribute("aria-pressed", whole);
+  localStorage.setItem("tagfill-whole", whole ? "yes" : "");
+}
+const toggleWhole = () => setWhole(!document.body.classList.contains("whole"));
+const focusSearch = () => ($("photo").hidden ? note("Press V for one image; there you can add tags.") : $("search").focus());
+
 const ACTS = {
   present: () => decide("present"), absent: () => decide("absent"), doubt: () => decide("doubt"), skip: advance, undo,
   on: () => turnPage(1), back: () => turnPage(-1),
@@ -377,7 +412,7 @@ const KEYS = {
   u: undo, ArrowLeft: () => move(state.cursor - 1), ArrowRight: () => move(state.cursor + 1),
   ArrowUp: () => move(state.cursor - columns()), ArrowDown: () => move(state.cursor + columns()),
   PageDown: ACTS.on, PageUp: ACTS.back, "[": () => changeClass(-1), "]": () => changeClass(1), h: toggleHeatmap, b: openBulkDialog,
-  v: () => setMode(state.mode === "grid" ? "single" : "grid"), "/": () => $("text").focus(), "?": () => $("keys").showModal(),
+  v: () => setMode(state.mode === "grid" ? "single" : "grid"), w: toggleWhole, t: focusSearch, "/": () => $("text").focus(), "?": () => $("keys").showModal(),
 };
 
 function onKey(event) {
@@ -432,12 +467,16 @@ async function start() {
   $("grid").addEventListener("click", () => setMode("grid"));
   $("single").addEventListener("click", () => setMode("single"));
   $("bulk").addEventListener("click", openBulkDialog);
+  $("whole").addEventListener("click", toggleWhole);
+  setWhole(Boolean(localStorage.getItem("tagfill-whole")));
+  new TagSearch($("search"), $("matches"), state.session.classes, addTag, () => $("tiles").focus());
+  document.body.classList.toggle("audit", isAudit());
   $("help").addEventListener("click", () => $("keys").showModal());
   $("many-minimum").addEventListener("input", preview);
   $("many").addEventListener("close", () => $("many").returnValue === "yes" && decideBulk());
   document.addEventListener("visibilitychange", () => (state.since = performance.now()));
   setInterval(poll, 2000);
-  state.mode = wanted.get("mode") === "single" ? "single" : "grid";
+  state.mode = isAudit() || wanted.get("mode") === "single" ? "single" : "grid";
   $("grid").setAttribute("aria-pressed", state.mode === "grid");
   $("single").setAttribute("aria-pressed", state.mode === "single");
   if (state.session.labels.length) choose(Math.max(0, number));
