@@ -2,8 +2,8 @@
 
 from tagfill.deprecation import renamed
 from tagfill.models.backbone import BACKBONES, Backbone, BackboneOutput, Preprocessing, create_backbone
-from tagfill.models.classifier import HEADS, Classifier, create, create_head
-from tagfill.models.heads import CamHead, Head, LinearHead, TsCamHead, boost, coupled
+from tagfill.models.classifier import HEADS, Classifier, combine, create, create_head
+from tagfill.models.heads import CamHead, EnsembleHead, Head, LinearHead, TsCamHead, boost, coupled
 from tagfill.models.query import QueryHead
 
 __all__ = [
@@ -13,12 +13,14 @@ __all__ = [
     "BackboneOutput",
     "CamHead",
     "Classifier",
+    "EnsembleHead",
     "Head",
     "LinearHead",
     "Preprocessing",
     "QueryHead",
     "TsCamHead",
     "boost",
+    "combine",
     "coupled",
     "create",
     "create_backbone",
