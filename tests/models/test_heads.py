@@ -12,7 +12,7 @@ from reference import boost as reference
 from reference import tscam as tscam_reference
 from tagfill.contract import Prediction
 from tagfill.errors import TagfillError
-from tagfill.models import CamHead, Classifier, TsCamHead, boost, coupled, create, create_head
+from tagfill.models import CamHead, Classifier, TsCamHead, boost, combine, coupled, create, create_head
 
 CLASSES = ["cat", "dog", "owl"]
 PIXELS = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -390,3 +390,59 @@ def test_coupled_maps_need_maps_and_attention(lacking):
     parts = {"maps": torch.zeros(1, 1, 2, 2), "attention": torch.zeros(1, 2, 2), lacking: None}
     with pytest.raises(TagfillError, match="need a prediction made with maps=True and attention=True"):
         coupled(Prediction(torch.zeros(1, 1), **parts))
+
+
+def ensemble_of_three() -> tuple[list[Classifier], Classifier]:
+    """Three members on features of six channels whose logits differ in level and spread, and their ensemble."""
+    members = []
+    for number, spread in enumerate((1.0, 10.0, 0.1)):
+        head = create_head("cam", 6, 3, seed=number)
+        head.fc.weight.data *= spread
+        head.fc.bias.data += number
+        members.append(Classifier(None, head, "cam", CLASSES))
+    return members, combine(members, boost=5.0)
+
+
+def test_an_ensemble_adds_standardized_logits_of_boosted_members():
+    members, ensemble = ensemble_of_three()
+    boosted = [member.convert_head("cam", boost=5.0).eval() for member in members]
+    logits = [[model(FEATURES).logits[:, c] for c in range(3)] for model in boosted]
+    ensemble.head.standardize(torch.stack([torch.stack(per_class, 1) for per_class in logits], 1))
+    found = ensemble(FEATURES).logits
+    for c in range(3):
+        means, deviations = ([f(logits[k][c].detach().numpy()) for k in range(3)] for f in (np.mean, np.std))
+        total = sum((logits[k][c].detach().numpy() - means[k]) / deviations[k] for k in range(3))
+        expected = sum(means) / 3 + sum(deviations) / 3 * total / 3
+        np.testing.assert_allclose(found[:, c].detach().numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_maps_of_an_ensemble_are_the_mean_of_the_members():
+    members, ensemble = ensemble_of_three()
+    expected = torch.stack([member(FEATURES, maps=True).maps for member in members]).mean(0)
+    torch.testing.assert_close(ensemble(FEATURES, maps=True).maps, expected)
+
+
+def test_a_class_with_constant_logits_does_not_divide_by_zero():
+    _, ensemble = ensemble_of_three()
+    ensemble.head.standardize(torch.zeros(5, 3, 3))
+    assert ensemble(FEATURES).logits.isfinite().all()
+
+
+def test_an_ensemble_is_saved_and_loaded(tmp_path):
+    members = [create("test_resnet", "cam", CLASSES, image_size=64, seed=0) for _ in range(2)]
+    ensemble = combine(members, boost=5.0)
+    ensemble.head.standardize(torch.randn(9, 2, 3, generator=torch.Generator().manual_seed(0)))
+    ensemble.save(tmp_path / "model")
+    torch.testing.assert_close(Classifier.load(tmp_path / "model")(PIXELS).logits, ensemble(PIXELS).logits)
+
+
+def test_models_that_do_not_belong_together_are_not_combined():
+    one = create("test_resnet", "cam", CLASSES, image_size=64, seed=0)
+    with pytest.raises(TagfillError, match="different classes"):
+        combine([one, create("test_resnet", "cam", CLASSES[:2], image_size=64, seed=0)])
+    with pytest.raises(TagfillError, match="different backbones"):
+        combine([one, create("test_resnet", "cam", CLASSES, image_size=64, seed=1)])
+    with pytest.raises(TagfillError, match="different boosts"):
+        combine([one, one.convert_head("cam", boost=5.0)])
+    with pytest.raises(TagfillError, match="only cam and linear"):
+        combine([create("test_resnet", "tscam", CLASSES, image_size=64)])

@@ -27,7 +27,9 @@ def train(
     ] = None,
     row: Annotated[str | None, typer.Option(help="Row of a recipe with several rows.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Run folder to continue.")] = None,
-    method: Annotated[str | None, typer.Option(help="See `tagfill list methods`; add terms with `+`.")] = None,
+    method: Annotated[
+        str | None, typer.Option(help="`auto`, or see `tagfill list methods`; add terms with `+`.")
+    ] = None,
     backbone: Annotated[
         str | None, typer.Option(help="Name of a timm model.", show_default="tf_efficientnet_lite0")
     ] = None,

@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, TypeAdapter, ValidationError
 
-from tagfill import methods
 from tagfill.dataset import Dataset
 from tagfill.engines import Engine
 from tagfill.errors import TagfillError
@@ -29,6 +28,7 @@ from tagfill.models import choose_device
 from tagfill.probabilities import probabilities
 from tagfill.progress import Bar, Progress
 from tagfill.training import Recipe, Run, build_recipe, cache_features, evaluate, resume, start
+from tagfill.training.auto import check_method
 from tagfill.training.evaluation import DEFAULT_THRESHOLD, LoadedModel
 from tagfill.training.recipe import with_overrides
 from tagfill.training.stage import true_labels
@@ -168,7 +168,7 @@ def jobs_on(device: str, jobs: int | None) -> int | None:
 
 def check_job(job: RunJob) -> None:
     """Raise for options that the method does not have, and if the folder holds a run with other settings."""
-    methods.create(job.recipe.method, job.recipe.options)
+    check_method(job.recipe)
     description = job.folder / "run.json"
     if description.exists():
         made = json.loads(description.read_text(encoding="utf-8"))["recipe_hash"]

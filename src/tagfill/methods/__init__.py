@@ -26,7 +26,7 @@ from tagfill.methods.soft_exposure import ls, se, se_i, se_l
 from tagfill.methods.splc import Splc
 from tagfill.options import check_options
 
-__all__ = ["ALIASES", "METHODS", "TERMS", "BaseMethod", "LossMethod", "Scheduled", "Sum", "create"]
+__all__ = ["ALIASES", "METHODS", "TERMS", "BaseMethod", "LossMethod", "Scheduled", "Sum", "create", "needs_negatives"]
 
 METHODS: dict[str, Callable[..., Method]] = {
     **BASELINES,
@@ -92,6 +92,30 @@ def create(name: str, options: Mapping[str, Mapping[str, Any]] | None = None) ->
     defaults = {part: {"w_supervised": 0.0} for part in _OPTIONAL_LEARNERS.intersection(names) if _learners(names)}
     parts = [_make(part, {**defaults.get(part, {}), **options.get(part, {})}) for part in names]
     return parts[0] if len(parts) == 1 else Sum(parts)
+
+
+# methods that ignore unknown labels or judge them by known negatives; with the option values that change that
+_NEED_NEGATIVES: dict[str, tuple[str | None, tuple[str, ...]]] = {
+    **dict.fromkeys(("ignore", "wne", "se", "se-l", "se-i", "curriculum", "csl"), (None, ())),
+    "p-asl": ("mode", ("negative",)),
+    "patchml": ("image_unknown", ("selective",)),
+}
+
+
+def needs_negatives(name: str, options: Mapping[str, Mapping[str, Any]] | None = None) -> str | None:
+    """The part of a method that learns nothing from positives alone, as configured; None if there is none.
+
+    >>> needs_negatives("ignore"), needs_negatives("wan"), needs_negatives("p-asl", {"p-asl": {"mode": "negative"}})
+    ('ignore', None, None)
+    """
+    for part in name.split("+"):
+        part = ALIASES.get(part, part)
+        if part not in _NEED_NEGATIVES:
+            continue
+        option, working = _NEED_NEGATIVES[part]
+        if option is None or (options or {}).get(part, {}).get(option) not in working:
+            return part
+    return None
 
 
 def _check_sum(name: str, names: list[str]) -> None:

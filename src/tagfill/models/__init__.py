@@ -2,9 +2,9 @@
 
 from tagfill.deprecation import renamed
 from tagfill.models.backbone import BACKBONES, Backbone, BackboneOutput, Preprocessing, create_backbone
-from tagfill.models.classifier import HEADS, Classifier, create, create_head
+from tagfill.models.classifier import HEADS, Classifier, combine, create, create_head
 from tagfill.models.device import choose_device
-from tagfill.models.heads import CamHead, Head, LinearHead, TsCamHead, boost, coupled
+from tagfill.models.heads import CamHead, EnsembleHead, Head, LinearHead, TsCamHead, boost, coupled
 from tagfill.models.query import QueryHead
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "BackboneOutput",
     "CamHead",
     "Classifier",
+    "EnsembleHead",
     "Head",
     "LinearHead",
     "Preprocessing",
@@ -21,6 +22,7 @@ __all__ = [
     "TsCamHead",
     "boost",
     "choose_device",
+    "combine",
     "coupled",
     "create",
     "create_backbone",

@@ -1,7 +1,7 @@
 """Classifiers: a backbone, a head, and the class names of its logits.
 
 >>> sorted(HEADS)
-['cam', 'linear', 'query', 'tscam']
+['cam', 'ensemble', 'linear', 'query', 'tscam']
 """
 
 from __future__ import annotations
@@ -16,13 +16,19 @@ from torch import Tensor, nn
 from tagfill.contract import Prediction
 from tagfill.errors import TagfillError, unknown_name
 from tagfill.models.backbone import Backbone, BackboneOutput, Preprocessing, create_backbone
-from tagfill.models.heads import CamHead, Head, LinearHead, TsCamHead, summed_attention
+from tagfill.models.heads import CamHead, EnsembleHead, Head, LinearHead, TsCamHead, summed_attention
 from tagfill.models.model_folder import ModelDescription, read_description, read_folder_weights, write_model_folder
 from tagfill.models.query import QueryHead
 from tagfill.options import check_options
 from tagfill.rng import seed_of
 
-HEADS: dict[str, type[Head]] = {"linear": LinearHead, "cam": CamHead, "tscam": TsCamHead, "query": QueryHead}
+HEADS: dict[str, type[Head]] = {
+    "linear": LinearHead,
+    "cam": CamHead,
+    "tscam": TsCamHead,
+    "query": QueryHead,
+    "ensemble": EnsembleHead,
+}
 
 
 def create(
@@ -82,6 +88,55 @@ def create_head(name: str, channels: int, classes: int, *, seed: int, **options:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed, "head"))
         return HEADS[name](channels, classes, **checked)
+
+
+def combine(members: Sequence[Classifier], *, boost: float | None = None) -> Classifier:
+    """Combine trained classifiers with the same backbone and classes into one with an `ensemble` head.
+
+    Mean and standard deviation of the members' logits still have to be set, with `EnsembleHead.standardize`. Until
+    then logits are the plain mean of the members' logits.
+
+    Args:
+        members: with `cam` heads, or `linear` ones with `pool=gap`; the backbone of the first is used.
+        boost: α of BoostLU in all members; None keeps theirs.
+
+    >>> pair = [create("resnet18", "cam", ["cat", "dog"], image_size=64, seed=1) for _ in range(2)]
+    >>> combine(pair, boost=5.0).head.members
+    2
+    """
+    if not members:
+        raise TagfillError("There is no model to combine.")
+    first = members[0]
+    for other in members:
+        if other.classes != first.classes:
+            raise TagfillError("Models with different classes cannot be combined.")
+        if _fingerprint(other) != _fingerprint(first):
+            raise TagfillError("Models with different backbones cannot be combined; train them on the same cache.")
+    converted = [_convert_head(other.head, "cam", **_inference_boost(other.head, boost)) for other in members]
+    heads = [head for head in converted if isinstance(head, CamHead)]  # all of them
+    options = {(head.boost, head.boost_from) for head in heads}
+    if len(options) > 1:
+        raise TagfillError("Models with different boosts cannot be combined; give the boost that all should use.")
+    alpha, beta = options.pop()
+    layers = [head.fc for head in heads]
+    width = len(first.classes)
+    head = EnsembleHead(layers[0].in_features, width, members=len(members), boost=alpha, boost_from=beta)
+    head.stacked.fc.load_state_dict(
+        {name: torch.cat([layer.state_dict()[name] for layer in layers]) for name in ("weight", "bias")}
+    )
+    return Classifier(first.backbone, head.to(layers[0].weight), "ensemble", first.classes).eval()
+
+
+def _fingerprint(model: Classifier) -> str | None:
+    """Identity of a model's backbone; None if it has none."""
+    return None if model.backbone is None else model.backbone.fingerprint()
+
+
+def _inference_boost(head: Head, boost: float | None) -> dict[str, Any]:
+    """Options of the `cam` head that boosts as this head does in evaluation, or by `boost`."""
+    evaluated = head.boost if isinstance(head, CamHead) and head.boost_eval else 1.0
+    start = head.boost_from if isinstance(head, CamHead) else 0.0
+    return {"boost": evaluated if boost is None else boost, "boost_from": start, "boost_train": False}
 
 
 class Classifier(nn.Module):
@@ -262,8 +317,8 @@ class Classifier(nn.Module):
 
 
 def _heads_with(attribute: str) -> str:
-    """Names of the heads that have `has_maps` or `attention_of`, for errors."""
-    return " or ".join(name for name, head in HEADS.items() if getattr(head, attribute))
+    """Names of the heads that can be trained and have `has_maps` or `attention_of`, for errors."""
+    return " or ".join(name for name, head in HEADS.items() if getattr(head, attribute) and head is not EnsembleHead)
 
 
 def _convert_head(head: Head, name: str, **options: Any) -> Head:
@@ -271,6 +326,11 @@ def _convert_head(head: Head, name: str, **options: Any) -> Head:
 
     Both apply one linear layer to features, before or after averaging over cells, which gives the same logits.
     """
+    if isinstance(head, EnsembleHead):
+        raise TagfillError(
+            "An ensemble keeps the boost that its members were standardized with; leave out the boost, or combine the "
+            "members again."
+        )
     layer = getattr(head, "fc", None)
     if layer is None or name not in ("linear", "cam") or head.token or options.get("pool") == "token":
         raise TagfillError(

@@ -4,6 +4,7 @@ linear    one linear layer over the mean of the cells or the class token
 cam       class maps by a 1×1 convolution, logits by their mean, optionally with BoostLU
 tscam     class maps by a 3×3 convolution, coupled with a transformer's attention for localization
 query     Query2Label, in `tagfill.models.query`
+ensemble  trained `cam` heads whose standardized logits are added
 """
 
 from __future__ import annotations
@@ -199,6 +200,75 @@ def boost(scores: Tensor, alpha: float | Tensor, beta: float = 0.0) -> Tensor:
     tensor(1.3750)
     """
     return scores + (alpha - 1) * F.relu(scores - beta)
+
+
+class EnsembleHead(Head):
+    """Several trained `cam` heads as one: their logits are standardized per class and added.
+
+        g_kc = logit of class c by member k, boosted as in the `cam` head
+        z_c  = Σ_k (g_kc − m_kc) / s_kc,             m, s: mean and standard deviation on training images
+        g_c  = m̄_c + s̄_c z_c / K,                    m̄, s̄: means of m and s over the members
+
+    Methods disagree in the level and the spread of their logits, so a plain mean would follow the method with the
+    largest ones. The last line gives the sum the level and spread of an average member, so that it is a logit again.
+    Members are stacked in one linear layer, which costs hardly more than one head. Class maps are the mean of the
+    members' maps.
+
+    It is not trained: `tagfill.models.combine` makes one from trained classifiers.
+
+    Args:
+        channels: D of the features.
+        classes: L.
+        members: K.
+        boost: α of BoostLU; 1 does not boost.
+        boost_from: β of BoostLU, the score above which it boosts.
+    """
+
+    has_maps = True
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(
+        self, channels: int, classes: int, *, members: int = 2, boost: float = 1.0, boost_from: float = 0.0
+    ) -> None:
+        super().__init__()
+        if members < 1:
+            raise TagfillError(f"members={members} of head 'ensemble': an ensemble has at least one member.")
+        self.channels = channels
+        self.members, self.boost, self.boost_from = members, boost, boost_from
+        self.stacked = CamHead(
+            channels, members * classes, boost=boost, boost_from=boost_from, boost_train=boost != 1, boost_unseen=True
+        )
+        self.register_buffer("mean", torch.zeros(members, classes))
+        self.register_buffer("deviation", torch.ones(members, classes))
+
+    @property
+    def spatial(self) -> bool:
+        """Whether it boosts: a boost acts on cells."""
+        return self.stacked.spatial
+
+    def forward(self, features: Tensor, *, maps: bool = False, attention: bool = False) -> Prediction:
+        """Class maps and logits of B×D×H×W features; without a boost, also logits of pooled B×D features."""
+        del attention  # it has none
+        prediction = self.stacked(features, maps=maps)
+        logits = self.combine(prediction.logits.unflatten(1, (self.members, -1)))
+        mean_maps = prediction.maps.unflatten(1, (self.members, -1)).mean(1) if maps else None
+        return Prediction(logits, mean_maps, features)
+
+    def combine(self, logits: Tensor) -> Tensor:
+        """B×L logits of the ensemble from those of its members, B×K×L."""
+        standardized = ((logits - self.mean) / self.deviation).mean(1)
+        return self.mean.mean(0) + self.deviation.mean(0) * standardized
+
+    @torch.no_grad()
+    def standardize(self, logits: Tensor) -> None:
+        """Take mean and standard deviation from the members' logits on training images, N×K×L.
+
+        A class whose logits do not vary keeps a deviation of 1.
+        """
+        deviation = logits.std(0, correction=0)
+        self.mean.copy_(logits.mean(0))
+        self.deviation.copy_(torch.where(deviation > 0, deviation, torch.ones_like(deviation)))
 
 
 class TsCamHead(Head):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from tagfill.models import HEADS, choose_device
 from tagfill.models.allocator import disable_heap_trimming
 from tagfill.options import option_parameters
 from tagfill.progress import SILENT, Progress
-from tagfill.training import checkpoints
+from tagfill.training import auto, checkpoints
 from tagfill.training.automatic_cache import cache_features
 from tagfill.training.checkpoints import Checkpoint
 from tagfill.training.devices import Devices
@@ -50,7 +51,8 @@ def train(
 
     Args:
         dataset: the data, or its folder; one that was never saved is saved inside the run folder.
-        method: how to learn from partial labels; methods that add up are joined by `+`.
+        method: how to learn from partial labels; methods that add up are joined by `+`. `auto` chooses methods by what
+            is known about the images, and combines them.
         backbone: timm's name of the backbone, or the name of a custom one in `tagfill.models.BACKBONES`.
         head: turns features into logits.
         features: a feature cache, or its folder, to train on instead of images.
@@ -120,6 +122,10 @@ def start(
     if dataset.folder is not None:  # an absolute path, for resuming from another working directory
         recipe = recipe.model_copy(update={"dataset": str(dataset.folder.absolute())})
     check_start(recipe, out=None, device=device)
+    if recipe.method == auto.AUTO:
+        return _start_auto(
+            dataset, recipe, out, processes, device, workers=workers, saving=saving, force=force, progress=progress
+        )
     devices = Devices(processes, device, recipe.precision)
     run = Run(Path(out) if out is not None else Path("runs") / default_name(dataset, recipe))
     devices.on_main(lambda: _check_free(run, force))
@@ -141,10 +147,62 @@ def check_start(recipe: Recipe, *, out: str | Path | None, device: str = "auto",
         force: allow a folder that is not empty.
     """
     choose_device(device)
-    for stage in recipe.stages:
-        methods.create(*recipe.method_of(stage))
+    auto.check_method(recipe)
     if out is not None:
         _check_free(Run(Path(out)), force)
+
+
+def _start_auto(
+    dataset: Dataset,
+    recipe: Recipe,
+    out: str | Path | None,
+    processes: int,
+    device: str,
+    *,
+    force: bool,
+    **settings: Any,
+) -> Run:
+    """Start a run of `auto` in a new folder: choose its members, train them and combine them."""
+    if processes > 1:
+        raise RunError("The method 'auto' trains in one process; leave out --processes, or choose a method.")
+    choice = auto.choose(dataset, recipe)
+    run = Run(Path(out) if out is not None else Path("runs") / default_name(dataset, choice.recipe))
+    _check_free(run, force)
+    cache = open_cache(choice.recipe, dataset)
+    with exclusive_lock(run.folder, "is training", choose="--out"):
+        chosen = {"members": list(choice.members), "reason": choice.reason}
+        _create(run, dataset, choice.recipe, cache, {"auto": chosen})
+        run.members_folder.mkdir()
+        if dataset.folder is None:
+            dataset = Dataset.open(run.folder / "dataset")
+        return _fit_auto(run, choice.recipe, dataset, device=device, **settings)
+
+
+def _fit_auto(
+    run: Run, recipe: Recipe, dataset: Dataset, *, progress: Progress, saving: Saving | None, **settings: Any
+) -> Run:
+    """Train the members of `auto` that are not finished, and combine all of them."""
+    chosen = run.description()["auto"]
+    logged = Logged(progress, run.folder / "log.txt")
+    logged.say(chosen["reason"])
+    members = []
+    for number, name in enumerate(chosen["members"], start=1):
+        logged.say(f"{name}, method {number} of {len(chosen['members'])}")
+        member = Run(run.members_folder / name)
+        if member.begun:
+            members.append(resume(member.folder, saving=saving, progress=progress, **settings))
+        else:  # `force` clears what a process left that was killed before its first checkpoint
+            own = auto.member_recipe(recipe, name)
+            started = start(dataset, own, out=member.folder, saving=saving, force=True, progress=progress, **settings)
+            members.append(started)
+    result = auto.combine_runs(members, dataset, recipe, run.model_folder)
+    seconds = [json.loads(line)["seconds"] for member in members for line in member.timings()]
+    epoch = {"stage": result["stage"], "epoch": result["epoch"]}
+    run.append("timings.jsonl", {**epoch, "seconds": sum(seconds), "images": len(dataset.split("train"))})
+    if "val_mAP" in result:
+        run.append("metrics.jsonl", {**epoch, "val_mAP": result["val_mAP"]})
+    run.finish(result)
+    return run
 
 
 def _check_free(run: Run, force: bool) -> None:
@@ -166,12 +224,14 @@ def _locked(run: Run, devices: Devices) -> Iterator[None]:
         yield
 
 
-def _create(run: Run, dataset: Dataset, recipe: Recipe, cache: FeatureCache | None) -> None:
+def _create(
+    run: Run, dataset: Dataset, recipe: Recipe, cache: FeatureCache | None, more: Mapping[str, Any] | None = None
+) -> None:
     """Remove what an earlier run left in the folder, and make it a run."""
     _clear(run)
     if dataset.folder is None:
         dataset.save(run.folder / "dataset")
-    description = describe(dataset, recipe)
+    description = {**describe(dataset, recipe), **(more or {})}
     if cache is not None:
         description["views"] = {name: view.identity for name, view in cache.manifest.views.items()}
     run.create(recipe, description)
@@ -187,7 +247,7 @@ def _occupied(run: Run) -> bool:
 
 def _clear(run: Run) -> None:
     """Remove the files of an earlier run."""
-    for name in ("checkpoints", "memory", "best", "tensorboard", "records"):
+    for name in ("checkpoints", "members", "memory", "best", "tensorboard", "records"):
         shutil.rmtree(run.folder / name, ignore_errors=True)
     for pattern in ("run.json", "*.jsonl", "log.txt", "bad-images.txt", "not-finite-*.json"):
         for path in run.folder.glob(pattern):
@@ -221,6 +281,8 @@ def resume(
     if run.finished:
         return run
     recipe = run.recipe
+    if recipe.method == auto.AUTO:
+        return _resume_auto(run, device=device, workers=workers, saving=saving, progress=progress)
     devices = Devices(processes, device, recipe.precision)
     dataset = Dataset.open(run.folder / recipe.dataset)
     devices.on_main(lambda: _check_unchanged(run, dataset, recipe))
@@ -247,6 +309,15 @@ def resume(
         return _fit(RunContext(run, recipe, dataset, cache, devices, workers, progress), saving, checkpoint)
 
 
+def _resume_auto(run: Run, **settings: Any) -> Run:
+    """Continue a run of `auto` with the member that was stopped."""
+    dataset = Dataset.open(run.folder / run.recipe.dataset)
+    _check_unchanged(run, dataset, run.recipe)
+    with exclusive_lock(run.folder, "is training", choose="--out"):
+        recover_folder(run.model_folder)
+        return _fit_auto(run, run.recipe, dataset, **settings)
+
+
 def _check_unchanged(run: Run, dataset: Dataset, recipe: Recipe) -> None:
     """Refuse to resume if the recipe or the dataset changed since the run began."""
     was, now = run.description(), describe(dataset, recipe)
@@ -256,6 +327,19 @@ def _check_unchanged(run: Run, dataset: Dataset, recipe: Recipe) -> None:
         if identity != now["identities"][what]:
             raise RunError(
                 f"The {what} of dataset {dataset.folder} changed since the run {run.folder} began; start a new run."
+            )
+
+
+def _warn_without_negatives(context: RunContext) -> None:
+    """Say so if a method learns from known negatives and there are none."""
+    if context.dataset.labels("train").negatives.any():
+        return
+    for stage in context.recipe.stages:
+        part = methods.needs_negatives(*context.recipe.method_of(stage))
+        if part is not None:
+            context.progress.say(
+                f"Warning: '{part}' learns from labels that are known to be absent, and no training image has one, so "
+                "it cannot work here; use auto, wan, em or ll-r."
             )
 
 
@@ -272,6 +356,8 @@ def _fit(context: RunContext, saving: Saving | None, checkpoint: Checkpoint | No
             "Validation has no class that is known to be present in one image and absent in another, so there is no "
             "mAP; the last epoch is kept."
         )
+    if checkpoint is None:
+        _warn_without_negatives(context)
     threads = torch.get_num_threads()
     torch.set_num_threads(recipe.threads)
     if any(stage.input == "images" for stage in recipe.stages):

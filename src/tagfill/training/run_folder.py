@@ -7,6 +7,7 @@ timings.jsonl     how long each epoch took
 log.txt           messages, with the time of day
 bad-images.txt    images that could not be decoded
 best/             the model folder of the best epoch
+members/          runs that the method `auto` combines
 checkpoints/      to resume from
 memory/           per-image state on disk, if the recipe keeps it there
 records/          data for analyses, if the recipe asks for it
@@ -79,6 +80,11 @@ class Run:
         """Folder of the checkpoints."""
         return self.folder / "checkpoints"
 
+    @property
+    def members_folder(self) -> Path:
+        """Folder of the runs that `auto` combines."""
+        return self.folder / "members"
+
     @cached_property
     def recipe(self) -> Recipe:
         """All settings."""
@@ -102,8 +108,10 @@ class Run:
 
     @property
     def begun(self) -> bool:
-        """Whether there is a checkpoint to continue from; the first is saved before the first epoch."""
-        return self.description_path.exists() and any(self.checkpoints.glob("[0-9]*"))
+        """Whether there is something to continue from: a checkpoint, saved before the first epoch, or members."""
+        return self.description_path.exists() and (
+            any(self.checkpoints.glob("[0-9]*")) or any(self.members_folder.glob("*"))
+        )
 
     @property
     def best(self) -> dict[str, Any]:
@@ -120,6 +128,10 @@ class Run:
         """The lines of `metrics.jsonl`, one per epoch."""
         lines = self.metrics_path.read_text(encoding="utf-8").splitlines()
         return [json.loads(line) for line in lines]
+
+    def timings(self) -> list[str]:
+        """The lines of `timings.jsonl`, one per epoch."""
+        return (self.folder / "timings.jsonl").read_text(encoding="utf-8").splitlines()
 
     def create(self, recipe: Recipe, description: dict[str, Any]) -> None:
         """Write the files that make a folder a run."""

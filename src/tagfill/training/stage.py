@@ -300,6 +300,8 @@ def _build_classifier(
 ) -> Classifier:
     """The classifier that a stage starts from, with its backbone."""
     recipe = context.recipe
+    if recipe.head == "ensemble":
+        raise TagfillError("The ensemble head combines trained models and cannot be trained; choose another head.")
     size = recipe.image_size if cache is None else cache.preprocessing.size
     full = create(
         recipe.backbone,

@@ -1,0 +1,192 @@
+"""The method `auto`: methods that suit what is known about the training images, combined into one model.
+
+    labels are complete              bce
+    no label is known to be absent   wan, em and ll-r, as an ensemble
+    otherwise                        csl
+
+Each method trains a `cam` head of its own on the same features, with its defaults. The heads become the members of one
+`ensemble` head, standardized on training images, with BoostLU at inference. `docs/choosing.md` says what these choices
+rest on.
+
+A head other than `cam`, and a backbone that trains, cannot be combined: then the first method is trained alone.
+
+The run folder of `auto` holds a run per method in `members/`, and the combined model in `best/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tagfill import methods
+from tagfill.contract import Ranks
+from tagfill.data import FeatureCache, FeatureSource, PixelSource, Source
+from tagfill.dataset import Dataset
+from tagfill.errors import TagfillError
+from tagfill.images import EVAL
+from tagfill.metrics import average_precision
+from tagfill.models import Classifier, EnsembleHead, combine
+from tagfill.options import check_options
+from tagfill.training.evaluation import LoadedModel, can_validate, choose_thresholds, gather_predictions
+from tagfill.training.recipe import Recipe
+from tagfill.training.run_folder import Run
+
+AUTO = "auto"
+BOOST = 5.0  # of BoostLU, at inference
+STATISTICS_IMAGES = 2000  # training images that standardize the members' logits
+POSITIVES_ONLY, WITH_NEGATIVES, COMPLETE = ("wan", "em", "ll-r"), ("csl",), ("bce",)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What `auto` decided.
+
+    Attributes:
+        recipe: all settings, with the members in `options.auto.members`.
+        members: methods to train, in order.
+        reason: one or two sentences for the user.
+    """
+
+    recipe: Recipe
+    members: tuple[str, ...]
+    reason: str
+
+
+def auto_options(*, members: Sequence[str] = ()) -> tuple[str, ...]:
+    """Options of `auto`.
+
+    Args:
+        members: methods to train; none lets `auto` choose.
+    """
+    for name in members:
+        methods.create(name)
+    return tuple(members)
+
+
+def check_method(recipe: Recipe) -> None:
+    """Raise for a method or an option that does not exist."""
+    if recipe.method == AUTO:
+        _given_members(recipe)
+    else:
+        methods.create(recipe.method, recipe.options)
+
+
+def choose(dataset: Dataset, recipe: Recipe) -> Choice:
+    """Choose methods, head and boost for a recipe whose method is `auto`.
+
+    Settings that the recipe gives are kept. A recipe that was chosen before stays as it is.
+
+    Args:
+        dataset: the data to train on.
+        recipe: with the method `auto`.
+    """
+    members, reason = _given_members(recipe), "Methods are those given in options.auto.members."
+    if not members:
+        members, reason = _suitable(dataset)
+    if len(members) > 1 and (problem := _cannot_combine(recipe)):
+        members, reason = members[:1], f"{reason} {problem}, so only {members[0]} is trained."
+    head_options = dict(recipe.head_options)
+    if recipe.head == "cam" and "boost" not in head_options:
+        head_options |= {"boost": BOOST, "boost_train": False}
+        reason = f"{reason} Class maps are boosted at inference (BoostLU, α = {BOOST:g})."
+    options = {**recipe.options, AUTO: {"members": list(members)}}
+    return Choice(recipe.model_copy(update={"options": options, "head_options": head_options}), members, reason)
+
+
+def _given_members(recipe: Recipe) -> tuple[str, ...]:
+    return auto_options(**check_options(auto_options, recipe.options.get(AUTO, {}), "method 'auto'"))
+
+
+def _suitable(dataset: Dataset) -> tuple[tuple[str, ...], str]:
+    """Methods for what is known about the training images, and why."""
+    labels = dataset.labels("train")
+    if labels.complete():
+        return COMPLETE, "All labels of the training images are known, so auto trains bce."
+    if not labels.positives.sum():
+        raise TagfillError(f"No label of the training images of {dataset.name} is known to be present; annotate some.")
+    if (labels.known == labels.positives).all():
+        return POSITIVES_ONLY, "No label is known to be absent, so auto trains wan, em and ll-r and combines them."
+    share = labels.known.sum() / (len(labels) * labels.width)
+    return WITH_NEGATIVES, f"{share:.1%} of the labels are known, absent ones too, so auto trains csl."
+
+
+def _cannot_combine(recipe: Recipe) -> str | None:
+    """Why models of a recipe cannot be combined; None if they can."""
+    if recipe.head != "cam":
+        return f"Models with the {recipe.head} head cannot be combined"
+    if any(stage.train == "all" for stage in recipe.stages):
+        return "Models whose backbone trains cannot be combined"
+    return None
+
+
+def member_recipe(recipe: Recipe, member: str) -> Recipe:
+    """The recipe of a member: its method, and no boost unless training boosts, so that pooled features suffice."""
+    parts = {*member.split("+")}
+    options = {name: values for name, values in recipe.options.items() if name in parts}
+    trains_boosted = recipe.head_options.get("boost_train", True)
+    head_options = recipe.head_options if recipe.head != "cam" or trains_boosted else {}
+    return recipe.model_copy(update={"method": member, "options": options, "head_options": dict(head_options)})
+
+
+def combine_runs(runs: Sequence[Run], dataset: Dataset, recipe: Recipe, folder: Path) -> dict[str, Any]:
+    """Combine finished runs into one model folder.
+
+    Args:
+        runs: one per member.
+        dataset: that they were trained on.
+        recipe: of the combined run.
+        folder: of the model.
+
+    Returns:
+        The result of the run: how epochs were chosen, and the validation mAP if there is a validation split.
+    """
+    models = [Classifier.load(run.model_folder) for run in runs]
+    boost = float(recipe.head_options.get("boost", 1.0))
+    if recipe.head == "cam" and len(models) == 1:
+        model = models[0].convert_head("cam", **recipe.head_options)
+    elif len(models) == 1:
+        model = models[0]
+    else:
+        model = combine(models, boost=boost)
+    assert model.backbone is not None
+    loaded = LoadedModel(model, dataset, _source(model, dataset, recipe))
+    if isinstance(model.head, EnsembleHead):
+        model.head.standardize(_member_logits(model.head, loaded))
+    first = runs[0].best
+    result: dict[str, Any] = {"stage": first["stage"], "epoch": first["epoch"], "chosen_by": first["chosen_by"]}
+    result["member_epochs"] = {run.folder.name: run.best["epoch"] for run in runs}
+    if can_validate(dataset, recipe.val_labels):
+        gathered = gather_predictions(loaded.predict("val"), Ranks(), len(dataset.classes))
+        model.thresholds = tuple(choose_thresholds(gathered).tolist())
+        result["val_mAP"] = 100 * float(np.nanmean(average_precision(gathered.scores, gathered.labels)))
+    model.save(folder)
+    return result
+
+
+def _source(model: Classifier, dataset: Dataset, recipe: Recipe) -> Source:
+    """Cached features, or images."""
+    if recipe.final_features is None:
+        assert model.backbone is not None
+        return PixelSource(dataset, model.backbone.preprocessing.size, EVAL, seed=0)
+    cache = FeatureCache.open(recipe.final_features, dataset)
+    return FeatureSource(dataset, cache, maps=model.spatial, tokens=model.token, seed=0)
+
+
+def _member_logits(head: EnsembleHead, loaded: LoadedModel) -> Tensor:
+    """Logits of the members on training images: N×K×L."""
+    size = len(loaded.dataset.split("train"))
+    step = max(1, -(-size // STATISTICS_IMAGES))
+    found: list[Tensor] = []
+    hook = head.stacked.register_forward_hook(lambda _module, _inputs, prediction: found.append(prediction.logits))
+    try:
+        for _ in loaded.predict("train", np.arange(0, size, step)):
+            pass
+    finally:
+        hook.remove()
+    return torch.cat(found).reshape(-1, head.members, len(loaded.dataset.classes))

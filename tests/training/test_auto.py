@@ -1,0 +1,121 @@
+"""The method `auto`: what it chooses, and that its run is a run like any other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import tagfill
+from tagfill.errors import TagfillError
+from tagfill.methods import needs_negatives
+from tagfill.models import Classifier
+from tagfill.training import auto, build_recipe, resume
+from tagfill.training.evaluation import LoadedModel
+
+
+def train(material, out, **settings):
+    return tagfill.train(
+        settings.pop("dataset", material.single),
+        **{"method": "auto", "features": material.cache, "epochs": 2, "out": out, **material.settings, **settings},
+    )
+
+
+@pytest.fixture(scope="module")
+def run(material, tmp_path_factory):
+    return train(material, tmp_path_factory.mktemp("auto") / "run")
+
+
+def chosen(material, dataset, **settings):
+    return auto.choose(dataset, build_recipe({"dataset": "x", "method": "auto", **settings}, features=material.cache))
+
+
+def test_positives_alone_are_learned_by_an_ensemble_with_a_boost(material, run):
+    model = Classifier.load(run.model_folder)
+    assert (model.head_name, model.head.members, model.head.boost) == ("ensemble", 3, 5.0)
+    description = run.description()["auto"]
+    assert description["members"] == ["wan", "em", "ll-r"]
+    assert "No label is known to be absent" in description["reason"]
+    assert description["reason"] in (run.folder / "log.txt").read_text()
+
+
+def test_the_ensemble_adds_what_its_members_predict(material, run):
+    dataset = tagfill.Dataset.open(material.single)
+
+    def logits(folder, boost=None):
+        model = LoadedModel.open(folder, dataset, features=material.cache, boost=boost)
+        return {split: np.concatenate([p.logits for _, p in model.predict(split)]) for split in ("train", "test")}
+
+    members = [logits(run.folder / "members" / name, boost=5.0) for name in ("wan", "em", "ll-r")]
+    total = sum((m["test"] - m["train"].mean(0)) / m["train"].std(0) for m in members) / 3
+    level, spread = (sum(f(m["train"], axis=0) for m in members) / 3 for f in (np.mean, np.std))
+    np.testing.assert_allclose(logits(run.folder)["test"], level + spread * total, rtol=1e-3, atol=1e-3)
+
+
+def test_evaluation_takes_the_run(material, run):
+    found = tagfill.evaluate(run, tagfill.Dataset.open(material.single), split="test", features=material.cache)
+    assert 0 < found.mean < 1
+    assert run.best["val_mAP"] > 0
+    assert found.thresholds_from.startswith("saved with the model")
+
+
+@pytest.mark.parametrize("stop_in", ["combine_runs", "member_recipe"])
+def test_a_stopped_run_ends_like_an_uninterrupted_one(material, run, tmp_path, monkeypatch, stop_in):
+    original, calls = getattr(auto, stop_in), []
+
+    def stop(*arguments):
+        calls.append(arguments)
+        if stop_in == "combine_runs" or len(calls) == 2:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(auto, stop_in, stop)
+    with pytest.raises(KeyboardInterrupt):
+        train(material, tmp_path / "run")
+    monkeypatch.undo()
+    resumed = resume(tmp_path / "run")
+    name = "model.safetensors"
+    assert (resumed.model_folder / name).read_bytes() == (run.model_folder / name).read_bytes()
+
+
+def test_what_is_known_decides(material):
+    full = tagfill.Dataset.open(material.full)
+    some = tagfill.protocols.random_entries(full, proportion=0.5)
+    assert chosen(material, full).members == ("bce",)
+    assert chosen(material, some).members == ("csl",)
+    none = tagfill.protocols.dropped_positives(full, keep=0.0)
+    with pytest.raises(TagfillError, match="is known to be present; annotate some"):
+        chosen(material, none)
+
+
+def test_given_settings_are_kept_and_a_chosen_recipe_is_not_chosen_again(material):
+    single, full = tagfill.Dataset.open(material.single), tagfill.Dataset.open(material.full)
+    given = chosen(material, single, options={"auto": {"members": ["an", "em"]}}, head_options={"boost": 2.0})
+    assert given.members == ("an", "em")
+    assert given.recipe.head_options == {"boost": 2.0}
+    assert auto.choose(full, given.recipe).members == ("an", "em")
+    with pytest.raises(TagfillError, match="method"):
+        chosen(material, single, options={"auto": {"members": ["em", "wann"]}})
+    with pytest.raises(TagfillError, match="method 'auto'"):
+        chosen(material, single, options={"auto": {"member": ["em"]}})
+
+
+def test_models_that_cannot_be_combined_are_not(material):
+    choice = chosen(material, tagfill.Dataset.open(material.single), head="linear")
+    assert choice.members == ("wan",)
+    assert "linear head cannot be combined" in choice.reason
+
+
+def test_one_member_is_boosted_at_inference(material, tmp_path):
+    run = train(material, tmp_path / "run", dataset=material.full, epochs=1)
+    head = Classifier.load(run.model_folder).head
+    assert (type(head).__name__, head.boost, head.boost_train) == ("CamHead", 5.0, False)
+    member = Classifier.load(run.folder / "members" / "bce" / "best").head
+    torch.testing.assert_close(head.fc.weight, member.fc.weight)
+
+
+def test_methods_that_need_negatives_warn_on_positives_alone(material, tmp_path):
+    run = train(material, tmp_path / "run", method="ignore", epochs=1)
+    assert "'ignore' learns from labels that are known to be absent" in (run.folder / "log.txt").read_text()
+    assert needs_negatives("patchml", {"patchml": {"image_unknown": "selective"}}) is None
+    assert needs_negatives("patchml+patchcluster") == "patchml"
