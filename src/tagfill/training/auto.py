@@ -74,7 +74,8 @@ def check_method(recipe: Recipe) -> None:
     if recipe.method == AUTO:
         _given_members(recipe)
     else:
-        methods.create(recipe.method, recipe.options)
+        for stage in recipe.stages:
+            methods.create(*recipe.method_of(stage))
 
 
 def choose(dataset: Dataset, recipe: Recipe) -> Choice:

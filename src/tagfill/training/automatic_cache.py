@@ -15,6 +15,7 @@ from tagfill.dataset import Dataset
 from tagfill.io import cache_folder
 from tagfill.models import create_backbone
 from tagfill.progress import SILENT, Progress
+from tagfill.training.auto import AUTO
 from tagfill.training.devices import launched_processes
 from tagfill.training.recipe import Recipe, Stage
 
@@ -47,7 +48,8 @@ def cache_features(
     if not _fits_on_disk(dataset, recipe):
         progress.say("There is too little room on the disk for a feature cache, so every epoch runs the backbone.")
         return recipe
-    pairs = any("weak+strong" in methods.create(*recipe.method_of(stage)).needs for stage in recipe.stages)
+    named = recipe.stages if recipe.method != AUTO else ()  # `auto` chooses methods that need one view
+    pairs = any("weak+strong" in methods.create(*recipe.method_of(stage)).needs for stage in named)
     cache = features(
         dataset,
         backbone=recipe.backbone,
