@@ -8,6 +8,7 @@ import typer
 
 import tagfill
 from tagfill.cli import (
+    add,
     analyze,
     budget,
     compare,
@@ -55,6 +56,7 @@ def main(
 
 app.command("demo", help=demo.__doc__)(demo.demo)
 app.command("import", help=import_.__doc__)(import_.import_)
+app.command("add", help=add.__doc__)(add.add)
 app.command("write", help=write.__doc__)(write.write)
 app.command("inspect", help=inspect.__doc__)(inspect.inspect)
 app.command("simulate", help=simulate.__doc__)(simulate.simulate)
