@@ -8,6 +8,7 @@ import typer
 
 import tagfill
 from tagfill.cli import (
+    add,
     analyze,
     audit,
     budget,
@@ -61,6 +62,7 @@ def main(
 
 app.command("demo", help=_plain(demo.__doc__))(demo.demo)
 app.command("import", help=_plain(import_.__doc__))(import_.import_)
+app.command("add", help=_plain(add.__doc__))(add.add)
 app.command("write", help=_plain(write.__doc__))(write.write)
 app.command("inspect", help=_plain(inspect.__doc__))(inspect.inspect)
 app.command("simulate", help=_plain(simulate.__doc__))(simulate.simulate)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tagfill.dataset import description, identity, resolve, tables
 from tagfill.dataset.tables import IMAGES_SCHEMA, SCHEMA, from_records
 from tagfill.errors import DatasetError
-from tagfill.io import atomic_write
+from tagfill.io import atomic_write, exclusive_lock
 from tagfill.labels import LabelMatrix
 
 
@@ -213,6 +213,32 @@ class Dataset:
         if self.folder is None or table == "annotations":
             return f"the {table} of {self.name}" if table != "dataset" else self.name
         return str(self.folder / description.FILE if table == "dataset" else tables.find_table(self.folder, table))
+
+
+def add_images(folder: str | os.PathLike[str], names: Sequence[str], *, split: str = "train") -> Dataset:
+    """Append images without annotations to a dataset folder and open it.
+
+    Only the table of images is replaced, in one step, and the images that were there keep their rows.
+
+    Args:
+        folder: of the dataset.
+        names: paths below its image root; images that it has already are skipped.
+        split: of the new images.
+
+    >>> add_images("my-data", ["new/1.jpg"], split="train")  # doctest: +SKIP
+    """
+    folder = Path(folder)
+    Dataset.open(folder)  # raises before the lock creates a folder
+    with exclusive_lock(folder, "is adding images"):
+        dataset = Dataset.open(folder)
+        known = set(dataset.names())
+        records = [{"image": name, "split": split} for name in dict.fromkeys(names) if name not in known]
+        if records:
+            path = tables.find_table(folder, "images")
+            images = pa.concat_tables([dataset.images, from_records(records, IMAGES_SCHEMA)])
+            with atomic_write(path) as file:
+                tables.table_writer(path.suffix[1:])(file, images.to_batches(), IMAGES_SCHEMA)
+    return Dataset.open(folder)
 
 
 def image_root(root: str | os.PathLike[str]) -> Path | str:
