@@ -26,7 +26,7 @@ def filled(folder, count=40):
 
 @pytest.mark.parametrize(("hits", "decisions"), [(0, 7), (1, 9), (113, 120), (120, 120), (5, 10)])
 def test_the_interval_is_the_inverted_score_test(hits, decisions):
-    assert wilson(hits, decisions) == pytest.approx(intervals.wilson(hits, decisions), abs=1e-5)
+    assert wilson(hits, decisions) == pytest.approx(intervals.wilson(hits, decisions), abs=1e-4)
 
 
 def test_without_decisions_nothing_is_known():
@@ -73,15 +73,16 @@ def test_the_populations_are_what_was_added_and_what_was_left_out(tmp_path):
 
 def test_every_pair_is_as_likely_to_be_drawn(tmp_path):
     data = filled(tmp_path, 10)
+    data = data.replace(annotations=data.rows())  # in memory: many draws
     counts = {ADDED: {}, LEFT_OUT: {}}
-    for seed in range(400):
+    for seed in range(200):
         sample = draw_sample(data, source="fill", added=2, left_out=3, seed=seed)
         for name, pairs in sample.pairs.items():
             for pair in pairs:
                 counts[name][pair] = counts[name].get(pair, 0) + 1
     for name, size, drawn in ((ADDED, 5, 2), (LEFT_OUT, 15, 3)):
         assert len(counts[name]) == size
-        expected = 400 * drawn / size
+        expected = 200 * drawn / size
         statistic = sum((count - expected) ** 2 / expected for count in counts[name].values())
         assert statistic < size - 1 + 4 * np.sqrt(2 * (size - 1))  # chi-squared, four deviations
 

@@ -343,7 +343,7 @@ def _sources(dataset: Dataset) -> list[str]:
 def _interval(share: float, low: float, high: float) -> str:
     """A share and its interval in words.
 
-    >>> _interval(0.9417, 0.885, 0.971)
+    >>> _interval(0.9417, 0.886, 0.971)
     '94 %, between 89 and 97'
     """
     return f"{100 * share:.0f} %, between {100 * low:.0f} and {100 * high:.0f}"
