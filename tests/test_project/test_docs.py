@@ -116,7 +116,7 @@ def test_named_methods_protocols_and_formats_of_command_lines_exist(page):
             parse_options(protocols[words[1]], options, words[1])
         elif words[0] == "import" and words[1:] and words[1] not in ("FORMAT", "scenes"):
             parse_options(formats.get(words[1]).read, options, words[1])
-        elif words[0] == "train" and "--method" in words:
+        elif words[0] == "train" and "--method" in words and "auto" not in words:
             importlib.import_module("tagfill.methods").create(words[words.index("--method") + 1])
 
 
