@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from reference import missing_labels as reference
+from tagfill.curation import estimates as estimates_module
 from tagfill.curation.crossfit import calibrate
 from tagfill.curation.estimates import (
     AT_RANDOM,
@@ -127,6 +128,14 @@ def test_known_absent_labels_are_used():
     p = estimates.calibration(logits)
     assert estimates(logits, labels)[labels < 0] == pytest.approx(p[labels < 0], abs=0.05)  # nothing to correct
     assert set(estimates(logits, labels)[labels >= 0].tolist()) == {0.0, 1.0}
+
+
+def test_a_large_dataset_is_estimated_from_a_sample_of_its_images(monkeypatch):
+    logits, present = draw()
+    labels = one_per_image(present)
+    monkeypatch.setattr(estimates_module, "_FIT_PAIRS", 1000 * WIDTH)
+    estimates = estimate_labels(logits, labels)
+    assert estimates.labels_per_image == pytest.approx(present.sum(1).mean(), rel=0.2)
 
 
 def test_formulas_equal_the_enumeration_of_all_sets():

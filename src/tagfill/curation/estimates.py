@@ -49,6 +49,7 @@ from torch.nn.functional import logsigmoid
 
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
 from tagfill.probabilities import Calibration, sigmoid
+from tagfill.rng import generator
 
 MEASURED: Literal["measured"] = "measured"
 ESTIMATED: Literal["estimated"] = "estimated"
@@ -62,6 +63,7 @@ _COMPLETE_SHARE = 0.95  # share of known pairs from which labels count as comple
 _PRIOR_TAGS = 20.0  # k: expected tags of a class from which its own share of given tags counts more than that of all
 _ROUNDS = 20  # of the weights of images with labels
 _ALL_ANNOTATED = 0.8  # share of explained images without labels from which all of them are taken as annotated
+_FIT_PAIRS = 1_000_000  # pairs to fit to; of more, the images are sampled
 _LEAST_TAGS = 20  # too few to estimate anything
 _NODES, _WEIGHTS = (torch.from_numpy(values) for values in np.polynomial.legendre.leggauss(12))
 _NODES, _WEIGHTS = (_NODES + 1) / 2, _WEIGHTS / 2  # of the integrals over 0…1
@@ -239,12 +241,16 @@ def estimate_labels(logits: NDArray[np.floating], labels: NDArray[np.integer]) -
     if tags.sum() < _LEAST_TAGS:
         return None
     one_each = (tags[tags > 0] == 1).mean() >= _SINGLE_SHARE
-    fitted = (_fit_one_per_image if one_each else _fit_at_random)(logits, labels)
+    drawn = generator(0, "estimates").permutation(len(labels))[: max(1, _FIT_PAIRS // labels.shape[1])]
+    some, known = logits[drawn], labels[drawn]
+    if (known == POSITIVE).sum() < _LEAST_TAGS:
+        return None
+    fitted = (_fit_one_per_image if one_each else _fit_at_random)(some, known)
     if fitted is None:
         return None
     calibration, given, absent_given = fitted
-    if not one_each and _annotated_share(*fitted, logits, labels) >= _ALL_ANNOTATED:
-        calibration, given, absent_given = _fit_at_random(logits, labels, all_annotated=True) or fitted
+    if not one_each and _annotated_share(*fitted, some, known) >= _ALL_ANNOTATED:
+        calibration, given, absent_given = _fit_at_random(some, known, all_annotated=True) or fitted
     return _complete(calibration, given, absent_given, ONE_PER_IMAGE if one_each else AT_RANDOM, logits, labels)
 
 
