@@ -72,7 +72,8 @@ def review(address: str) -> int:
     ]
     answer = httpx.post(f"{address}api/decisions", json={"who": "me", "decisions": decisions}, timeout=30)
     assert answer.status_code == 200
-    assert httpx.get(f"{address}heatmap/0/0?side=160", timeout=60).status_code == 200
+    heatmap = httpx.get(f"{address}heatmap/{items[0]['row']}/{items[0]['class']}?side=160", timeout=60)
+    assert heatmap.status_code == 200, heatmap.text
     return len(items)
 
 
