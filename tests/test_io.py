@@ -163,7 +163,7 @@ def test_a_lock_is_released_when_its_process_is_killed(tmp_path):
 def test_a_worker_does_not_keep_the_lock_of_its_killed_parent(tmp_path):
     code = "import os, time; from pathlib import Path; from tagfill.io import exclusive_lock\n"
     code += f"with exclusive_lock(Path({str(tmp_path)!r}), 'sleeps'):\n"
-    code += "    worker = os.fork()\n    if worker:\n        print(worker, flush=True)\n    time.sleep(60)\n"
+    code += "    if not os.fork():\n        print(os.getpid(), flush=True)\n    time.sleep(60)\n"  # from the worker
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         worker = int(process.stdout.readline())
