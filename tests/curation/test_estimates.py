@@ -13,10 +13,10 @@ from tagfill.curation.estimates import (
     NOT_CALIBRATED,
     ONE_PER_IMAGE,
     best_epoch,
+    choose_additions,
     estimate_labels,
     is_complete,
     measure_labels,
-    precision_threshold,
     probability_beside_drawn,
     probability_of_unknown,
     ranking_score,
@@ -104,8 +104,10 @@ def test_probabilities_of_unknown_pairs_are_calibrated():
         for low in (0.2, 0.5, 0.8):
             band = unknown & (p >= low) & (p < low + 0.2)
             assert present[band].mean() == pytest.approx(p[band].mean(), abs=0.06)
-        threshold = precision_threshold(p[unknown], 0.9)
-        assert present[unknown & (p >= threshold)].mean() == pytest.approx(0.9, abs=0.04)
+        added = choose_additions(p, labels, precision=0.9)
+        assert present[added.mask].mean() == pytest.approx(0.9, abs=0.04)
+        assert added.expected_missing == pytest.approx(present[unknown].sum(), rel=0.1)
+        assert added.expected_found == pytest.approx(present[added.mask].sum() / present[unknown].sum(), abs=0.05)
 
 
 def test_images_that_nobody_annotated_do_not_count_as_images_without_objects():
@@ -172,8 +174,17 @@ def test_complete_labels_are_recognized():
     assert not is_complete(np.array([[1, 1]]))
 
 
-def test_no_threshold_reaches_a_precision_that_is_too_high():
-    assert precision_threshold(np.array([0.8, 0.7]), 0.9) == float("inf")
+def test_what_is_added_is_unknown_and_reaches_the_precision():
+    p, labels = np.array([[0.95, 0.9, 0.85], [1.0, 0.5, 0.0]]), np.array([[-1, -1, -1], [1, -1, 0]])
+    added = choose_additions(p, labels, precision=0.9)
+    assert added.mask.tolist() == [[True, True, True], [False, False, False]]
+    assert added.expected_precision == pytest.approx(0.9)
+    assert added.expected_missing == pytest.approx(3.2)
+    assert added.expected_found == pytest.approx(2.7 / 3.2)
+    nothing = choose_additions(p, labels, precision=0.99)
+    assert not nothing.mask.any()
+    assert (nothing.threshold, nothing.expected_found) == (float("inf"), 0.0)
+    assert np.isnan(nothing.expected_precision)
 
 
 def test_ties_count_half_and_the_best_ranking_is_the_best_epoch():

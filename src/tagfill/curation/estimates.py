@@ -324,23 +324,54 @@ def is_complete(labels: NDArray[np.integer]) -> bool:
     return bool(known.mean() >= _COMPLETE_SHARE) and bool((labels == POSITIVE).any() and (labels == NEGATIVE).any())
 
 
-def precision_threshold(probability: NDArray[np.floating], precision: float) -> float:
-    """The lowest threshold above which the expected share of present pairs is at least `precision`.
+@dataclass(frozen=True)
+class Additions:
+    """Unknown pairs to add as tags, and what to expect of them.
+
+    Attributes:
+        mask: N×L, the pairs to add.
+        threshold: probability from which pairs are added; infinity if none reaches the precision.
+        expected_precision: share of the added pairs that are expected to be right; NaN if none is added.
+        expected_found: share of the missing tags that are expected to be among the added pairs.
+        expected_missing: number of tags that are expected to be missing before anything is added.
+    """
+
+    mask: NDArray[np.bool_]
+    threshold: float
+    expected_precision: float
+    expected_found: float
+    expected_missing: float
+
+
+def choose_additions(
+    probability: NDArray[np.floating], labels: NDArray[np.integer], *, precision: float = 0.9
+) -> Additions:
+    """Choose as many unknown pairs as possible of which a given share is expected to be present.
 
     Args:
-        probability: of unknown pairs, calibrated.
-        precision: target, between 0 and 1.
+        probability: N×L, of the pairs, as `LabelEstimates` gives them.
+        labels: N×L, 1 present, 0 absent, -1 unknown; only unknown pairs are added.
+        precision: the least expected share of added pairs that are present, between 0 and 1.
 
-    Returns:
-        The threshold; infinity if even the most probable pair is below the target.
-
-    >>> precision_threshold(np.array([0.99, 0.95, 0.8, 0.1]), 0.9)
-    0.8
+    >>> added = choose_additions(np.array([[0.99, 0.95, 0.8, 0.1]]), np.full((1, 4), -1), precision=0.9)
+    >>> added.mask, added.threshold, round(added.expected_precision, 3)
+    (array([[ True,  True,  True, False]]), 0.8, 0.913)
     """
-    ranked = np.sort(np.asarray(probability, dtype=np.float64).ravel())[::-1]
-    means = np.cumsum(ranked) / np.arange(1, len(ranked) + 1)
-    enough = np.flatnonzero(means >= precision)
-    return float(ranked[enough[-1]]) if len(enough) else float("inf")
+    unknown = labels == UNKNOWN
+    p = np.asarray(probability, dtype=np.float64)
+    ranked = np.sort(p[unknown])[::-1]
+    total = ranked.sum()
+    enough = np.flatnonzero(np.cumsum(ranked) >= precision * np.arange(1, len(ranked) + 1))
+    threshold = float(ranked[enough[-1]]) if len(enough) else float("inf")
+    mask = unknown & (p >= threshold)
+    found = p[mask].sum()
+    return Additions(
+        mask=mask,
+        threshold=threshold,
+        expected_precision=float(found / mask.sum()) if mask.any() else float("nan"),
+        expected_found=float(found / total) if total > 0 else 0.0,
+        expected_missing=float(total),
+    )
 
 
 def ranking_score(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> float:
