@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColu
 from rich.progress import Progress as RichProgress
 from rich.table import Table
 
-from tagfill.progress import SILENT, Bar, Progress
+from tagfill.progress import SILENT, Bar, Progress, duration
 
 if TYPE_CHECKING:
     from tagfill.experiments.leaderboard import Leaderboard
@@ -171,17 +171,6 @@ class _LineProgress:
         sys.stderr.flush()
 
 
-def _duration(seconds: float) -> str:
-    """Hours, minutes and seconds.
-
-    >>> _duration(3725.4), _duration(59)
-    ('1:02:05', '0:59')
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
 class _LineBar:
     """A line every few seconds; short tasks print nothing."""
 
@@ -197,7 +186,7 @@ class _LineBar:
             self._last = now
             of = "" if self._total is None else f"/{self._total}"
             rate = self._done / (now - self._begin)
-            left = "" if self._total is None else f" {_duration((self._total - self._done) / rate)} left"
+            left = "" if self._total is None else f" {duration((self._total - self._done) / rate)} left"
             speed = f" {rate:,.0f} {self._unit}/s" if rate >= 1 else ""
             line = f"{self._title} {self._done}{of}{speed}{left} {self._note}"
             sys.stderr.write(line.rstrip() + "\n")
