@@ -48,6 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "inference": {"contract", "models", "images", "dataset"},
     "curation": {*_EXPERIMENTS, "experiments", "formats"},
 }
+IN_FUNCTIONS = {"dataset": {"images", "formats"}}  # displays and `from_pandas`; at the top these would be circular
 MAY_IMPORT["cli"] = {*MAY_IMPORT, "tagfill"}
 MAY_IMPORT["__main__"] = {"cli"}
 MAY_IMPORT["__init__"] = set(MAY_IMPORT) - {"cli", "__main__"}  # the public names
@@ -114,7 +115,13 @@ def test_imports_stay_within_the_table():
     for path in FILES:
         package = package_of(path)
         allowed = MAY_IMPORT[package] | LEAVES | {package}
-        found += [located(path, line, other) for line, other in imported_packages(path) if other not in allowed]
+        inside = allowed | IN_FUNCTIONS.get(package, set())
+        top = {node.lineno for node in ast.parse(path.read_text(encoding="utf-8")).body}
+        found += [
+            located(path, line, other)
+            for line, other in imported_packages(path)
+            if other not in (allowed if line in top else inside)
+        ]
     assert found == []
 
 

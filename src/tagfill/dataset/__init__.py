@@ -2,6 +2,7 @@
 
 from tagfill.dataset.dataset import Dataset
 from tagfill.dataset.hierarchy import Hierarchy
+from tagfill.dataset.notebook import ImageRecord
 from tagfill.dataset.tables import IMAGES_SCHEMA, KINDS, SCHEMA, from_records, table
 from tagfill.dataset.validation import Problem, validate
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix, Overlay
@@ -15,6 +16,7 @@ __all__ = [
     "UNKNOWN",
     "Dataset",
     "Hierarchy",
+    "ImageRecord",
     "LabelMatrix",
     "Overlay",
     "Problem",

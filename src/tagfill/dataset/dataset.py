@@ -7,28 +7,38 @@ then streamed, so that opening a large dataset is cheap.
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tagfill.dataset import description, identity, resolve, tables
+from tagfill.dataset import description, identity, notebook, resolve, tables
+from tagfill.dataset.notebook import ImageRecord
 from tagfill.dataset.tables import IMAGES_SCHEMA, SCHEMA, from_records
 from tagfill.errors import DatasetError
 from tagfill.io import atomic_write, exclusive_lock
 from tagfill.labels import LabelMatrix
+from tagfill.progress import NOTEBOOK
+
+if TYPE_CHECKING:
+    import pandas
+    from PIL import Image
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dataset:
     """Images, classes and what is known about them.
+
+    `dataset[0]` is an image with its tags, `dataset[-3:]` a list of images, and a loop goes over all of them. A
+    notebook shows counts and some photos.
 
     Attributes:
         name: a short name, used for run folders.
@@ -94,6 +104,49 @@ class Dataset:
         """
         return cls(name, root, tuple(classes), from_records(images, IMAGES_SCHEMA), from_records(rows))
 
+    @classmethod
+    def from_pandas(
+        cls,
+        frame: pandas.DataFrame,
+        photos: str | os.PathLike[str] | None = None,
+        *,
+        name: str = "tags",
+        **options: Any,
+    ) -> Dataset:
+        """Build a dataset from a data frame with one tag per row, several tags per cell, or one column per class.
+
+        The columns are found, and what was understood is shown, as by the format `tags`; tags that an image does not
+        list are unknown.
+
+        Args:
+            frame: names of images in a column or in the index, and their tags.
+            photos: where the photos are. Photos that the table does not name join without tags, and photos that are not
+                there are left out with a warning. By default names are paths, and nothing is looked up.
+            name: of the dataset, used for run folders.
+            **options: what was not understood as you meant it, see `tagfill.formats.tags.read`: `image_column`,
+                `tag_column`, `class_columns`, `separator`, `absent_means`, …
+
+        >>> import pandas
+        >>> frame = pandas.DataFrame({"file": ["a.jpg", "b.jpg"], "tags": ["cat; dog", "cat"]})
+        >>> Dataset.from_pandas(frame)[0]
+        <a.jpg (train), tags: cat, dog>
+        """
+        from tagfill.formats import tags
+
+        return tags.read(frame, root=photos, **{"progress": NOTEBOOK, **options}).replace(name=name)
+
+    def to_pandas(self, split: str | None = None, *, per_class: bool = False) -> pandas.DataFrame:
+        """Return a data frame with one row per image: `image`, `split`, `tags` (a list), and `complete`.
+
+        Args:
+            split: all images if None.
+            per_class: a column per class instead of the last two: 1 present, 0 absent, and `<NA>` unknown.
+
+        Raises:
+            TagfillError: if pandas is not installed; it is the extra `pandas`.
+        """
+        return notebook.to_data_frame(self, split, per_class)
+
     def with_records(self, rows: Sequence[Mapping[str, Any]]) -> Dataset:
         """Return a copy, not saved yet, with these rows added.
 
@@ -119,6 +172,44 @@ class Dataset:
 
     def __len__(self) -> int:
         return int(self.images.num_rows)
+
+    @overload
+    def __getitem__(self, at: SupportsIndex) -> ImageRecord: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[ImageRecord]: ...
+    def __getitem__(self, at: SupportsIndex | slice) -> ImageRecord | list[ImageRecord]:
+        """The image at a position of the image table, or the images of a slice."""
+        if isinstance(at, slice):
+            return notebook.records(self, range(len(self))[at])
+        position = operator.index(at)
+        if not -len(self) <= position < len(self):
+            raise IndexError(f"Dataset {self.name} has {len(self):,} images; there is no image {position}.")
+        return notebook.records(self, [position % len(self)])[0]
+
+    def __iter__(self) -> Iterator[ImageRecord]:
+        for start in range(0, len(self), 256):
+            yield from self[start : start + 256]
+
+    def show(self, split: str | None = None, *, count: int = 12, columns: int = 4) -> Image.Image | None:
+        """Show photos with their tags as one picture: below the cell of a notebook, or returned in a script.
+
+        Args:
+            split: to take them from; by default all images.
+            count: number of photos, spread over the images that have tags.
+            columns: photos in a row.
+
+        Example:
+            `dataset.show("train").save("photos.png")` in a script.
+        """
+        return notebook.dataset_sheet(self, split, count, columns)
+
+    def __repr__(self) -> str:
+        return notebook.dataset_text(self)
+
+    def _repr_html_(self) -> str:
+        from tagfill.images.notebook import never_raises
+
+        return never_raises(notebook.dataset_html)(self)
 
     @cached_property
     def splits(self) -> dict[str, NDArray[np.int64]]:

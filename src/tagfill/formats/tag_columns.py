@@ -80,7 +80,7 @@ class TableCells:
         """Read a file or convert a table in memory."""
         if not isinstance(source, str | os.PathLike):
             try:
-                table = source if isinstance(source, pa.Table) else pa.table(source)
+                table = source if isinstance(source, pa.Table) else pa.table(_plain_frame(source))
             except (pa.ArrowException, TypeError, ValueError) as error:
                 raise DatasetError(f"The table cannot be read: {tables.first_line(error)[:200]}.") from None
             return cls._of_arrow(table, "The table", "tags", Path())
@@ -146,6 +146,17 @@ class TableCells:
     def holds_states(self, column: str) -> bool:
         """Whether all cells are 1, 0, -1 or blank, in any spelling."""
         return all(isinstance(cell, str) and cell.lower() in STATE_WORDS for cell in self.columns[column])
+
+
+def _plain_frame(source: Any) -> Any:
+    """A data frame with its index as a column if it has a name, and without it otherwise; anything else unchanged."""
+    if not hasattr(source, "reset_index"):
+        return source
+    frame = source.reset_index(drop=all(name is None for name in source.index.names))
+    for column in frame.columns:
+        if any(isinstance(value, os.PathLike) for value in frame[column]):
+            frame[column] = [os.fspath(value) if isinstance(value, os.PathLike) else value for value in frame[column]]
+    return frame
 
 
 def _text(value: Any) -> Any:

@@ -190,7 +190,7 @@ def _count(number: int, what: str) -> str:
 
 
 def read(
-    source: str | os.PathLike[str],
+    source: Any,
     *,
     root: str | os.PathLike[str] | None = None,
     image_column: str | None = None,
@@ -210,7 +210,7 @@ def read(
     """Read a table of tags; what was understood is reported to `progress`.
 
     Args:
-        source: the file; `parse` also takes tables in memory.
+        source: the file, or a table in memory (see `parse`).
         root: where the photos are. Photos that the table does not name join without labels, and photos that are not
             there are left out with a warning. By default the folder of the file, in which nothing is looked up.
         image_column: the column with the path or name of a photo.
