@@ -53,7 +53,7 @@ def _spread(values: np.ndarray) -> float:
 
 def figure(results: dict[str, Any]) -> bytes:
     """Test mAP against hours of review."""
-    from tagfill.experiments.figures import TEXT, color, new_figure, svg_file  # torch comes with it; tables need none
+    from tagfill.figures import TEXT, color, new_figure, svg_file
 
     drawn, axes = new_figure(6.0, 3.6)
     hours = results["hours"]

@@ -126,7 +126,7 @@ def added(found: Found) -> str:
 
 def figures(results: dict[str, Any]) -> dict[str, bytes]:
     """Both scores against hours."""
-    from tagfill.experiments.figures import color, new_panels, svg_file
+    from tagfill.figures import color, new_panels, svg_file
 
     figure, panels = new_panels(9.0, 3.4, columns=2)
     for panel, (key, title) in zip(panels, (("test", "mAP-cls"), ("loc", "mAP-loc")), strict=True):

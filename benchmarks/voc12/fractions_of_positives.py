@@ -12,7 +12,7 @@ from jobs import Job, run_all
 from tables import shown, table
 from tuning import chosen
 
-from tagfill.experiments.figures import TEXT, color, new_figure, svg_file
+from tagfill.figures import TEXT, color, new_figure, svg_file
 
 FRACTIONS = (5, 10, 30, 50, 70, 90)
 SEARCHED = 30

@@ -11,7 +11,7 @@ from jobs import Job, run_all
 from tables import FLOOR, gain, shown, table
 from tuning import tuned
 
-from tagfill.experiments.figures import TEXT, color, new_figure, svg_file
+from tagfill.figures import TEXT, color, new_figure, svg_file
 
 REFERENCE = {"full": 82.36, "an": 79.38, "an-ls": 78.64, "wan": 80.55, "epr": 80.38, "role": 79.75}
 """Test mAP of the released MLSPL code on the linear features of whole images: rate 1e-3, batches of 16, 25 epochs, one

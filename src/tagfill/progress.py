@@ -94,6 +94,10 @@ class _Notebook:
             self._output = _CellOutput(cell)
         return self._output
 
+    def __reduce__(self) -> str:
+        """Pickle as the name of the only instance; workers are silent."""
+        return "NOTEBOOK"
+
     def __repr__(self) -> str:
         return "NOTEBOOK"
 

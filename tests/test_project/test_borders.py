@@ -16,6 +16,7 @@ SOURCE = ROOT / "src" / "tagfill"
 LEAVES = {
     "deprecation",
     "errors",
+    "figures",
     "io",
     "rng",
     "labels",

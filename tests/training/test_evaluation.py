@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.metrics import average_precision_score, f1_score, precision_score
+from sklearn.metrics import average_precision_score, f1_score, precision_recall_curve, precision_score
 
 import tagfill
 from tagfill.contract import Ranks
 from tagfill.errors import TagfillError
 from tagfill.metrics import (
+    RECALL_LEVELS,
     GatheredPredictions,
     best_thresholds,
     bootstrap_interval,
@@ -174,3 +175,57 @@ def test_other_definitions_and_rules_are_those_of_the_metrics(material, runs, da
 def test_what_cannot_be_measured_is_refused(runs, dataset, options, sentence):
     with pytest.raises(TagfillError, match=sentence):
         evaluate(runs["partial"], dataset, **options)
+
+
+def test_curves_and_mistakes_follow_from_the_predictions(material, runs, dataset, found):
+    seen = predictions(runs["partial"], dataset, material, "test")
+    shown = [c for c in range(len(dataset.classes)) if (seen.labels[:, c] == 1).any()]
+    for c in shown[:3]:
+        precision, recall, _ = precision_recall_curve(seen.labels[:, c], seen.scores[:, c])
+        for at, level in enumerate(RECALL_LEVELS):
+            assert found.precision_at_recall[c, at] == pytest.approx(precision[:-1][recall[:-1] >= level].max())
+    assert found.reliability.error == found.calibration_error
+    shares = probabilities(seen.scores)
+    names = dataset.names(dataset.split("test"))
+    worst = sorted(np.abs(shares - seen.labels).max(1), reverse=True)
+    assert 0 < len(found.mistakes) <= 8
+    for number, mistake in enumerate(found.mistakes):
+        row, label = names.index(mistake.image), dataset.classes.index(mistake.label)
+        assert mistake.present == bool(seen.labels[row, label])
+        assert mistake.probability == pytest.approx(shares[row, label], abs=1e-6)
+        assert abs(mistake.probability - mistake.present) == pytest.approx(worst[number], abs=1e-6)
+
+
+def test_notebooks_show_evaluations_and_runs(runs, found, tmp_path):
+    assert repr(found).startswith("<Evaluation of test: mAP ")
+    html = found._repr_html_()
+    assert html.count("data:image/jpeg") == len(found.mistakes)
+    assert "worst and the 5 best" in html
+    assert len(html) < 200_000
+    moved = replace(found, root=tmp_path / "gone")
+    assert "There is no image root" in moved._repr_html_()
+    run = runs["partial"]
+    assert (
+        repr(run)
+        == f"<Run {run.folder}: an, finished, best epoch {run.best['epoch']}, val mAP {run.best['val_mAP']:.2f}>"
+    )
+    assert "<polyline" in run._repr_html_()
+    assert repr(Run(tmp_path)) == f"<Run {tmp_path}>"
+    assert "Cannot be shown in full" in Run(tmp_path)._repr_html_()
+
+
+def test_plots_show_the_numbers(found, tmp_path):
+    found.plot().savefig(tmp_path / "all.png")
+    assert found.plot()._repr_png_().startswith(b"\x89PNG")
+    bars = found.plot_classes().axes[0].patches
+    scored = found.average_precision[~np.isnan(found.average_precision)]
+    assert len(bars) == len(scored)
+    assert sorted(bar.get_width() for bar in bars) == pytest.approx(sorted(100 * scored))
+    line = found.plot_precision_recall([found.classes[0]]).axes[0].lines[0]
+    np.testing.assert_allclose(line.get_ydata(), 100 * found.precision_at_recall[0])
+    dots = found.plot_calibration().axes[0].collections[0].get_offsets()
+    assert len(dots) == (found.reliability.count > 0).sum()
+    with pytest.raises(TagfillError, match="no class 'dragon'"):
+        found.plot_precision_recall(["dragon"])
+    with pytest.raises(TagfillError, match="evaluate the run again"):
+        replace(found, reliability=None).plot_calibration()

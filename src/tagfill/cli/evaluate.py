@@ -91,6 +91,7 @@ def evaluate(
         bootstrap=bootstrap,
         groups=groups,
         seed=seed,
+        progress=terminal.progress(as_json),
         **head_options,
     )
     if csv is not None:

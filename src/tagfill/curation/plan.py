@@ -33,7 +33,7 @@ from tagfill.experiments.budget_study import RESULTS
 from tagfill.experiments.report import Table
 from tagfill.formats import cvat, label_studio
 from tagfill.io import atomic_write, write_json
-from tagfill.progress import SILENT, Progress
+from tagfill.progress import NOTEBOOK, Progress
 from tagfill.protocols.costs import Costs
 
 SOURCE = "plan"
@@ -154,7 +154,7 @@ def plan(
     jobs: int | None = None,
     workers: int = 0,
     device: str = "auto",
-    progress: Progress = SILENT,
+    progress: Progress = NOTEBOOK,
 ) -> Plan:
     """Plan how to spend annotators' time.
 

@@ -27,7 +27,7 @@ from tagfill.dataset import Dataset
 from tagfill.dataset.description import FILE as DATASET_FILE
 from tagfill.deprecation import renamed
 from tagfill.errors import TagfillError, one_of
-from tagfill.progress import SILENT, Progress
+from tagfill.progress import NOTEBOOK, Progress
 
 ORDERS = ("probability", "value")
 
@@ -82,7 +82,7 @@ def suggest(
     workers: int = 0,
     device: str = "auto",
     seconds: float = 2.0,
-    progress: Progress = SILENT,
+    progress: Progress = NOTEBOOK,
 ) -> SuggestResult:
     """Suggest unknown labels that are probably present, and annotations that are probably wrong.
 

@@ -35,7 +35,7 @@ from tagfill.images import EVAL, input_size
 from tagfill.io import cache_folder, exclusive_lock
 from tagfill.models import Backbone, choose_device, create_backbone
 from tagfill.models.allocator import disable_heap_trimming
-from tagfill.progress import SILENT, Bar, Progress
+from tagfill.progress import NOTEBOOK, SILENT, Bar, Progress
 
 SHARD_ROWS = 1024
 _BATCH = 32
@@ -59,7 +59,7 @@ def features(
     jobs: int | None = None,
     ray_address: str | None = None,
     device: str = "auto",
-    progress: Progress = SILENT,
+    progress: Progress = NOTEBOOK,
 ) -> FeatureCache:
     """Compute features of every image with a frozen backbone, for several views, and store them.
 

@@ -17,17 +17,18 @@ from typing import Any
 
 import numpy as np
 
+from tagfill import figures
 from tagfill.data import Locations
 from tagfill.dataset import Dataset
 from tagfill.deprecation import renamed_keywords
 from tagfill.engines import create_engine
 from tagfill.errors import ImageError, TagfillError
-from tagfill.experiments import figures, pictures
+from tagfill.experiments import pictures
 from tagfill.experiments.budget_results import BudgetPlan, BudgetResult, BudgetStudy
 from tagfill.experiments.runs import Overrides, RunJob, cached_once, check_job, jobs_on, recipe_content, run_jobs
 from tagfill.images import open_root, thumbnail
 from tagfill.io import atomic_write, write_json
-from tagfill.progress import SILENT, Progress
+from tagfill.progress import NOTEBOOK, Progress
 from tagfill.training import build_recipe
 from tagfill.training.evaluation import LoadedModel
 from tagfill.training.localization import has_extents
@@ -54,7 +55,7 @@ def budget(
     jobs: int | None = None,
     engine: str = "joblib",
     ray_address: str | None = None,
-    progress: Progress = SILENT,
+    progress: Progress = NOTEBOOK,
     **settings: Any,
 ) -> BudgetStudy:
     """Simulate, train and score every kind of annotation at every budget, and write a table, a figure and class maps.

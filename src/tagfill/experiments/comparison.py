@@ -46,7 +46,7 @@ from tagfill.experiments.scored_split import FOLDS, choose_split, save_fold
 from tagfill.io import atomic_write, write_json
 from tagfill.methods import create as create_method
 from tagfill.options import parse_assignment, parse_value, parse_values
-from tagfill.progress import SILENT, Progress
+from tagfill.progress import NOTEBOOK, Progress
 from tagfill.training import Run, build_recipe
 from tagfill.training.recipe import with_overrides
 
@@ -96,7 +96,7 @@ def compare(
     ray_address: str | None = None,
     report: bool = True,
     title: str | None = None,
-    progress: Progress = SILENT,
+    progress: Progress = NOTEBOOK,
     **settings: Any,
 ) -> Leaderboard:
     """Train each method with several seeds, and rank the methods by their mean score on a split.

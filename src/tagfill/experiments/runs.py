@@ -26,7 +26,7 @@ from tagfill.io import write_json
 from tagfill.metrics import Recovered, recovered
 from tagfill.models import choose_device
 from tagfill.probabilities import probabilities
-from tagfill.progress import Bar, Progress
+from tagfill.progress import SILENT, Bar, Progress
 from tagfill.training import Recipe, Run, build_recipe, cache_features, evaluate, resume, start
 from tagfill.training.auto import check_method
 from tagfill.training.evaluation import DEFAULT_THRESHOLD, LoadedModel
@@ -203,7 +203,7 @@ def run_job(job: RunJob) -> Outcome:
         dataset = Dataset.open(job.recipe.dataset)
         # `force` clears what a process left that was killed before its first checkpoint
         if Run(job.folder).begun:
-            run = resume(job.folder, device=job.device)
+            run = resume(job.folder, device=job.device, progress=SILENT)
         else:
             run = start(dataset, job.recipe, out=job.folder, device=job.device, force=True)
         outcome = score_run(
@@ -235,7 +235,7 @@ def score_run(
         device: of the network.
     """
     features = run.recipe.final_features
-    result = evaluate(run, dataset, split=split, features=features, localize=localize, device=device)
+    result = evaluate(run, dataset, split=split, features=features, localize=localize, device=device, progress=SILENT)
     timings = (run.folder / "timings.jsonl").read_text(encoding="utf-8").splitlines()
     return Outcome(
         100 * result.mean,

@@ -22,6 +22,7 @@ from __future__ import annotations
 import base64
 import functools
 import html
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -173,6 +174,25 @@ def _cell_text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.1f}"
     return f"{value:,}" if isinstance(value, int) else html.escape(str(value))
+
+
+def line_chart(name: str, values: Sequence[float]) -> str:
+    """A small chart of values in order, such as the loss of each epoch, with the first and the last as text.
+
+    >>> line_chart("loss", [0.5])  # one value is no line
+    ''
+    """
+    finite = [value for value in values if math.isfinite(value)]
+    if len(finite) < 2:
+        return ""
+    low, high = min(finite), max(finite)
+    points = " ".join(
+        f"{4 + 232 * at / (len(finite) - 1):.1f},{44 - 40 * (value - low) / ((high - low) or 1):.1f}"
+        for at, value in enumerate(finite)
+    )
+    line = f'<polyline points="{points}" fill="none" stroke="#4477aa" stroke-width="2"/>'
+    drawn = f'<svg width="240" height="48" viewBox="0 0 240 48" style="vertical-align:middle">{line}</svg>'
+    return f"{html.escape(name)} {finite[0]:.4g} {drawn} {finite[-1]:.4g}"
 
 
 def photo_grid(

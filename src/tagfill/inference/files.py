@@ -65,7 +65,7 @@ from tagfill.inference.pipeline import (
 )
 from tagfill.inference.predictors import ModelPath, Predictor, model_path, open_predictor
 from tagfill.io import atomic_write, exclusive_lock, write_json
-from tagfill.progress import SILENT, Bar, Progress
+from tagfill.progress import NOTEBOOK, SILENT, Bar, Progress
 
 _PART_IMAGES, _PART_ROWS = 4096, 2**21  # upper limits of a part
 _HEATMAP_SIDE = 640  # pixels, the longer side
@@ -123,7 +123,7 @@ def predict_to_file(
     jobs: int | None = None,
     ray_address: str | None = None,
     force: bool = False,
-    progress: Progress = SILENT,
+    progress: Progress = NOTEBOOK,
 ) -> PredictionFile:
     """Predict labels for images and write them to a file; resume a file that is incomplete.
 

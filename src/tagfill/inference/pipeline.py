@@ -27,7 +27,7 @@ from tagfill.images import PixelBatch, Root, load_batches, load_eval_view
 from tagfill.inference.images import ImageList, Images, find_images
 from tagfill.inference.predictors import ModelPath, Outputs, Predictor, open_predictor
 from tagfill.probabilities import probabilities
-from tagfill.progress import SILENT, Progress
+from tagfill.progress import NOTEBOOK, Progress
 
 BATCH_SIZE = 32
 DEFAULT_THRESHOLD = 0.5
@@ -61,7 +61,7 @@ def predict(
     threads: int | None = None,
     device: str = "auto",
     on_bad: Callable[[ImageError], None] | None = None,
-    progress: Progress = SILENT,
+    progress: Progress = NOTEBOOK,
 ) -> Iterator[ImagePrediction]:
     """Predict labels for images, one image at a time; nothing is written or kept.
 

@@ -3,12 +3,14 @@
 from tagfill.deprecation import renamed
 from tagfill.metrics.accumulator import GatheredPredictions, Predictions
 from tagfill.metrics.average_precision import (
+    RECALL_LEVELS,
     Definition,
     Empty,
     average_precision,
     group_means,
     mean_average_precision,
     nan_without_negatives,
+    precision_at_recall,
 )
 from tagfill.metrics.bootstrap import Interval, bootstrap_interval
 from tagfill.metrics.calibration import Reliability, expected_calibration_error, reliability
@@ -33,6 +35,7 @@ from tagfill.metrics.localization import (
 from tagfill.metrics.recovery import Recovered, gap_closed, recovered
 
 __all__ = [
+    "RECALL_LEVELS",
     "Confusion",
     "Counts",
     "Definition",
@@ -58,6 +61,7 @@ __all__ = [
     "mean_average_precision",
     "mean_average_precision_by_label_count",
     "nan_without_negatives",
+    "precision_at_recall",
     "precision_recall_at_k",
     "rank_correlation",
     "recovered",

@@ -31,6 +31,8 @@ from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
 
 Definition = Literal["step", "rank", "voc12", "voc07"]
 Empty = Literal["skip", "zero"]
+RECALL_LEVELS = tuple(level / 100 for level in range(101))
+"""At which `precision_at_recall` is given."""
 
 
 def average_precision(scores: ArrayLike, labels: ArrayLike, *, definition: Definition = "step") -> NDArray[np.float64]:
@@ -117,6 +119,34 @@ def nan_without_negatives(values: NDArray[np.float64], labels: ArrayLike) -> NDA
     array([0.5, nan])
     """
     return np.where((np.asarray(labels) == NEGATIVE).any(axis=0), values, np.nan)
+
+
+def precision_at_recall(scores: ArrayLike, labels: ArrayLike) -> NDArray[np.float64]:
+    """The best precision that is possible at each recall of `RECALL_LEVELS` or a higher one, for curves.
+
+    Args:
+        scores: N×L; logits or probabilities.
+        labels: N×L, 1 present, 0 absent, -1 unknown.
+
+    Returns:
+        L×101 fractions; NaN for a class without a known positive.
+
+    Example:
+        >>> curve = precision_at_recall([[0.9], [0.8], [0.4]], [[1], [0], [1]])[0]
+        >>> curve[[0, 50, 51, 100]].round(2)
+        array([1.  , 1.  , 0.67, 0.67])
+    """
+    scores, labels = checked(scores, labels)
+    curves = np.full((scores.shape[1], len(RECALL_LEVELS)), np.nan)
+    levels = np.arange(len(RECALL_LEVELS))
+    for column, score, label in class_blocks(scores, labels):
+        known = label != UNKNOWN
+        score, label = score[known], label[known]
+        positive = np.flatnonzero(label == POSITIVE)
+        if n := len(positive):
+            best = np.maximum.accumulate(_precision_at_positives(score, positive))  # of a recall of (n − i) / n or more
+            curves[column] = best[np.minimum(n - -(-levels * n // (len(levels) - 1)), n - 1)]
+    return curves
 
 
 def group_means(values: ArrayLike, annotations: ArrayLike, *, groups: int = 5) -> NDArray[np.float64]:

@@ -20,7 +20,7 @@ from tagfill.dataset import IMAGES_SCHEMA, Dataset, from_records, masks
 from tagfill.dataset.dataset import local_root
 from tagfill.errors import DatasetError
 from tagfill.io import atomic_write, cache_folder, write_json
-from tagfill.progress import SILENT, Progress
+from tagfill.progress import NOTEBOOK, Progress
 from tagfill.scenes.compose import Instance, Scene, compose
 from tagfill.scenes.glyphs import CLASSES, GROUPS, HIERARCHY
 
@@ -40,7 +40,7 @@ def make(
     size: int = 224,
     groups: bool = False,
     seed: int = 0,
-    progress: Progress = SILENT,
+    progress: Progress = NOTEBOOK,
 ) -> Dataset:
     """Render the scenes, or open them if they exist.
 

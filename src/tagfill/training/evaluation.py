@@ -37,21 +37,25 @@ from tagfill.metrics import (
     bootstrap_interval,
     confusions,
     count,
-    expected_calibration_error,
     group_means,
     mean_average_precision_by_label_count,
     nan_without_negatives,
+    precision_at_recall,
     precision_recall_at_k,
+    reliability,
     top1_accuracy,
 )
 from tagfill.models import Classifier, choose_device
 from tagfill.probabilities import probabilities
-from tagfill.training.evaluation_result import Evaluation
+from tagfill.progress import NOTEBOOK, Progress
+from tagfill.training.evaluation_result import Evaluation, Mistake
 from tagfill.training.localization import locations_with_extent, measure_localization
 from tagfill.training.run_folder import Run
 
 DEFAULT_THRESHOLD = 0.5
 TOP_K = (1, 3, 5)  # of precision and recall of the best k classes
+_SHOWN_MISTAKES = 8
+_ROWS_AT_ONCE = 4096
 
 
 @renamed_keywords(localise="localize")
@@ -72,6 +76,7 @@ def evaluate(
     bootstrap: int = 0,
     groups: int | None = None,
     seed: int = 0,
+    progress: Progress = NOTEBOOK,
 ) -> Evaluation:
     """Score a trained model on a split.
 
@@ -92,6 +97,7 @@ def evaluate(
         bootstrap: resamples of the images for an interval of mAP, only with `step` and `skip`; 0 makes none.
         groups: also report the mean of this many groups of classes, by how often each is annotated in training.
         seed: of the resamples.
+        progress: receives the number of images done.
 
     Example:
         >>> tagfill.evaluate("runs/photos", data, split="test").mean  # doctest: +SKIP
@@ -125,12 +131,14 @@ def evaluate(
     if localize is not None:
         meter = LocalizationMeter(width)
         passes = measure_localization(passes, locations_with_extent(dataset, split), meter, maps=localize)
-    gathered = gather_predictions(passes, Ranks(), width)
+    gathered = gather_predictions(_counted(passes, f"evaluating {split}", dataset, split, progress), Ranks(), width)
     scored = _summarize(gathered, split, dataset.classes, thresholds, definition, empty)
+    scored = replace(scored, root=dataset.root, mistakes=find_mistakes(gathered, dataset, split))
     if meter is not None:
         scored = replace(scored, localized=meter.compute())
     if better is not None:
-        best = gather_predictions(better.predict(split), Ranks(), width)
+        passes = _counted(better.predict(split), "evaluating the ceiling", dataset, split, progress)
+        best = gather_predictions(passes, Ranks(), width)
         scored = replace(scored, ceiling=class_average_precision(best.scores, best.labels, definition, empty))
     if bootstrap:
         interval = bootstrap_interval(gathered.scores, gathered.labels, resamples=bootstrap, seed=seed)
@@ -139,6 +147,16 @@ def evaluate(
         annotations = dataset.labels("train").known
         scored = replace(scored, groups=group_means(scored.average_precision, annotations, groups=groups))
     return scored
+
+
+def _counted(
+    passes: Iterator[tuple[Batch, Prediction]], title: str, dataset: Dataset, split: str, progress: Progress
+) -> Iterator[tuple[Batch, Prediction]]:
+    """Report each batch to `progress`."""
+    with progress.bar(title, len(dataset.split(split)), "img") as bar:
+        for batch, prediction in passes:
+            yield batch, prediction
+            bar.advance(len(batch.index))
 
 
 def _thresholds(trained: LoadedModel, *, changed: bool) -> tuple[NDArray[np.float64], str]:
@@ -164,6 +182,7 @@ def _summarize(
     """Everything that is measured by default."""
     scores, labels = gathered.scores, gathered.labels
     shares, (limits, origin) = probabilities(scores), thresholds
+    calibrated = reliability(shares, labels)
     return Evaluation(
         split=split,
         classes=classes,
@@ -176,12 +195,43 @@ def _summarize(
         counts=count(shares, labels, limits),
         at_k={k: precision_recall_at_k(scores, labels, k) for k in TOP_K if k <= len(classes)},
         top_1=top1_accuracy(scores, labels),
-        calibration_error=expected_calibration_error(shares, labels),
+        calibration_error=calibrated.error,
         by_label_count=mean_average_precision_by_label_count(scores, labels, definition=definition),
         definition=definition,
         empty=empty,
         confusions=confusions(shares >= limits, labels),
+        precision_at_recall=precision_at_recall(scores, labels),
+        reliability=calibrated,
     )
+
+
+def find_mistakes(
+    gathered: GatheredPredictions, dataset: Dataset, split: str, most: int = _SHOWN_MISTAKES
+) -> list[Mistake]:
+    """The labels whose predicted probability is farthest from what is annotated, at most one per image.
+
+    Args:
+        gathered: predictions and labels of a split.
+        dataset: that was predicted.
+        split: of the dataset.
+        most: number of mistakes to return.
+    """
+    found: list[tuple[float, int, int]] = []
+    for begin in range(0, len(gathered.index), _ROWS_AT_ONCE):
+        labels = gathered.labels[begin : begin + _ROWS_AT_ONCE]
+        error = np.abs(probabilities(gathered.scores[begin : begin + _ROWS_AT_ONCE]) - labels)
+        error[labels == UNKNOWN] = 0
+        height, worst = error.max(1), error.argmax(1)
+        wrong = np.flatnonzero(height > DEFAULT_THRESHOLD)
+        found += [(float(height[row]), begin + row, int(worst[row])) for row in wrong.tolist()]
+        found = sorted(found, key=lambda mistake: -mistake[0])[:most]
+    rows = np.array([row for _, row, _ in found], dtype=np.int64)
+    names = dataset.names(dataset.split(split)[gathered.index[rows]])
+    mistakes = []
+    for name, (distance, row, label) in zip(names, found, strict=True):
+        present = bool(gathered.labels[row, label] == POSITIVE)
+        mistakes.append(Mistake(name, dataset.classes[label], 1 - distance if present else distance, present))
+    return mistakes
 
 
 def class_average_precision(

@@ -4,15 +4,50 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tagfill.deprecation import warn_renamed
+from tagfill.images.notebook import Tag, Tile, counts_table, never_raises, panel, photo_grid
 from tagfill.io import nan_to_none
-from tagfill.metrics import Confusion, Counts, Definition, Empty, Interval, LocalizationScores, PrecisionRecall
+from tagfill.metrics import (
+    Confusion,
+    Counts,
+    Definition,
+    Empty,
+    Interval,
+    LocalizationScores,
+    PrecisionRecall,
+    Reliability,
+)
+from tagfill.training import evaluation_plots
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_SHOWN_CLASSES = 5  # best and worst classes of a display
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A label that the model is confident about, and that is wrong according to the annotations.
+
+    Attributes:
+        image: path below the image root.
+        label: class.
+        probability: of the class, as predicted.
+        present: whether it is annotated as present.
+    """
+
+    image: str
+    label: str
+    probability: float
+    present: bool
 
 
 @dataclass(frozen=True)
@@ -43,6 +78,10 @@ class Evaluation:
         ceiling: average precision of the model to compare with, if there is one.
         groups: mean average precision of groups of classes, rarest in training first, if requested.
         localized: how well class maps locate the classes, if requested.
+        precision_at_recall: of each class, the best precision at a recall of 0, 0.01, …, 1 or higher; L×101.
+        reliability: predicted probabilities and observed frequencies.
+        mistakes: the most confident ones, at most one per image.
+        root: where the images are.
     """
 
     split: str
@@ -65,6 +104,10 @@ class Evaluation:
     ceiling: NDArray[np.float64] | None = None
     groups: NDArray[np.float64] | None = None
     localized: LocalizationScores | None = None
+    precision_at_recall: NDArray[np.float64] | None = None
+    reliability: Reliability | None = None
+    mistakes: Sequence[Mistake] = ()
+    root: Path | str | None = None
 
     @property
     def localised(self) -> LocalizationScores | None:
@@ -102,6 +145,71 @@ class Evaluation:
         """Classes, worst first: by what they lose against the ceiling, or without one by their average precision."""
         badness = -self.average_precision if self.loss is None else self.loss
         return np.argsort(-badness, kind="stable")  # NaN comes last
+
+    def plot(self) -> Figure:
+        """Plot the classes, precision against recall, and calibration side by side.
+
+        Returns:
+            A matplotlib figure. As the last line of a notebook cell it is shown; `savefig` writes it to a file.
+        """
+        return evaluation_plots.draw(
+            self,
+            evaluation_plots.plot_classes,
+            evaluation_plots.precision_recall_plot(None),
+            evaluation_plots.plot_calibration,
+        )
+
+    def plot_classes(self) -> Figure:
+        """Plot the average precision of each class; of many classes, the best and the worst."""
+        return evaluation_plots.draw(self, evaluation_plots.plot_classes)
+
+    def plot_precision_recall(self, classes: Sequence[str] | None = None) -> Figure:
+        """Plot precision against recall.
+
+        Args:
+            classes: to plot; by default the mean over classes, and some classes from the best to the worst.
+        """
+        return evaluation_plots.draw(self, evaluation_plots.precision_recall_plot(classes))
+
+    def plot_calibration(self) -> Figure:
+        """Plot how often labels are present that are predicted with some probability; the diagonal is ideal."""
+        return evaluation_plots.draw(self, evaluation_plots.plot_calibration)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Evaluation of {self.split}: mAP {100 * self.mean:.2f} over {len(self.classes):,} classes, "
+            f"{self.images:,} images, mF1 {100 * self.counts.mean_f1:.2f}, ECE {100 * self.calibration_error:.2f}>"
+        )
+
+    @never_raises
+    def _repr_html_(self) -> str:
+        known = f"{self.images:,} images of {self.split}, {len(self.classes):,} classes"
+        numbers = {
+            "mAP": 100 * self.mean,
+            "mF1": 100 * self.counts.mean_f1,
+            "top 1": 100 * self.top_1,
+            "calibration error": 100 * self.calibration_error,
+        }
+        if self.ceiling is not None:
+            numbers["mAP of the ceiling"] = 100 * self.ceiling_mean
+        rows = [row for row in self.rows() if row[1] is not None]
+        few = len(rows) <= 2 * _SHOWN_CLASSES
+        shown = rows if few else [*rows[:_SHOWN_CLASSES], *rows[-_SHOWN_CLASSES:]]
+        which = "Classes, worst first" if few else f"The {_SHOWN_CLASSES} worst and the {_SHOWN_CLASSES} best classes"
+        tiles = [
+            Tile(one.image, [Tag(one.label, "doubted" if one.present else "added", one.probability)])
+            for one in self.mistakes
+        ]
+        photos = "" if self.root is None else photo_grid(self.root, tiles)
+        legend = "Most confident mistakes: + predicted but annotated as absent, ? annotated but hardly predicted."
+        return panel(
+            f"Evaluation of {known}",
+            counts_table(list(numbers), [list(numbers.values())]),
+            f"{which}, in percent:" + counts_table(self.columns(), shown, limit=2 * _SHOWN_CLASSES),
+            legend if photos else "",
+            photos,
+            hint="`.plot()` shows all classes, precision and recall, and calibration; `.rows()` are the numbers.",
+        )
 
     def columns(self) -> list[str]:
         """Names of the columns of `rows`."""

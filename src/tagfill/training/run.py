@@ -20,7 +20,7 @@ from tagfill.io import exclusive_lock, recover_folder
 from tagfill.models import HEADS, choose_device
 from tagfill.models.allocator import disable_heap_trimming
 from tagfill.options import option_parameters
-from tagfill.progress import SILENT, Progress
+from tagfill.progress import NOTEBOOK, SILENT, Progress
 from tagfill.training import auto, checkpoints
 from tagfill.training.automatic_cache import cache_features
 from tagfill.training.checkpoints import Checkpoint
@@ -44,7 +44,7 @@ def train(
     cache: bool = False,
     device: str = "auto",
     force: bool = False,
-    progress: Progress = SILENT,
+    progress: Progress = NOTEBOOK,
     **settings: Any,
 ) -> Run:
     """Train a classifier from partly labeled images.
@@ -262,7 +262,7 @@ def resume(
     workers: int = 0,
     reshard: bool = False,
     saving: Saving | None = None,
-    progress: Progress = SILENT,
+    progress: Progress = NOTEBOOK,
 ) -> Run:
     """Continue a run that was stopped.
 

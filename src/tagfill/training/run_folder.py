@@ -31,6 +31,7 @@ from typing import Any
 
 from tagfill.dataset import Dataset
 from tagfill.errors import ImageError, RunError
+from tagfill.images.notebook import counts_table, line_chart, never_raises, panel
 from tagfill.io import atomic_write, write_json
 from tagfill.progress import Bar, Progress
 from tagfill.training.recipe import Recipe, read_recipe
@@ -128,6 +129,46 @@ class Run:
         """The lines of `metrics.jsonl`, one per epoch."""
         lines = self.metrics_path.read_text(encoding="utf-8").splitlines()
         return [json.loads(line) for line in lines]
+
+    def __repr__(self) -> str:
+        try:
+            return f"<Run {self.folder}: {self._state()}>"
+        except Exception:
+            return f"<Run {self.folder}>"
+
+    def _state(self) -> str:
+        """How far it is, and how good."""
+        method, result = self.recipe.method, self.description().get("result")
+        if result is None:
+            return f"{method}, {len(self.metrics())} epochs done, not finished"
+        score = f", val mAP {result['val_mAP']:.2f}" if "val_mAP" in result else ""
+        return f"{method}, finished, best epoch {result['epoch']}{score}"
+
+    @never_raises
+    def _repr_html_(self) -> str:
+        recipe, metrics = self.recipe, self.metrics()
+        settings = {
+            "dataset": self.description()["dataset"],
+            "method": recipe.method,
+            "backbone": recipe.backbone,
+            "head": recipe.head,
+            "epochs": len(metrics),
+            "seed": recipe.seed,
+        }
+        scored = [line["val_mAP"] for line in metrics if "val_mAP" in line]
+        loss = [sum(line["loss"].values()) for line in metrics if line.get("loss")]
+        name, values = ("val mAP", scored) if len(scored) > 1 else ("training loss", loss)
+        hint = (
+            "`tagfill.evaluate(run, dataset)` scores it, `tagfill.suggest(dataset, run)` finds missing labels."
+            if self.finished
+            else f"`tagfill.resume('{self.folder}')` continues it."
+        )
+        return panel(
+            f"Run {self.folder.name}: {self._state()}",
+            counts_table(list(settings), [list(settings.values())]),
+            line_chart(name, values),
+            hint=hint,
+        )
 
     def timings(self) -> list[str]:
         """The lines of `timings.jsonl`, one per epoch."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tagfill.experiments import figures
+from tagfill import figures
 from tagfill.experiments.report import Figure, Gallery, Listing, Picture, Section, Table, write
 from tagfill.experiments.report.page import fits_side_by_side
 

@@ -17,7 +17,7 @@ from tagfill.experiments.analyses.method_decisions import analyze_decisions
 from tagfill.experiments.analyses.scores import analyze_scores
 from tagfill.experiments.analyses.sweep import analyze_sweep
 from tagfill.experiments.report import Section
-from tagfill.progress import SILENT, Progress
+from tagfill.progress import NOTEBOOK, Progress
 
 ANALYSES: dict[str, Callable[..., Section]] = {
     "cam-agreement": analyze_cam_agreement,
@@ -38,7 +38,7 @@ def analyze(
     *,
     out: str | Path,
     settings: Sequence[str] = (),
-    progress: Progress = SILENT,
+    progress: Progress = NOTEBOOK,
     **options: Any,
 ) -> Section:
     """Analyze finished runs, and save pictures and numbers.

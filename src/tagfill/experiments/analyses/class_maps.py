@@ -31,10 +31,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tagfill import figures
 from tagfill.errors import TagfillError
-from tagfill.experiments import figures, pictures
+from tagfill.experiments import pictures
 from tagfill.experiments.analyses.inputs import AnalysisInput, AnalyzedRun, file_name
 from tagfill.experiments.report import Figure, Section, Table
+from tagfill.experiments.report.section import report_figure
 from tagfill.labels import NEGATIVE, POSITIVE
 from tagfill.metrics import rank_correlation
 from tagfill.models.heads import boost as boost_maps
@@ -170,7 +172,7 @@ def _draw_agreement(comparison: MapComparison, names: tuple[str, str]) -> Figure
     panel.set_xlim(-1, 1)
     figures.legend_above(figure, panel, columns=1)
     medians = [np.nanmedian(values) for values in pairs.values()]
-    return figures.report_figure(
+    return report_figure(
         figure,
         "agreement",
         "Rank correlation of the class maps of two models for each image and present label, and of the first model's "
@@ -207,7 +209,7 @@ def _draw_attribution(comparison: MapComparison, names: tuple[str, str], quantil
         panels[0].plot([], [], color=figures.color(model), linewidth=6, alpha=0.6, label=names[model])
     figures.legend_above(figure, panels[0])
     columns = ("boxes", "labels", "mean", *(f"{quantile}%" for quantile in _QUANTILES))
-    return figures.report_figure(
+    return report_figure(
         figure,
         "attribution",
         f"Mean of the highest and of the lowest {SHARE:.0%} of the cells of class maps. Boxes span the middle half, "

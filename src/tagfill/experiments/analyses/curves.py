@@ -13,10 +13,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tagfill import figures
 from tagfill.errors import TagfillError
-from tagfill.experiments import figures
 from tagfill.experiments.analyses.inputs import AnalysisInput, AnalyzedRun, mean_and_deviation
 from tagfill.experiments.report import Section, Table
+from tagfill.experiments.report.section import report_figure
 from tagfill.io import nan_to_none
 from tagfill.metrics import GatheredPredictions, best_thresholds, count, mean_average_precision
 
@@ -51,7 +52,7 @@ def analyze_convergence(inputs: AnalysisInput) -> Section:
     figures.legend_above(figure, panel)
     fastest = min(ends, key=lambda row: (row[2] is None, row[2]))
     ends.sort(key=lambda row: -(row[1] or 0.0))
-    drawn = figures.report_figure(
+    drawn = report_figure(
         figure,
         "convergence",
         "Validation mAP after each epoch. Bands are one standard deviation over seeds.",
@@ -124,7 +125,7 @@ def analyze_fractions(
             ]
         figures.label_panel(panel, "", _SHARE_NAMES[of], f"{split} {name}, percent")
     figures.legend_above(figure, panels[0])
-    drawn = figures.report_figure(
+    drawn = report_figure(
         figure,
         "fractions",
         f"Scores on {split} against the share of known training labels. Bands are one standard deviation over runs.",

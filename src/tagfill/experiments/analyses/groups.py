@@ -22,11 +22,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tagfill import figures
 from tagfill.data import Locations
 from tagfill.dataset import Dataset, masks
-from tagfill.experiments import figures
 from tagfill.experiments.analyses.inputs import AnalysisInput, mean_and_deviation
 from tagfill.experiments.report import Figure, Section, Table
+from tagfill.experiments.report.section import report_figure
 from tagfill.io import nan_to_none
 from tagfill.labels import POSITIVE, UNKNOWN
 from tagfill.metrics import GatheredPredictions, average_precision, by_label_count, group_means
@@ -183,7 +184,7 @@ def _draw_groups(values: dict[str, dict[str, list[dict[str, float]]]], split: st
         figures.label_panel(panel, "", _AXIS_LABELS[group], f"{split} mAP, percent")
         panel.tick_params(axis="x", labelsize=8.5)
     figures.legend_above(figure, panels[0])
-    return figures.report_figure(
+    return report_figure(
         figure,
         "groups",
         "Mean average precision of groups: images by their number of true labels, objects by the share of the image "
@@ -235,7 +236,7 @@ def _draw_difference(
         for c in order.tolist()
     ]
     columns = ("class", "difference", a, b, "positives" if missing is None else "missing percent", "seen positives")
-    return figures.report_figure(
+    return report_figure(
         figure,
         "difference",
         f"Average precision of {b} minus that of {a} for each class: {b} is better on {better} of {len(classes)}. "

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tagfill import figures
 from tagfill.errors import TagfillError
-from tagfill.experiments import figures
 from tagfill.experiments.analyses.inputs import AnalysisInput, AnalyzedRun, mean_and_deviation
 from tagfill.experiments.report import Figure, Section, Table
+from tagfill.experiments.report.section import report_figure
 from tagfill.io import nan_to_none
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix
 from tagfill.training import records
@@ -171,7 +172,7 @@ def _draw(curves: dict[str, list[list[DecisionCounts]]], data: Table, found: str
         figures.integer_ticks(panel.xaxis)
         panel.set_ylim(bottom=0)
     figures.legend_above(figure, panels[0])
-    return figures.report_figure(
+    return report_figure(
         figure,
         data.name,
         "Entries that a method decided about correctly in each epoch: their number, their share of all decisions "

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tagfill.experiments import figures
+from tagfill import figures
 from tagfill.experiments.analyses.inputs import AnalysisInput, AnalyzedRun
 from tagfill.experiments.report import Figure, Section, Table
+from tagfill.experiments.report.section import report_figure
 from tagfill.labels import POSITIVE, UNKNOWN
 from tagfill.probabilities import sigmoid
 from tagfill.training import records
@@ -106,7 +107,7 @@ def _draw_highest(highest: dict[str, NDArray[np.float64]], split: str) -> Figure
         panel.set_yticks(range(len(highest)), list(reversed(highest)) if rank == 0 else [""] * len(highest))
         panel.tick_params(axis="y", length=0)
         panel.grid(visible=False, axis="y")
-    return figures.report_figure(
+    return report_figure(
         figure,
         "highest-scores",
         f"Distributions of the {count} highest scores of each {split} image; the mark is the median.",
@@ -159,7 +160,7 @@ def _draw_unobserved(histograms: dict[str, NDArray[np.float64]]) -> Figure:
     bar.minorticks_off()
     bar.set_label("percent of unobserved positives")
     bar.outline.set_visible(False)
-    return figures.report_figure(
+    return report_figure(
         figure,
         "unobserved-positives",
         "Probabilities of positives that were not annotated, in a sample of the training images, epoch by epoch. Each "

@@ -21,12 +21,13 @@ from typing import Any
 
 import numpy as np
 
+from tagfill import figures
 from tagfill.engines import create_engine
 from tagfill.errors import TagfillError, unknown_name
-from tagfill.experiments import figures
 from tagfill.experiments.analyses.groups import map_by_label_count
 from tagfill.experiments.analyses.inputs import AnalysisInput, AnalyzedRun, mean_and_deviation
 from tagfill.experiments.report import Figure, Section, Table
+from tagfill.experiments.report.section import report_figure
 from tagfill.experiments.runs import RunJob, check_job, run_jobs
 from tagfill.io import nan_to_none
 from tagfill.methods import ALIASES, METHODS
@@ -197,7 +198,7 @@ def _draw_scores(axes: Sequence[SweepAxis], scores: dict[Choice, list[float]], s
     _label_axis(panel, first, f"{split} mAP, percent")
     figures.legend_above(figure, panel)
     caption = f"Mean {split} mAP over {first.name}. Bands are one standard deviation over seeds."
-    return figures.report_figure(figure, "sweep", caption, f"Lines over {len(first.values)} values.", table)
+    return report_figure(figure, "sweep", caption, f"Lines over {len(first.values)} values.", table)
 
 
 def _draw_label_counts(
@@ -222,7 +223,7 @@ def _draw_label_counts(
     _label_axis(panel, first, f"{split} mAP minus mean of the line, points")
     figures.legend_above(figure, panel, columns=7)
     fixed = "".join(f" with {axis.name} = {value}" for axis, value in zip(axes[1:], best[1:], strict=True))
-    return figures.report_figure(
+    return report_figure(
         figure,
         "label-counts",
         f"The same{fixed}, one line per number of true labels of an image, minus the mean of the line. A line that "

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tagfill.experiments import figures
+from tagfill import figures
 from tagfill.experiments.report.model_scores import EDGES, ImageSample, ModelScores
 from tagfill.experiments.report.report_data import ReportData
-from tagfill.experiments.report.section import Section, Table
+from tagfill.experiments.report.section import Section, Table, report_figure
 from tagfill.io import nan_to_none
 
 WIDTH = 5.2  # inches
@@ -41,7 +41,7 @@ def learning_curve_section(report: ReportData) -> Section | None:
         for seed, values in enumerate(seeds)
         for epoch, value in enumerate(values, start=1)
     ]
-    figure = figures.report_figure(
+    figure = report_figure(
         _draw_curves(curves, best, report.colors()),
         "curves",
         "Validation mAP after each epoch. The dot marks the epoch that was kept.",
@@ -117,7 +117,7 @@ def class_section(report: ReportData, scores: dict[str, ModelScores]) -> Section
         formats=dict.fromkeys(values_of, ".1f"),
     )
     left_out = len(order) - len(few)
-    figure = figures.report_figure(
+    figure = report_figure(
         _draw_classes(
             [report.data.classes[label] for label in few.tolist()],
             {name: values[few] for name, values in drawn.items()},
@@ -185,7 +185,7 @@ def distribution_section(report: ReportData, scores: dict[str, ModelScores], tra
         means = {kind: float(shares @ (EDGES[:-1] + EDGES[1:])) / 2 for kind, shares in model.histograms.items()}
         caption = "Mean, approximately: " + ", ".join(f"{mean:.2f} ({kind})" for kind, mean in means.items()) + "."
         figure = _draw_distribution(name, model.histograms, legend=number == 0)
-        drawn.append(figures.report_figure(figure, f"distribution-{number}", caption, alt, data, abreast=3))
+        drawn.append(report_figure(figure, f"distribution-{number}", caption, alt, data, abreast=3))
     return Section("scores", "Score distributions", text, figures=tuple(drawn))
 
 
@@ -225,7 +225,7 @@ def recovery_section(report: ReportData, scores: dict[str, ModelScores], train: 
     colors = report.colors()
     curves = {name: (curve.recall, curve.precision) for name, curve in recovered.items()}
     rows = [(name, *point) for name, curve in curves.items() for point in np.column_stack(curve).tolist()]
-    figure = figures.report_figure(
+    figure = report_figure(
         _draw_recovery(curves, colors),
         "recovery",
         "Precision and recall of missing labels; up and to the right is better.",

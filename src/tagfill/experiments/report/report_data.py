@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tagfill.dataset import Dataset
-from tagfill.experiments.figures import color
 from tagfill.experiments.leaderboard import Leaderboard, Score
 from tagfill.experiments.runs import FLOOR
+from tagfill.figures import color
 from tagfill.training import Run
 from tagfill.training.evaluation import LoadedModel
 

@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from tagfill.errors import TagfillError
+from tagfill.figures import png, svg
 from tagfill.io import atomic_write, write_json
 
 SECTION_FILE = "section.json"
@@ -77,6 +78,13 @@ class Figure:
     svg: str | None = None
     data: Table | None = None
     abreast: int = 1
+
+
+def report_figure(
+    figure: Any, name: str, caption: str, alt: str, data: Table | None = None, *, abreast: int = 1
+) -> Figure:
+    """Convert a matplotlib figure to a figure of a section; see `Figure` for the arguments."""
+    return Figure(name, caption, alt, png(figure), svg(figure), data, abreast)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from tagfill.experiments import figures
+from tagfill import figures
 
 
 def lab(color: str) -> np.ndarray:

@@ -6,14 +6,12 @@ color of the page. A panel is one pair of matplotlib axes.
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-
-from tagfill.experiments.report.section import Figure as ReportFigure
-from tagfill.experiments.report.section import Table
 
 COLORS = (
     *("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee7733"),
@@ -62,15 +60,26 @@ def new_panels(
     """
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
 
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
+        figure = _figure_class()(figsize=(width, height), layout="constrained")
         FigureCanvasSVG(figure)
         panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for panel in panels[used:] if used is not None else []:
         panel.set_visible(False)
     return figure, panels[:used]
+
+
+@functools.cache
+def _figure_class() -> type[Any]:
+    """A figure that a notebook shows, even if pyplot was never imported."""
+    from matplotlib.figure import Figure
+
+    class NotebookFigure(Figure):
+        def _repr_png_(self) -> bytes:
+            return png(self)
+
+    return NotebookFigure
 
 
 def color(position: int) -> str:
@@ -150,13 +159,6 @@ def escape_math(text: str) -> str:
     'a\\$b\\$'
     """
     return text.replace("$", r"\$")
-
-
-def report_figure(
-    figure: Any, name: str, caption: str, alt: str, data: Table | None = None, *, abreast: int = 1
-) -> ReportFigure:
-    """Convert a matplotlib figure to a figure of a report section; see there for the arguments."""
-    return ReportFigure(name, caption, alt, png(figure), svg(figure), data, abreast)
 
 
 def svg(figure: Any) -> str:
