@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tagfill.errors import TagfillError as TagfillError
     from tagfill.experiments import budget as budget
     from tagfill.experiments import compare as compare
+    from tagfill.filling import fill as fill
     from tagfill.inference import export as export
     from tagfill.inference import predict as predict
     from tagfill.inference import predict_to_file as predict_to_file
@@ -50,6 +51,7 @@ _NAMES = {
     "budget": "experiments",
     "compare": "experiments",
     "features": "data.extract",
+    "fill": "filling",
     "export": "inference",
     "predict": "inference",
     "predict_to_file": "inference",

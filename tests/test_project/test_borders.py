@@ -48,6 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "experiments": _EXPERIMENTS,
     "inference": {"contract", "models", "images", "dataset"},
     "curation": {*_EXPERIMENTS, "experiments", "formats"},
+    "filling": {*_EXPERIMENTS, "experiments", "formats", "curation"},
 }
 IN_FUNCTIONS = {"dataset": {"images", "formats"}}  # displays and `from_pandas`; at the top these would be circular
 MAY_IMPORT["cli"] = {*MAY_IMPORT, "tagfill"}

@@ -18,6 +18,7 @@ from tagfill.cli import (
     evaluate,
     export,
     features,
+    fill,
     import_,
     inspect,
     list_,
@@ -60,6 +61,7 @@ def main(
     """Options before the command."""
 
 
+app.command("fill", help=_plain(fill.__doc__))(fill.fill)
 app.command("demo", help=_plain(demo.__doc__))(demo.demo)
 app.command("import", help=_plain(import_.__doc__))(import_.import_)
 app.command("add", help=_plain(add.__doc__))(add.add)

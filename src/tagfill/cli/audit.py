@@ -42,10 +42,14 @@ def audit(
     from tagfill.curation.audit import FILE, draw_sample
     from tagfill.curation.review import AUDIT, open_session
     from tagfill.dataset import Dataset
+    from tagfill.filling import Fill
     from tagfill.io import write_json
 
     if source is not None and predictions is not None:
         raise TagfillError("Give --source or --predictions, not both; they name two ways in which tags are added.")
+    filled = flags.filled_folder(dataset)
+    if filled:
+        run = run or filled / "model"
     inside = dataset / "dataset"
     data = Dataset.open(inside if (inside / "dataset.yaml").is_file() else dataset)
     page = review_page.ReviewPage(host, port, token, run, reviewer, browser)
@@ -56,6 +60,8 @@ def audit(
         result = sample.result(session)
     path = dataset / FILE
     write_json(path, result.to_json())
+    if filled:
+        Fill.open(filled).add_audit(result.to_json())
     if as_json:
         terminal.show_json({"file": str(path), **result.to_json()})
         return

@@ -99,6 +99,11 @@ def dataset_and_run(command: str, dataset: Path, argument: Path | None, option: 
     return dataset, run
 
 
+def filled_folder(folder: Path) -> Path | None:
+    """The folder, if `tagfill fill` made it."""
+    return folder if (folder / "filled.json").is_file() else None
+
+
 def interrupt(number: int, frame: FrameType | None) -> None:
     """Signal handler that ends the process as Ctrl-C does."""
     raise KeyboardInterrupt

@@ -1,5 +1,7 @@
 """Review suggestions, or all tags of some photos, on a local web page.
 
+Example: `tagfill review filled`
+
 Example: `tagfill review photos --suggestions suggestions.parquet --run runs/photos-en`
 
 Example: `tagfill review photos --complete 100 --run runs/photos-en`
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def review(
-    dataset: Annotated[Path, typer.Argument(help="A dataset folder.")],
+    dataset: Annotated[Path, typer.Argument(help="A dataset folder, or a folder of `tagfill fill`.")],
     suggestions: Annotated[Path | None, typer.Option(help="File of `tagfill suggest` or `tagfill predict`.")] = None,
     complete: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Ask for all tags of N random training photos.")
@@ -50,6 +52,10 @@ def review(
     from tagfill.curation.review import apply_log, open_session
     from tagfill.dataset import Dataset
 
+    if filled := flags.filled_folder(dataset):
+        dataset = filled / "known"
+        run = run or filled / "model"
+        suggestions = suggestions or (filled / "to-review.csv" if complete is None else None)
     data = Dataset.open(dataset)
     if apply:
         _show(dataset, apply_log(data), as_json)
@@ -70,6 +76,8 @@ def review(
             page.serve(session, f"All tags of {len(session.photos):,} photos")
         decided = len(session.log.entries) - before
     _show(dataset, decided, as_json, wanted, session.photos)
+    if filled and decided:
+        terminal.next_step(f"tagfill fill {filled}", quiet=as_json)
 
 
 def _show(

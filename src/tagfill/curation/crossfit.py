@@ -81,6 +81,7 @@ def cross_fit(
     jobs: int | None,
     workers: int,
     device: str = "auto",
+    labels: LabelMatrix | None = None,
     progress: Progress,
 ) -> Iterator[ScoredImages]:
     """Score a split, batch by batch.
@@ -95,11 +96,14 @@ def cross_fit(
         jobs: number of processes that train.
         workers: number of threads that decode images.
         device: of the networks.
+        labels: of all images, to estimate from how labels went missing, if the dataset has more than were given at
+            first, such as decisions of a review; by default those of the dataset.
         progress: shows the runs.
     """
+    given = dataset.labels() if labels is None else labels
     if folds == 0:
         models = [_ScoringModel(run, dataset, split, dataset.split(split), features, workers, device)]
-        yield from _score(models, dataset, cross_fitted=split != TRAIN)
+        yield from _score(models, dataset, given, cross_fitted=split != TRAIN)
         return
     if not (run / "run.json").exists():
         raise TagfillError(f"{run} has no recipe to train fold models with; give a run folder, or --folds 0.")
@@ -120,7 +124,7 @@ def cross_fit(
             raise TagfillError(outcome.error)
         cache = features or recipe.final_features
         models.append(_ScoringModel(job.folder, data, HELD_OUT, rows, cache, workers, device))
-    yield from _score(models, dataset, cross_fitted=True)
+    yield from _score(models, dataset, given, cross_fitted=True)
 
 
 def split_folds(size: int, folds: int, seed: int) -> list[NDArray[np.int64]]:
@@ -180,13 +184,15 @@ class _ScoringModel:
             yield self.rows[batch.index.numpy()], prediction.logits.float().numpy(force=True)
 
 
-def _score(models: list[_ScoringModel], dataset: Dataset, *, cross_fitted: bool) -> Iterator[ScoredImages]:
+def _score(
+    models: list[_ScoringModel], dataset: Dataset, labels: LabelMatrix, *, cross_fitted: bool
+) -> Iterator[ScoredImages]:
     """Score the images of each model.
 
     What is missing is estimated from all images together: from all of their scores, or from a sample if these do not
     fit into memory, and then the images are scored once more.
     """
-    labels, width = dataset.labels(), len(dataset.classes)
+    width = len(dataset.classes)
     size = sum(len(each.rows) for each in models)
     keep = min(1.0, _MOST_PAIRS / max(size * width, 1))
     measured: list[tuple[Calibration | None, tuple[float, float] | None]] = []
@@ -203,6 +209,14 @@ def _score(models: list[_ScoringModel], dataset: Dataset, *, cross_fitted: bool)
     for each, parts, (_, errors), found in zip(models, scored, measured, estimates, strict=True):
         for rows, logits in parts if keep == 1 else each.scores(each.load()):
             yield ScoredImages(rows, logits, found, errors)
+
+
+def measure_calibration(model: LoadedModel) -> Calibration | None:
+    """Calibration of a model on the validation split of its dataset; None if that is not complete."""
+    if VALIDATION not in model.dataset.splits:
+        return None
+    validation = gather_predictions(model.predict(VALIDATION), Ranks(), len(model.dataset.classes))
+    return calibrate(validation.scores, validation.labels) if is_complete(validation.labels) else None
 
 
 def _measure(model: LoadedModel, scoring: _ScoringModel) -> tuple[Calibration | None, tuple[float, float] | None]:

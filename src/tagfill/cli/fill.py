@@ -1,0 +1,108 @@
+"""Fill in missing tags: from a table of tags and a folder of photos to tags, a review list, a report and a model.
+
+Example: `tagfill fill tags.csv --photos photos --out filled`
+
+Example: `tagfill fill filled` after a review: uses the decisions, and computes only what changed
+
+Example: `tagfill fill labels.json --from coco --photos photos --keep precision=0.95 --format label-studio`
+
+Interrupted, it goes on where it stopped when it is started again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tagfill.cli import flags, terminal
+from tagfill.errors import TagfillError
+from tagfill.options import parse_options
+
+
+def fill(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TAGS", help="A table of tags (CSV, TSV, Parquet), a dataset folder, or a folder that was filled."
+        ),
+    ],
+    photos: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Where the photos are.", show_default="the folder of the table")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the result.", show_default="filled")] = None,
+    keep: Annotated[
+        str,
+        typer.Option(
+            metavar="RULE",
+            help="What to add: `precision=P` (so many are right) or `probability=P` (each is that sure).",
+        ),
+    ] = "precision=0.9",
+    format_: Annotated[
+        list[str] | None,
+        typer.Option("--format", metavar="FORMAT", help="Also write this format, such as coco; repeatable."),
+    ] = None,
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="FORMAT", help="Format of TAGS, if it is not a table of tags.")
+    ] = None,
+    given: flags.Options = None,
+    method: Annotated[str, typer.Option(help="`auto`, or see `tagfill list methods`.")] = "auto",
+    backbone: flags.Backbone = "tf_efficientnet_lite0",
+    pretrained: flags.Pretrained = "bundled",
+    image_size: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Side of the square input.", show_default="the backbone's")
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of training.")] = 10,
+    folds: Annotated[int, typer.Option(min=2, help="Models that check each other's photos.")] = 5,
+    seed: flags.Seed = 0,
+    device: flags.Device = "auto",
+    jobs: flags.Jobs = None,
+    workers: flags.Workers = 0,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
+) -> None:
+    """Fill."""
+    from tagfill import formats
+    from tagfill.filling import fill as fill_in
+    from tagfill.filling.result import MODEL, SUMMARY_FILE
+
+    if (source / SUMMARY_FILE).is_file() and (out is not None or photos is not None):
+        raise TagfillError(f"{source} was filled before and knows its photos; leave out --photos and --out.")
+    options = {}
+    if given:
+        read = formats.get(from_ or "tags").read
+        options = parse_options(read, given, f"format '{from_ or 'tags'}'")
+    result = fill_in(
+        source,
+        photos=photos,
+        out=out or "filled",
+        keep=keep,
+        formats=format_ or (),
+        source_format=from_,
+        options=options,
+        method=method,
+        backbone=backbone,
+        pretrained=flags.parse_pretrained(pretrained),
+        image_size=image_size,
+        epochs=epochs,
+        folds=folds,
+        seed=seed,
+        device=device,
+        jobs=jobs,
+        workers=workers,
+        progress=terminal.progress(quiet),
+    )
+    if as_json:
+        terminal.show_json({"folder": str(result.folder), **result.summary.model_dump()})
+        return
+    for sentence in result.summary.sentences():
+        terminal.show(sentence)
+    terminal.show(f"Tags: {result.folder / 'filled.csv'}")
+    terminal.show(f"Report: {result.report}")
+    terminal.next_step(
+        f"tagfill review {result.folder}   (then: tagfill fill {result.folder})",
+        f"tagfill audit {result.folder}",
+        f"tagfill predict {result.folder / MODEL} NEW_PHOTOS --out tags.csv",
+        quiet=quiet,
+    )

@@ -1,0 +1,92 @@
+"""Tags that may be missing: the probable ones, and sums over all of them, in one pass over the scores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pydantic import BaseModel
+
+from tagfill.curation.estimates import EstimateSummary, LabelEstimates
+from tagfill.dataset import Dataset
+from tagfill.probabilities import Calibration
+
+LEAST_PROBABILITY = 0.05  # of candidates that are kept
+_BINS = 1000  # of the histogram that thresholds are chosen from
+
+
+class Scored(BaseModel):
+    """What scoring found out, beside the candidates.
+
+    Attributes:
+        expected: expected number of missing tags of each class.
+        estimates: where the probabilities come from.
+        calibration: of the trained model, for photos without tags.
+        thresholds: probability from which the model calls each class present in new photos.
+        val_mAP: on photos with complete labels, in percent.
+    """
+
+    expected: list[float]
+    estimates: EstimateSummary
+    calibration: Calibration
+    thresholds: list[float]
+    val_mAP: float | None = None  # noqa: N815
+
+
+class Candidates:
+    """Pairs that are probable enough to be of interest, and sums over all pairs.
+
+    Memory grows with the number of tags that are expected to be missing, not with photos × classes.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset, self._labels = dataset, dataset.labels()
+        self._parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]] = []
+        self.expected = np.zeros(len(dataset.classes))
+        self._counts = np.zeros((len(dataset.classes), _BINS))
+        self._sums = np.zeros((len(dataset.classes), _BINS))
+
+    def add(
+        self,
+        rows: NDArray[np.int64],
+        logits: NDArray[np.floating],
+        estimates: LabelEstimates,
+        *,
+        sample: bool = True,
+    ) -> None:
+        """Take the scores of some photos.
+
+        Args:
+            rows: of the image table.
+            logits: n×L.
+            estimates: turn them into probabilities.
+            sample: whether these photos are a sample of those that the model will see.
+        """
+        unknown = ~self._labels.is_annotated(rows)
+        probability = np.where(unknown, estimates(logits, self._labels.rows(rows)), 0.0)
+        self.expected += probability.sum(0)
+        image, label = np.nonzero(probability >= LEAST_PROBABILITY)
+        self._parts.append((rows[image], label, probability[image, label].astype(np.float32)))
+        if sample:
+            p = estimates.calibration(logits)
+            flat = np.minimum((p * _BINS).astype(np.int64), _BINS - 1) + np.arange(p.shape[1]) * _BINS
+            self._counts += np.bincount(flat.ravel(), minlength=self._counts.size).reshape(self._counts.shape)
+            self._sums += np.bincount(flat.ravel(), p.ravel(), self._counts.size).reshape(self._counts.shape)
+
+    def table(self) -> pa.Table:
+        """The candidates."""
+        rows, labels, probability = (np.concatenate(columns) for columns in zip(*self._parts, strict=True))
+        return pa.table(
+            {
+                "image": self._dataset.images["image"].take(pa.array(rows)),
+                "label": pa.array(self._dataset.classes, pa.string()).take(pa.array(labels)),
+                "probability": pa.array(probability),
+            }
+        )
+
+    def thresholds(self) -> NDArray[np.float64]:
+        """The probability with the best expected F1 of each class, 2·Σp / (count + Σ of all p), on calibrated ones."""
+        counts, sums = (np.cumsum(values[:, ::-1], axis=1)[:, ::-1] for values in (self._counts, self._sums))
+        f1 = 2 * sums / np.maximum(counts + sums[:, :1], 1e-12)
+        best: NDArray[np.float64] = np.maximum(f1.argmax(1), 1) / _BINS
+        return best

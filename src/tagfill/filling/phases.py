@@ -1,0 +1,544 @@
+"""Filling in: from photos with a few tags to photos with all tags that can be told, in one call.
+
+    read       the table of tags, and the photos that it does not name
+    features   a frozen network looks at each photo once
+    train      the method `auto` (or another) on what is known
+    score      each tagged photo by models that were not trained on it, all others by the trained model
+    choose     tags to add, so that the expected share of right ones meets the target
+    write      filled.csv, to-review.csv, report.html, the dataset, the model and filled.json
+
+Everything is below one folder:
+
+    filled.csv      each photo with its tags, what was added, and the probability of each added tag
+    to-review.csv   what is uncertain, for `tagfill review`
+    report.html     what was found, how far it can be trusted, what to do next
+    filled.json     the same numbers for programs, and the settings, for the next run
+    known/          a dataset of what is known: given tags, and decisions of reviews
+    dataset/        the same with the added tags, whose rows have the source `fill`
+    model/          for `tagfill predict`, `serve` and `export`
+    work/           features, runs and scores; it may be deleted, and is then made again when needed
+
+Features, training and scoring are stored in `work/` under a key made of what is known and of the settings. A second
+call finds what an interrupted one left, and after a review only what depends on the labels is computed again. Tags that
+were added are guesses: they are never trained on.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tagfill import formats
+from tagfill.curation.complete import Draws
+from tagfill.curation.crossfit import TRAIN, cross_fit, measure_calibration
+from tagfill.curation.decisions import SOURCE as REVIEW
+from tagfill.curation.estimates import NOT_CALIBRATED, LabelEstimates, choose_additions, summarize
+from tagfill.curation.review import AUDIT, FOLDER, apply_log
+from tagfill.curation.suggestions import MISSING, SCHEMA, Suggestions
+from tagfill.data import FeatureCache
+from tagfill.data.extract import features
+from tagfill.dataset import Dataset
+from tagfill.dataset.description import FILE as DATASET_FILE
+from tagfill.dataset.tables import from_records
+from tagfill.errors import TagfillError
+from tagfill.filling import report
+from tagfill.filling.candidates import Candidates, Scored
+from tagfill.filling.result import (
+    DATASET,
+    FILLED,
+    KNOWN,
+    MODEL,
+    REPORT,
+    SOURCE,
+    SUMMARY_FILE,
+    TO_REVIEW,
+    WORK,
+    ClassSummary,
+    Example,
+    Fill,
+    FillSummary,
+    Keep,
+    PastFill,
+    Settings,
+    choose_separator,
+    write_filled,
+)
+from tagfill.filling.source import check_formats, read_source
+from tagfill.filling.timing import Phase, rounded_duration, seconds_per_view
+from tagfill.images import input_size
+from tagfill.io import atomic_write, exclusive_lock, replace_folder, sha256_of_strings, write_json
+from tagfill.labels import UNKNOWN
+from tagfill.models import Classifier, choose_device, create_backbone
+from tagfill.progress import SILENT, Progress
+from tagfill.training import Run, build_recipe, resume, start
+from tagfill.training.evaluation import LoadedModel
+
+UNTAGGED = "untagged"  # split of photos about which nothing is known; they are scored and not trained on
+LEAST_TO_REVIEW = 0.1  # probability from which a pair is worth a question
+MOST_TO_REVIEW = 5000
+EXAMPLES = 6  # photos per class in the report
+_DECIDE_SCORES = {"method", "backbone", "pretrained", "image_size", "epochs", "folds", "seed"}
+_HEAD_COST = 0.03  # time of training on a photo once, relative to that of the network for one view of it
+_PAIR_AND_TIME = ["image", "label", "time"]
+_CANDIDATES, _SCORED = "candidates.parquet", "scored.json"
+_WRITTEN: dict[str, tuple[str, dict[str, Any]]] = {  # name below the folder, and what a format must be told
+    "coco": ("coco", {"unknown": "absent"}),
+    "csv": ("labels.csv", {}),
+    "cvat": ("cvat.xml", {}),
+    "folder": ("folder", {"absent_means": "unknown"}),
+    "label-studio": ("label-studio.json", {}),
+    "tags": ("tags.csv", {"absent_means": "unknown"}),
+    "voc": ("voc", {"unknown": "absent"}),
+    "wide-csv": ("wide.csv", {}),
+    "yolo": ("yolo", {"absent_means": "unknown"}),
+}
+
+
+def fill(
+    source: Any,
+    *,
+    photos: str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] = "filled",
+    keep: str = "precision=0.9",
+    formats: Sequence[str] = (),
+    source_format: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    method: str = "auto",
+    backbone: str = "tf_efficientnet_lite0",
+    pretrained: bool | str = "bundled",
+    image_size: int | str | None = None,
+    epochs: int = 10,
+    folds: int = 5,
+    seed: int = 0,
+    device: str = "auto",
+    jobs: int | None = None,
+    workers: int = 0,
+    progress: Progress = SILENT,
+) -> Fill:
+    """Fill in the tags that photos lack.
+
+    Call it again with the same folder after a review, with more tags or with more photos: decisions are used, only what
+    changed is computed again, and the result says what got better.
+
+    Args:
+        source: a table of tags (a CSV, TSV or Parquet file, an Arrow table, a data frame, a mapping of columns), a
+            dataset or its folder, a file or folder in another format (see `source_format`), or the folder of an earlier
+            result, which takes the source and the settings from there.
+        photos: where the photos are; by default the folder of the table. Photos that the table does not name join.
+        out: folder of the result.
+        keep: which tags to add: `precision=0.9` adds as many as possible of which 90 % are expected to be right,
+            `probability=0.8` adds those that are at least that probable.
+        formats: also write the result in these formats, such as `coco` or `label-studio`.
+        source_format: format of the source, if it is neither a table of tags nor a dataset; see `tagfill.formats`.
+        options: of that format, such as `{"separator": ";"}`.
+        method: how to learn from the tags.
+        backbone: timm's name of the network.
+        pretrained: its weights.
+        image_size: side of the square input; by default the backbone's.
+        epochs: of training.
+        folds: models that are trained so that no photo is scored by a model that knows its tags.
+        seed: of all random draws.
+        device: of the networks: `cpu`, `cuda`, `mps`, or `auto`.
+        jobs: processes that train; one per core by default.
+        workers: processes that decode photos.
+        progress: shows the phases.
+
+    Example:
+        >>> result = tagfill.fill("tags.csv", photos="photos", out="filled")  # doctest: +SKIP
+        >>> result.table.to_pandas()  # doctest: +SKIP
+        >>> result.review()  # doctest: +SKIP
+    """
+    if isinstance(source, str | os.PathLike) and (Path(source) / SUMMARY_FILE).is_file():
+        earlier = Fill.open(source)
+        settings, out = earlier.summary.settings, source
+        if settings.source is None:
+            raise TagfillError(f"{source} was filled from a table in memory; give the table again.")
+        source = settings.source
+    else:
+        settings = Settings(
+            source=str(Path(source).absolute()) if isinstance(source, str | os.PathLike) else None,
+            source_format=source_format,
+            options=dict(options or {}),
+            photos=None if photos is None else str(photos),
+            method=method,
+            backbone=backbone,
+            pretrained=pretrained,
+            image_size=image_size,
+            epochs=epochs,
+            folds=folds,
+            seed=seed,
+            keep=keep,
+            formats=tuple(formats),
+        )
+    Keep.parse(settings.keep)
+    check_formats(settings.formats)
+    base = read_source(source, settings, progress)
+    folder = Path(out)
+    _check_folder(folder, base)
+    with exclusive_lock(folder, "is filling in tags", choose="--out"):
+        return _Filling(folder, base, settings, device, jobs, workers, progress).run()
+
+
+@dataclass
+class _Filling:
+    """One call of `fill`."""
+
+    folder: Path
+    base: Dataset
+    settings: Settings
+    device: str
+    jobs: int | None
+    workers: int
+    progress: Progress
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def run(self) -> Fill:
+        """Go through the phases."""
+        previous, added_before = FillSummary.read(self.folder), self._added_before()
+        decisions = self._decisions()
+        known = self._known(decisions)
+        data = _set_apart_untagged(known)
+        key = self._key(data)
+        work = self.folder / WORK / key
+        if previous is not None and previous.key == key and previous.settings == self.settings and self._whole():
+            self.progress.say("Nothing has changed since the last run.")
+            return Fill.open(self.folder)
+        data = data.save(work / "data")
+        self._say_duration(data, work)
+        cache = self._features(data)
+        run = self._train(data, cache, work)
+        scored = self._score(data, cache, run, work)
+        past = [] if previous is None else list(previous.past)
+        if previous is not None and previous.key != key:
+            past.append(PastFill.of(previous, decisions, added_before))
+        result = self._write(known, decisions, run, scored, past, key)
+        for other in (self.folder / WORK).iterdir():
+            if other.is_dir() and other.name not in (key, self._features_folder().name):
+                shutil.rmtree(other)
+        return result
+
+    def _whole(self) -> bool:
+        """Whether all results are there."""
+        expected = [FILLED, TO_REVIEW, REPORT, MODEL, f"{DATASET}/{DATASET_FILE}"]
+        return all((self.folder / name).exists() for name in expected)
+
+    def _decisions(self) -> pa.Table:
+        """Rows of reviews and audits of the earlier result."""
+        found = [self.base.rows().slice(0, 0)]
+        for name, source in ((KNOWN, REVIEW), (DATASET, AUDIT)):
+            path = self.folder / name
+            if (path / DATASET_FILE).is_file():
+                apply_log(Dataset.open(path))
+                rows = Dataset.open(path).rows()
+                found.append(rows.filter(pc.fill_null(pc.equal(rows["source"], source), False)))
+        rows = pa.concat_tables(found)
+        of_photos = pc.is_in(rows["image"], value_set=pa.array(self.base.names(), pa.string()))
+        of_classes = pc.is_in(rows["label"], value_set=pa.array(self.base.classes, pa.string()))
+        kept = rows.filter(pc.and_(of_photos, of_classes))
+        if lost := rows.num_rows - kept.num_rows:
+            self.progress.say(f"Warning: {lost:,} decisions are about photos or tags that are no longer there.")
+        given = {tuple(row.values()) for row in self.base.rows().select(_PAIR_AND_TIME).to_pylist()}
+        new = [tuple(row.values()) not in given for row in kept.select(_PAIR_AND_TIME).to_pylist()]
+        return kept.filter(pa.array(new, pa.bool_()))
+
+    def _known(self, decisions: pa.Table) -> Dataset:
+        """What is known: given tags and decisions, with photos that a review completed in the split they moved to."""
+        splits = self.base.split_of_images()
+        path = self.folder / KNOWN
+        if (path / DATASET_FILE).is_file():
+            before = Dataset.open(path)
+            drawn = {name for draw in Draws.read(path / FOLDER).draws for name in draw.images}
+            moved = dict(zip(before.names(), before.split_of_images(), strict=True))
+            for row, name in enumerate(self.base.names()):
+                if name in drawn and name in moved:
+                    splits[row] = moved[name]
+        rows = pa.concat_tables([self.base.rows(), decisions])
+        return self.base.with_splits(splits).replace(annotations=rows, folder=None)
+
+    def _key(self, data: Dataset) -> str:
+        """A name for what is known and for the settings that decide the scores."""
+        settings = self.settings.model_dump(include=_DECIDE_SCORES)
+        identity = [f"{name}={value}" for name, value in {**data.identities, **settings}.items()]
+        return sha256_of_strings(identity)[:12]
+
+    def _say_duration(self, data: Dataset, work: Path) -> None:
+        """Say how long it will take, from the time that the network needs for a few photos."""
+        if (work / _SCORED).is_file():
+            return
+        one, views = self.settings, len(data) + 3 * len(data.split(TRAIN))
+        size = None if one.image_size is None else input_size(one.image_size)
+        backbone = create_backbone(one.backbone, pretrained=one.pretrained, image_size=size, seed=one.seed)
+        per_view = seconds_per_view(data, backbone, choose_device(self.device))
+        looks = 0.0 if (self._features_folder() / "manifest.json").is_file() else views * per_view
+        models = 1 + one.folds / (self.jobs or os.cpu_count() or 1)
+        heads = 10 + _HEAD_COST * per_view * models * len(data.split(TRAIN)) * one.epochs
+        self.progress.say(
+            f"This takes about {rounded_duration(looks + heads)}: {rounded_duration(looks)} to look at the photos, "
+            f"{rounded_duration(heads)} to train and to score. Interrupted, it goes on when it is started again."
+        )
+
+    def _features_folder(self) -> Path:
+        """The cache, named after the network, so that another one gets its own."""
+        one = self.settings
+        network = sha256_of_strings(str(value) for value in (one.backbone, one.pretrained, one.image_size, one.seed))
+        return self.folder / WORK / f"features-{network[:8]}"
+
+    def _features(self, data: Dataset) -> FeatureCache:
+        with self._phase("features", f"Features of {len(data):,} photos") as progress:
+            return features(
+                data,
+                backbone=self.settings.backbone,
+                pretrained=self.settings.pretrained,
+                image_size=self.settings.image_size,
+                out=self._features_folder(),
+                seed=self.settings.seed,
+                workers=self.workers,
+                max_bad_images=0.1,
+                device=self.device,
+                progress=progress,
+            )
+
+    def _train(self, data: Dataset, cache: FeatureCache, work: Path) -> Run:
+        content = {
+            "dataset": str((work / "data").absolute()),
+            "method": self.settings.method,
+            "backbone": self.settings.backbone,
+            "pretrained": self.settings.pretrained,
+            "image_size": self.settings.image_size,
+            "head": "cam",
+            "seed": self.settings.seed,
+        }
+        recipe = build_recipe(content, features=cache.folder, epochs=self.settings.epochs)
+        folder = work / "run"
+        with self._phase("training", f"Training on {len(data.split(TRAIN)):,} tagged photos") as progress:
+            if Run(folder).begun:
+                return resume(folder, device=self.device, progress=progress)
+            return start(data, recipe, out=folder, device=self.device, force=True, progress=progress)
+
+    def _score(self, data: Dataset, cache: FeatureCache, run: Run, work: Path) -> Scored:
+        if (work / _SCORED).is_file():
+            return Scored.model_validate_json((work / _SCORED).read_bytes())
+        with self._phase("scoring", f"Scoring {len(data):,} photos") as progress:
+            candidates = Candidates(data)
+            estimates: list[LabelEstimates] = []
+            scored = cross_fit(
+                run.folder,
+                data,
+                TRAIN,
+                folds=min(self.settings.folds, len(data.split(TRAIN))),
+                out=work / "folds",
+                features=cache.folder,
+                jobs=self.jobs,
+                workers=self.workers,
+                device=self.device,
+                labels=self.base.labels(),
+                progress=progress,
+            )
+            for images in scored:
+                candidates.add(images.rows, images.logits, images.estimates)
+                if not estimates or images.estimates is not estimates[-1]:
+                    estimates.append(images.estimates)
+            model = LoadedModel.open(run, data, features=cache.folder, workers=self.workers, device=self.device)
+            measured = measure_calibration(model)
+            calibration = estimates[0].calibration if measured is None else measured
+            own = LabelEstimates(**{**vars(estimates[0]), "calibration": calibration})
+            for split, rows in data.splits.items():
+                if split == TRAIN:
+                    continue
+                for batch, prediction in model.predict(split):
+                    candidates.add(rows[batch.index.numpy()], prediction.logits.float().numpy(), own, sample=False)
+            result = Scored(
+                expected=candidates.expected.tolist(),
+                estimates=summarize(estimates),
+                calibration=calibration,
+                thresholds=candidates.thresholds().tolist(),
+                val_mAP=run.best.get("val_mAP"),
+            )
+            with atomic_write(work / _CANDIDATES) as file:
+                pq.write_table(candidates.table(), file, compression="zstd")
+            write_json(work / _SCORED, result.model_dump(mode="json"))
+            return result
+
+    def _write(
+        self,
+        known: Dataset,
+        decisions: pa.Table,
+        run: Run,
+        scored: Scored,
+        past: list[PastFill],
+        key: str,
+    ) -> Fill:
+        with self._phase("writing", "Writing the result"):
+            candidates = pq.read_table(self.folder / WORK / key / _CANDIDATES)
+            order = pc.sort_indices(
+                candidates, [("probability", "descending"), ("image", "ascending"), ("label", "ascending")]
+            )
+            candidates = candidates.take(order)
+            threshold = self._threshold(candidates, scored)
+            chosen = pc.greater_equal(candidates["probability"], threshold)
+            added, left = candidates.filter(chosen), candidates.filter(pc.invert(chosen))
+            pairs = added.select(["image", "label"]).to_pylist()
+            rows = from_records([{**pair, "present": True, "source": SOURCE} for pair in pairs])
+            for name, more in ((KNOWN, []), (DATASET, [rows])):
+                target = self.folder / name
+                with exclusive_lock(target / FOLDER, "is reviewing"):
+                    result = known.replace(annotations=pa.concat_tables([known.rows(), *more])).save(target)
+            write_filled(self.folder / FILLED, known, added)
+            questions = self._questions(left)
+            questions.save(self.folder / TO_REVIEW)
+            self._save_model(run, scored)
+            for name in self.settings.formats:
+                where, options = _WRITTEN[name]
+                path = self.folder / where
+                if path.is_dir():
+                    shutil.rmtree(path)
+                formats.get(name).write(result, path, **options)
+            summary = self._summarize(known, added, questions, scored, threshold, decisions.num_rows, past, key)
+            write_json(self.folder / SUMMARY_FILE, summary.model_dump(mode="json"))
+            report.write(self.folder, summary)
+        return Fill.open(self.folder)
+
+    def _threshold(self, candidates: pa.Table, scored: Scored) -> float:
+        """The lowest probability of a tag that is added; above 1 if none is."""
+        keep = Keep.parse(self.settings.keep)
+        if keep.by == "probability":
+            return keep.value
+        if scored.estimates.source == NOT_CALIBRATED:  # scores are not probabilities
+            return 2.0
+        probability = candidates["probability"].to_numpy()[None]
+        unknown = np.full(probability.shape, UNKNOWN)
+        return min(choose_additions(probability, unknown, precision=keep.value).threshold, 2.0)
+
+    def _questions(self, left: pa.Table) -> Suggestions:
+        """What is worth asking a person: the most probable pairs that were not added."""
+        left = left.filter(pc.greater_equal(left["probability"], LEAST_TO_REVIEW)).slice(0, MOST_TO_REVIEW)
+        size = left.num_rows
+        columns = {
+            "image": left["image"],
+            "label": left["label"],
+            "kind": pa.array([MISSING] * size, pa.string()),
+            "annotated": pa.nulls(size, pa.bool_()),
+            "probability": left["probability"],
+            "value": left["probability"],
+        }
+        return Suggestions(pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA))
+
+    def _save_model(self, run: Run, scored: Scored) -> None:
+        model = Classifier.load(run.model_folder)
+        model.thresholds = tuple(scored.thresholds)
+        temporary = self.folder / WORK / "model"
+        shutil.rmtree(temporary, ignore_errors=True)
+        model.save(temporary)
+        replace_folder(temporary, self.folder / MODEL)
+
+    def _summarize(
+        self,
+        known: Dataset,
+        added: pa.Table,
+        questions: Suggestions,
+        scored: Scored,
+        threshold: float,
+        decisions: int,
+        past: list[PastFill],
+        key: str,
+    ) -> FillSummary:
+        given = known.labels()
+        label = added["label"].to_pylist()
+        probability = added["probability"].to_numpy().astype(np.float64)
+        examples: dict[str, list[Example]] = {}
+        right: dict[str, float] = {}
+        count: dict[str, int] = {}
+        for name, image, p in zip(label, added["image"].to_pylist(), probability.tolist(), strict=True):
+            count[name] = count.get(name, 0) + 1
+            right[name] = right.get(name, 0.0) + p
+            examples.setdefault(name, []).append(Example(image=image, probability=p))
+        asked = questions.table["label"].to_pylist()
+        classes = [
+            ClassSummary(
+                name=name,
+                given=int(tags),
+                added=count.get(name, 0),
+                expected_right=right.get(name, 0.0),
+                expected_missing=expected,
+                to_review=asked.count(name),
+                examples=_spread(examples.get(name, []), EXAMPLES),
+            )
+            for name, tags, expected in zip(known.classes, given.positives, scored.expected, strict=True)
+        ]
+        return FillSummary(
+            key=key,
+            settings=self.settings,
+            name=self.base.name,
+            root=str(self.base.root if "://" in str(self.base.root) else Path(self.base.root).absolute()),
+            photos=len(known),
+            tagged_photos=int((given.positives_per_image() > 0).sum()),
+            given=int(given.positives.sum()),
+            added=len(label),
+            photos_with_additions=len(set(added["image"].to_pylist())),
+            threshold=None if threshold > 1 else threshold,
+            expected_precision=float(probability.mean()) if len(probability) else None,
+            expected_missing=float(sum(scored.expected)),
+            decisions=decisions,
+            to_review=len(questions),
+            estimates=scored.estimates,
+            val_mAP=scored.val_mAP,
+            classes=classes,
+            past=past,
+            separator=choose_separator(known.classes),
+            audit=None,
+            seconds={name: round(value, 1) for name, value in self.seconds.items()},
+        )
+
+    def _added_before(self) -> set[tuple[str, str]]:
+        """Pairs that the earlier result had added."""
+        path = self.folder / DATASET
+        if not (path / DATASET_FILE).is_file():
+            return set()
+        rows = Dataset.open(path).rows()
+        mine = rows.filter(pc.fill_null(pc.equal(rows["source"], SOURCE), False))
+        return set(zip(mine["image"].to_pylist(), mine["label"].to_pylist(), strict=True))
+
+    def _phase(self, name: str, title: str) -> Phase:
+        return Phase(self.progress, self.seconds, name, title)
+
+
+def _spread(examples: Sequence[Example], count: int) -> list[Example]:
+    """Some examples from the most to the least probable, evenly spread.
+
+    >>> [one.image for one in _spread([Example(image=name, probability=0.9) for name in "abcde"], 3)]
+    ['a', 'c', 'e']
+    """
+    if len(examples) <= count:
+        return list(examples)
+    return [examples[at] for at in np.linspace(0, len(examples) - 1, count).round().astype(int)]
+
+
+def _set_apart_untagged(known: Dataset) -> Dataset:
+    """The data to train on and to score: photos about which nothing is known are in a split of their own."""
+    splits = known.split_of_images()
+    untouched = known.labels().unannotated()
+    splits[untouched[splits[untouched] == TRAIN]] = UNTAGGED
+    return known.with_splits(splits)
+
+
+def _check_folder(folder: Path, base: Dataset) -> None:
+    """Refuse a folder with something else in it."""
+    if folder.exists() and not folder.is_dir():
+        raise TagfillError(f"{folder} is a file; choose another --out.")
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    if not (folder / WORK).is_dir() and not (folder / SUMMARY_FILE).is_file():
+        raise TagfillError(f"{folder} is not empty and holds no earlier result of fill; choose another --out.")
+    if (folder / KNOWN / DATASET_FILE).is_file():
+        before = Dataset.open(folder / KNOWN)
+        if not set(before.names()) & set(base.names()):
+            raise TagfillError(f"{folder} holds the result for other photos; choose another --out.")
