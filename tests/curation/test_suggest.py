@@ -11,10 +11,15 @@ from hypothesis import strategies as st
 import tagfill
 from reference import worth
 from tagfill.curation import Suggestions
+from tagfill.curation.crossfit import ScoredImages
+from tagfill.curation.estimates import LabelEstimates
 from tagfill.curation.suggest import Pairs, TopPairs, entropy, first_per_group, suggest
 from tagfill.dataset import Dataset
-from tagfill.dataset.tables import from_records
+from tagfill.dataset.tables import IMAGES_SCHEMA, from_records
 from tagfill.errors import TagfillError
+from tagfill.probabilities import Calibration
+
+from .cases import CLASSES
 
 
 @pytest.fixture(scope="module")
@@ -90,17 +95,53 @@ def test_cannot_tell_is_not_suggested_again(run, part, cache, tmp_path):
     assert (name, unknown[1]) in suggested
 
 
-def test_annotations_that_the_model_contradicts_are_suggested_as_wrong(run, part, cache, tmp_path):
-    rows = part.rows().to_pylist()
-    test = set(part.names(part.split("test")))
-    for row in rows:
-        if row["image"] in test:
-            row["present"] = not row["present"]  # all of them wrong
-    data = part.replace(annotations=from_records(rows), folder=None).save(tmp_path / "data")
-    found = suggest(data, run.folder, split="test", features=cache.folder).suggestions.table.to_pylist()
-    wrong = [row for row in found if row["kind"] == "wrong"]
-    assert wrong
-    assert all(row["annotated"] != (row["probability"] > 0.5) for row in wrong)
+@pytest.fixture
+def contradicted(monkeypatch, tmp_path):
+    """Scores of 600 images with one tag each in two batches; the model contradicts 60 tags of the class cup."""
+    rng = np.random.default_rng(3)
+    names = [f"{number:05d}.jpg" for number in range(600)]
+    tags = rng.integers(0, 3, 600)
+    shown = tags.copy()
+    shown[np.flatnonzero(tags == 0)[:60]] = 1
+    logits = (np.where(np.arange(3) == shown[:, None], 4.0, -4.0) + rng.normal(0, 1, (600, 3))).astype(np.float32)
+    data = Dataset(
+        name="photos",
+        root=tmp_path,
+        classes=CLASSES,
+        images=from_records([{"image": name, "split": "train"} for name in names], IMAGES_SCHEMA),
+        annotations=from_records(
+            [{"image": n, "label": CLASSES[t], "present": True} for n, t in zip(names, tags, strict=True)]
+        ),
+    )
+    estimates = LabelEstimates(Calibration.identity(3), np.ones(3), 0.0, "at random", 0.0, np.full(3, 1 / 3))
+    batches = [ScoredImages(rows, logits[rows], estimates, None) for rows in np.split(np.arange(600), 2)]
+    monkeypatch.setattr("tagfill.curation.suggest.cross_fit", lambda *_, **__: iter(batches))
+    return data, {names[row] for row in np.flatnonzero(shown != tags)}
+
+
+def test_annotations_that_the_model_contradicts_are_suggested_as_wrong(contradicted):
+    data, wrong = contradicted
+    found = suggest(data, "run", folds=2)
+    rows = [row for row in found.suggestions.table.to_pylist() if row["kind"] == "wrong"]
+    assert 30 < len(rows) == len(found.label_errors) == found.to_json()["wrong"] <= 60
+    assert {row["image"] for row in rows} <= wrong
+    assert {(row["label"], row["annotated"]) for row in rows} == {("cup", True)}
+    assert all(row["probability"] < 0.5 for row in rows)
+    limited = suggest(data, "run", folds=2, wrong=7).suggestions.table.to_pylist()
+    assert [row for row in limited if row["kind"] == "wrong"] == rows[:7]
+    by_class = suggest(data, "run", folds=2, per_class=5).suggestions.table.to_pylist()
+    assert [row for row in by_class if row["kind"] == "wrong"] == rows[:5]
+
+
+def test_annotations_are_not_doubted_by_the_model_that_learned_them(contradicted):
+    found = suggest(contradicted[0], "run", folds=0).to_json()
+    assert found["wrong"] == 0
+    assert found["label_errors"]["reason"] == "the run was trained on these annotations; --folds 5 can doubt them"
+
+
+def test_correct_tags_are_not_doubted(found):
+    assert found.to_json()["wrong"] == 0
+    assert found.label_errors.reason
 
 
 def test_a_file_of_suggestions_stores_its_run(found, run, tmp_path):

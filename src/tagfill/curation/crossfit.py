@@ -18,7 +18,7 @@ longer among the unknown pairs: see `tagfill.curation.estimates`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +68,10 @@ class ScoredImages:
     def shares(self) -> NDArray[np.float64]:
         """Expected share of images that show each class."""
         return self.estimates.priors
+
+    def take(self, which: NDArray[np.bool_]) -> ScoredImages:
+        """Some of the images."""
+        return replace(self, rows=self.rows[which], logits=self.logits[which])
 
 
 def cross_fit(

@@ -3,7 +3,8 @@
     value = H(p) · −log₂(share of images that show the class)
 
 H is the entropy of the probability in bits: checking what is certain teaches nothing. The second factor is the
-information of finding the class, so rare classes come first.
+information of finding the class, so rare classes come first. Which annotations are probably wrong, and how many, is
+decided by `label_errors.py`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from tagfill.curation.crossfit import TRAIN, ScoredImages, cross_fit
 from tagfill.curation.estimates import EstimateSummary, LabelEstimates, summarize
+from tagfill.curation.label_errors import LabelErrors, find_label_errors
 from tagfill.curation.suggestions import MISSING, SCHEMA, WRONG, SuggestionQuality, Suggestions, measure
 from tagfill.dataset import Dataset
 from tagfill.dataset.description import FILE as DATASET_FILE
@@ -42,6 +44,7 @@ class SuggestResult:
         calibration: mean expected calibration error before and after calibration; None without labels to measure it.
         measured: quality of the suggestions; None if the complete labels are unknown.
         estimates: how many labels are missing, and where the probabilities come from.
+        label_errors: annotations that are probably wrong, before the limits `wrong` and `per_class`.
     """
 
     suggestions: Suggestions
@@ -49,6 +52,7 @@ class SuggestResult:
     calibration: tuple[float, float] | None
     measured: SuggestionQuality | None
     estimates: EstimateSummary
+    label_errors: LabelErrors
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -62,6 +66,7 @@ class SuggestResult:
             else {"before": self.calibration[0], "after": self.calibration[1]},
             "estimates": self.estimates.to_json(),
             "measured": None if self.measured is None else self.measured.to_json(),
+            "label_errors": self.label_errors.to_json(),
         }
 
 
@@ -93,9 +98,9 @@ def suggest(
         folds: number of models to train, so that no image is scored by a model that was trained on it; by default 5
             for the training split, and 0 (the run itself) for any other.
         missing: maximum number of unknown labels to suggest.
-        wrong: maximum number of annotations to suggest for a check.
+        wrong: maximum number of annotations to suggest for a check; fewer, or none, if there is no evidence.
         per_class: maximum number of suggestions per class, of each kind.
-        minimum: leave out unknown labels below this probability, and annotations below this probability of being wrong.
+        minimum: leave out unknown labels below this probability.
         order: `probability` or `value` (see the module's description).
         features: a feature cache, or its folder, to use instead of images; by default, fold models use that of the run.
         out: folder for the fold models, which a second call reuses; by default they are deleted.
@@ -123,10 +128,8 @@ def suggest(
         folds = 5 if split == TRAIN else 0
     if folds and split != TRAIN:
         raise TagfillError(f"--folds is for the training split; the run was not trained on '{split}', so leave it out.")
-    top = {
-        MISSING: TopPairs(missing, per_class, lambda pairs: pairs.value if order == "value" else pairs.probability),
-        WRONG: TopPairs(wrong, per_class, probability_wrong),
-    }
+    top = TopPairs(missing, per_class, lambda pairs: pairs.value if order == "value" else pairs.probability)
+    annotated: list[ScoredImages] = []
     errors: list[tuple[float, float]] = []
     estimates: list[LabelEstimates] = []
     with tempfile.TemporaryDirectory() as temporary:
@@ -146,16 +149,21 @@ def suggest(
             estimates.append(images.estimates)
             if images.errors is not None and images.errors not in errors:
                 errors.append(images.errors)
-            for kind, pairs in _candidates(data, images, minimum).items():
-                top[kind].add(pairs)
-    table = pa.concat_tables(_table(data, kind, pairs.top()) for kind, pairs in top.items())
+            top.add(_unknown_pairs(data, images, minimum))
+            annotated.append(images.take(data.labels().is_annotated(images.rows).any(1)))
+    if split == TRAIN and not folds:
+        label_errors = LabelErrors.none("the run was trained on these annotations; --folds 5 can doubt them")
+    else:
+        label_errors = _label_errors(data, annotated)
+    doubted = _doubted_pairs(data, annotated, label_errors, wrong, per_class)
+    table = pa.concat_tables([_table(data, MISSING, top.top()), _table(data, WRONG, doubted)])
     origin = {"run": str(Path(run).absolute()), "dataset": data.name, "split": split, "identities": data.identities}
     suggestions = Suggestions(table, origin)
     calibration = (
         None if not errors else (float(np.mean([e[0] for e in errors])), float(np.mean([e[1] for e in errors])))
     )
     quality = measure(suggestions, data, split, seconds)
-    return SuggestResult(suggestions, folds, calibration, quality, summarize(estimates))
+    return SuggestResult(suggestions, folds, calibration, quality, summarize(estimates), label_errors)
 
 
 def is_dataset(source: Dataset | str | os.PathLike[str]) -> bool:
@@ -163,17 +171,42 @@ def is_dataset(source: Dataset | str | os.PathLike[str]) -> bool:
     return isinstance(source, Dataset) or (Path(source) / DATASET_FILE).is_file()
 
 
-def _candidates(data: Dataset, images: ScoredImages, minimum: float) -> dict[str, Pairs]:
-    """Pairs of some images that may be suggested, by kind."""
+def _unknown_pairs(data: Dataset, images: ScoredImages, minimum: float) -> Pairs:
+    """Pairs of some images that are not annotated and probably present."""
     labels = data.labels()
-    known, annotated = labels.rows(images.rows), labels.is_annotated(images.rows)
-    probability = images.estimates(images.logits, known)  # of unknown pairs
+    known = labels.rows(images.rows)
+    probability = images.estimates(images.logits, known)
     value = entropy(probability) * rarity(images.shares)
-    missing = Pairs.where(~annotated & (probability >= minimum), images.rows, probability, value, known)
-    independent = images.calibration(images.logits)  # of the annotation that it is compared with
-    labeled = Pairs.where(known >= 0, images.rows, independent, entropy(independent) * rarity(images.shares), known)
-    wrong = labeled.take(np.flatnonzero(probability_wrong(labeled) >= max(minimum, 0.5)))
-    return {MISSING: missing, WRONG: wrong}
+    missing = ~labels.is_annotated(images.rows) & (probability >= minimum)
+    return Pairs.where(missing, images.rows, probability, value, known)
+
+
+def _label_errors(data: Dataset, annotated: list[ScoredImages]) -> LabelErrors:
+    if not annotated:
+        return LabelErrors.none("nothing is annotated")
+    rows = np.concatenate([images.rows for images in annotated])
+    return find_label_errors(np.concatenate([images.logits for images in annotated]), data.labels().rows(rows))
+
+
+def _doubted_pairs(
+    data: Dataset, annotated: list[ScoredImages], errors: LabelErrors, limit: int, per_class: int | None
+) -> Pairs:
+    """The most suspicious annotations, in order."""
+    kept = np.arange(len(errors)) if per_class is None else np.flatnonzero(first_per_group(errors.label, per_class))
+    kept = kept[:limit]
+    found, rank, start = Pairs.empty(), np.empty(0, np.int64), 0
+    for images in annotated:
+        position = errors.image[kept] - start
+        here = kept[(position >= 0) & (position < len(images.rows))]
+        mask = np.zeros(images.logits.shape, dtype=bool)
+        mask[errors.image[here] - start, errors.label[here]] = True
+        probability = images.calibration(images.logits)  # independent of the annotation
+        value = entropy(probability) * rarity(images.shares)
+        pairs = Pairs.where(mask, images.rows, probability, value, data.labels().rows(images.rows))
+        found = found.concatenate(pairs)
+        rank = np.concatenate([rank, here[np.lexsort((errors.label[here], errors.image[here]))]])
+        start += len(images.rows)
+    return found.take(np.argsort(rank))
 
 
 def _table(data: Dataset, kind: str, pairs: Pairs) -> pa.Table:
@@ -305,11 +338,6 @@ def rarity(shares: NDArray[np.float64]) -> NDArray[np.float64]:
     [-0.0, 2.0]
     """
     return -np.log2(np.clip(shares, 1e-9, 1))
-
-
-def probability_wrong(pairs: Pairs) -> NDArray[np.float64]:
-    """The probability that the current label of a pair is wrong."""
-    return np.where(pairs.annotated == 1, 1 - pairs.probability, pairs.probability)
 
 
 __getattr__ = renamed(__name__, {"Suggested": "SuggestResult"})
