@@ -274,7 +274,8 @@ def _most_suspicious(
 
 
 def _class_means(probability: Floats, where: NDArray[np.bool_]) -> Floats:
-    return (probability * where).sum(0) / np.maximum(where.sum(0), 1)
+    means: Floats = (probability * where).sum(0) / np.maximum(where.sum(0), 1)
+    return means
 
 
 def _binned(
@@ -288,8 +289,8 @@ def _binned(
     size = np.bincount(cell)
     class_of = np.zeros(len(size), dtype=np.int64)
     class_of[cell] = label
-    of_tags = np.bincount(cell, tagged)
-    return np.bincount(cell, z) / size, class_of, of_tags, size - of_tags
+    of_tags: Floats = np.bincount(cell, tagged).astype(np.float64)
+    return np.bincount(cell, z) / size, class_of, of_tags, (size - of_tags).astype(np.float64)
 
 
 def _share(one: Floats, other: Floats) -> Floats:
