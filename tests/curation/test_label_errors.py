@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from reference import label_errors as reference
-from tagfill.curation.label_errors import FEWEST, NoiseModel, find_label_errors, fit_noise, strongest_other
+from tagfill.curation.label_errors import FEWEST, LabelErrors, NoiseModel, find_label_errors, fit_noise, suspicion
 
 
 def annotated(seed=0, images=1500, classes=4, *, swapped=0, only_tags=False):
@@ -48,17 +48,18 @@ def test_wrong_annotations_are_found_and_their_number_is_estimated(only_tags):
     assert 0.5 * wrong.sum() < len(found) < 1.2 * wrong.sum()
     assert wrong[found.image, found.label].mean() > 0.75
     assert (labels[found.image, found.label] >= 0).all()
-    suspicion = found.suspicion[found.image, found.label]
-    assert (np.diff(suspicion) <= 0).all()
+    assert (np.diff(found.suspicion) <= 0).all()
+    assert found.low_tags > found.hard_tags
+    assert str(found).startswith(f"{len(found)} of {(labels >= 0).sum():,} annotations are doubted, most suspicious")
 
 
 def test_the_fit_is_a_maximum_of_the_likelihood():
     logits, labels, _ = annotated(2, 400, 3, swapped=30)
     model = fit_noise(logits, labels == 1, labels != 1)
-    at = [model.slope, *model.offset, model.wrong_tag, model.missed_tag]
+    at = [model.slope, *model.offset, *model.wrong_tag, model.missed_tag]
 
     def objective(values):
-        return reference.objective(logits.tolist(), labels.tolist(), values[0], values[1:-2], *values[-2:])
+        return reference.objective(logits.tolist(), labels.tolist(), values[0], values[1:4], values[4:7], values[7])
 
     best = objective(at)
     for position in range(len(at)):
@@ -70,15 +71,15 @@ def test_the_fit_is_a_maximum_of_the_likelihood():
 def test_doubts_equal_the_reference():
     logits, labels, _ = annotated(3, 500, 3, swapped=60)
     model = fit_noise(logits, labels == 1, labels != 1)
-    fitted = (model.slope, model.offset.tolist(), model.wrong_tag, model.missed_tag)
+    fitted = (model.slope, model.offset.tolist(), model.wrong_tag.tolist(), model.missed_tag)
     found = find_label_errors(logits, labels)
-    tags, suspicion = reference.doubted_tags(logits.tolist(), labels.tolist(), *fitted)
+    tags, of_tags = reference.doubted_tags(logits.tolist(), labels.tolist(), *fitted)
     absent = reference.doubted_absent(logits.tolist(), labels.tolist(), *fitted)
     assert tags
     assert absent
     assert [pair for pair in pairs(found) if labels[pair] == 1] == tags
     assert [pair for pair in pairs(found) if labels[pair] == 0] == absent
-    assert [found.suspicion[pair] for pair in suspicion] == pytest.approx(list(suspicion.values()), abs=1e-9)
+    assert [suspicion(logits, labels)[pair] for pair in of_tags] == pytest.approx(list(of_tags.values()), abs=1e-9)
 
 
 @pytest.mark.parametrize("only_tags", [False, True])
@@ -95,7 +96,7 @@ def test_permuting_images_and_classes_permutes_the_doubts(only_tags):
 
 def test_a_lower_score_makes_a_tag_more_suspicious_and_an_absence_less():
     z = np.linspace(-60, 60, 50)[:, None]
-    tag, absent = NoiseModel(0.7, np.array([0.3]), 0.01, 0.2).log_odds(z)
+    tag, absent = NoiseModel(0.7, np.array([0.3]), np.array([0.01]), 0.2).log_odds(z)
     assert (np.diff(tag[:, 0]) < 0).all()
     assert (np.diff(absent[:, 0]) > 0).all()
 
@@ -104,17 +105,17 @@ def test_a_tag_is_more_suspicious_beside_a_likely_class_that_is_not_tagged():
     logits, labels, _ = annotated(5, swapped=60, only_tags=True)
     row = int(np.flatnonzero((labels == 1).sum(1) == 1)[0])
     tag = int(labels[row].argmax())
-    before = find_label_errors(logits, labels).suspicion[row, tag]
+    before = suspicion(logits, labels)[row, tag]
     changed = logits.copy()
     changed[row, (tag + 1) % 4] = 8.0
-    assert find_label_errors(changed, labels).suspicion[row, tag] > before + 1
+    assert suspicion(changed, labels)[row, tag] > before + 1
 
 
 def test_known_values():
     logits, labels, wrong = annotated(6, swapped=100)
     found = find_label_errors(logits, labels)
     assert (len(found), int(wrong[found.image, found.label].sum()), int(wrong.sum())) == (154, 149, 196)
-    assert pairs(found)[:3] == [(991, 2), (550, 3), (190, 1)]
+    assert pairs(found)[:3] == [(991, 2), (550, 3), (1434, 1)]
 
 
 def test_few_annotations_are_no_evidence():
@@ -143,7 +144,7 @@ def test_extreme_and_constant_scores_are_finite():
         found = find_label_errors(np.where(labels == 1, 1e4, -1e4), labels)
         assert len(found) == 0
         assert len(find_label_errors(np.zeros(labels.shape), labels)) == 0
-    assert np.isfinite(found.suspicion).all()
+        assert np.isfinite(suspicion(np.where(labels == 1, 1e4, -1e4), labels)).all()
 
 
 def test_one_class_works():
@@ -153,7 +154,24 @@ def test_one_class_works():
     assert wrong[found.image, 0].mean() > 0.5
 
 
-def test_the_strongest_other_class_has_no_tag():
-    logits = np.array([[5.0, 1.0, 2.0], [0.0, 3.0, 4.0]])
-    tags = np.array([[True, False, False], [True, True, True]])
-    assert strongest_other(logits, tags).tolist() == [[2.0, 2.0, 1.0], [-np.inf] * 3]
+def test_errors_in_one_class_are_found_there():
+    rng = np.random.default_rng(3)
+    tags = rng.integers(0, 3, 600)
+    wrong = np.isin(np.arange(600), np.flatnonzero(tags == 0)[:60])
+    logits = np.where(np.arange(3) == np.where(wrong, 1, tags)[:, None], 4.0, -4.0) + rng.normal(0, 1, (600, 3))
+    found = find_label_errors(logits, np.where(np.arange(3) == tags[:, None], 1, -1))
+    assert 30 < len(found) <= 60
+    assert wrong[found.image].all()
+    assert (found.label == 0).all()
+
+
+def test_doubts_of_several_parts_are_merged_in_order():
+    logits, labels, _ = annotated(4, swapped=120)
+    parts = [find_label_errors(logits[half], labels[half]) for half in (slice(None, 750), slice(750, None))]
+    merged = LabelErrors.merge(parts)
+    assert len(merged) == len(parts[0]) + len(parts[1]) > 0
+    assert (np.diff(merged.suspicion) <= 0).all()
+    assert merged.annotations == labels.size
+    nothing = LabelErrors.none("nothing is annotated")
+    assert LabelErrors.merge([nothing, nothing]).reason == nothing.reason
+    assert str(nothing) == "No annotation is doubted: nothing is annotated"

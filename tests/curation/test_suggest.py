@@ -133,6 +133,16 @@ def test_annotations_that_the_model_contradicts_are_suggested_as_wrong(contradic
     assert [row for row in by_class if row["kind"] == "wrong"] == rows[:5]
 
 
+def test_annotations_that_do_not_fit_into_memory_together_are_judged_in_blocks(contradicted, monkeypatch):
+    monkeypatch.setattr("tagfill.curation.suggest._MOST_PAIRS", 900)
+    data, wrong = contradicted
+    found = suggest(data, "run", folds=2)
+    rows = [row for row in found.suggestions.table.to_pylist() if row["kind"] == "wrong"]
+    assert {row["image"] for row in rows} <= wrong
+    assert [row["image"] for row in rows] == data.names(found.label_errors.image)
+    assert found.label_errors.annotations == 600
+
+
 def test_annotations_are_not_doubted_by_the_model_that_learned_them(contradicted):
     found = suggest(contradicted[0], "run", folds=0).to_json()
     assert found["wrong"] == 0

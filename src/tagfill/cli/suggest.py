@@ -72,11 +72,7 @@ def suggest(
         f"{summary['missing']:,} probably missing labels, {summary['wrong']:,} probably wrong annotations: {out}"
     )
     terminal.show(str(found.estimates))
-    doubts = found.label_errors
-    if doubts.reason is not None:
-        terminal.show(f"No annotation is called wrong: {doubts.reason}")
-    else:
-        terminal.show(f"{len(doubts):,} of {doubts.annotations:,} annotations are doubted; most suspicious first")
+    terminal.show(str(found.label_errors))
     if found.calibration is not None:
         before, after = found.calibration
         terminal.show(f"Calibration error on validation: {100 * before:.1f} % before, {100 * after:.1f} % after")

@@ -69,8 +69,8 @@ class ScoredImages:
         """Expected share of images that show each class."""
         return self.estimates.priors
 
-    def take(self, which: NDArray[np.bool_]) -> ScoredImages:
-        """Some of the images."""
+    def take(self, which: NDArray[np.integer]) -> ScoredImages:
+        """The images at these positions."""
         return replace(self, rows=self.rows[which], logits=self.logits[which])
 
 

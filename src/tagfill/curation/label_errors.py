@@ -14,13 +14,15 @@ Number of errors. Confident learning counts the pairs beyond these thresholds, w
 hard to see. Here, errors are what a model of the true label y does not explain:
 
     p(y = 1 | z) = θ_c(z) = σ(a·z + b_c)
-    p(tag | z)   = (1 - μ)·θ_c(z) + ω·(1 - θ_c(z))
+    p(tag | z)   = (1 - μ)·θ_c(z) + ω_c·(1 - θ_c(z))
 
-ω is the probability that an absent class is tagged, μ that a present class is not. a, b_c, ω and μ are fitted by
-expectation maximization; b_c has a normal prior of unit variance around the mean of all classes. Then
+ω_c is the probability that the class is tagged where it is absent, μ that a present class is not tagged. All are
+fitted by expectation maximization. b_c has a normal prior of variance 1/4 around the mean of all classes. ω_c has the
+prior (ω_c / ω)^k, where ω is the mean of all classes and k = `SHARED_ERRORS`: a class with many more than k errors is
+judged by its own rate, any other by that of all classes. Then
 
-    p(wrong | tag, z)    = ω·(1 - θ) / (ω·(1 - θ) + (1 - μ)·θ)
-    p(wrong | absent, z) = μ·θ / (μ·θ + (1 - ω)·(1 - θ))
+    p(wrong | tag, z)    = ω_c·(1 - θ) / (ω_c·(1 - θ) + (1 - μ)·θ)
+    p(wrong | absent, z) = μ·θ / (μ·θ + (1 - ω_c)·(1 - θ))
 
 and the sums E⁺ over tags and E⁻ over annotations "absent" estimate the numbers of errors.
 
@@ -33,16 +35,20 @@ about κ·R (`HARD`) in our experiments on VOC 2012, so
 
 rounded down; √E is the standard error of a count. There is none if right annotations explain the scores.
 
-Order. Annotations are ordered by the log-odds of p(wrong), and those of a tag increase with the evidence for another
-class that is not tagged, because a wrong tag often replaces the right one:
+Order. Annotations are ordered by the log-odds of p(wrong), with √(ω·ω_c) instead of ω_c, which is uncertain. A wrong
+tag often replaces a right one, so those of a tag increase with the evidence for another class that is there and not
+tagged. If the tag is right, class j is not tagged with probability μ·θ_j + 1 - θ_j; if the tag replaced class k, then k
+is there. The odds are multiplied by
 
-    log-odds + λ·(m - mean of m over all tags),    m = largest logit of the other classes without a tag
+    Σ_k θ_k / (μ·θ_k + 1 - θ_k),    over the classes without a tag,
+
+divided by its geometric mean over all tags. The larger μ, the less an untagged class says about the tags.
 
 What differs from confident learning and from `cleanlab.multilabel_classification`: unknown pairs are others and are
-never doubted; the noise rates ω and μ are shared by all classes, since most classes have too few errors to estimate
-their own; the number of errors is fitted instead of counted; the order uses the other classes of the photo. A class
-with fewer than `FEWEST` tags or others is left out, and so is one whose tags do not have higher scores than its
-others.
+never doubted; the noise rates of classes share information, since most classes have too few errors to estimate their
+own; the number of errors is fitted instead of counted; the order uses the other classes of the photo. Nothing is
+doubted of a class with fewer than `FEWEST` tags or others, or of one whose tags do not have higher scores than its
+others. κ, k and the square root were chosen on photos of VOC 2012 and COCO.
 """
 
 from __future__ import annotations
@@ -53,12 +59,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tagfill.labels import NEGATIVE, POSITIVE
+from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
 from tagfill.probabilities import sigmoid
 
 FEWEST = 10  # tags and others of a class
-HARD = 0.4  # κ
-OTHER_CLASS = 0.5  # λ
+HARD = 0.5  # κ
+SHARED_ERRORS = 3.0  # k
+_VARIANCE = 0.25  # of b_c
 _BINS = 32  # per unit of the logits; pairs of a bin are fitted as one
 _MAX_LOGIT = 50.0
 _MAX_STEPS, _TOLERANCE = 500, 1e-6  # of expectation maximization
@@ -71,11 +78,13 @@ class LabelErrors:
     """Doubted annotations.
 
     Attributes:
-        image: row of the logits, of each doubted annotation, most suspicious first.
+        image: number of the image (row of the logits) of each doubted annotation, most suspicious first.
         label: its class.
-        suspicion: N×L, larger is more suspicious; -inf for what is not annotated or has no evidence.
+        suspicion: of each of these; larger is more suspicious.
         annotations: number of annotations that were examined.
         classes: number of classes with enough evidence to examine them.
+        low_tags: E⁺, the expected number of tags with the scores of images without the tag.
+        hard_tags: κ·R, as many of them as there may be if every tag is right.
         reason: why nothing is doubted; None if something is.
     """
 
@@ -84,15 +93,47 @@ class LabelErrors:
     suspicion: Floats
     annotations: int
     classes: int
+    low_tags: float
+    hard_tags: float
     reason: str | None
 
     @classmethod
     def none(cls, reason: str) -> LabelErrors:
         """No doubts, for a reason."""
-        return _nothing(np.empty((0, 0)), 0, 0, reason)
+        empty = np.empty(0, np.int64)
+        return cls(empty, empty, np.empty(0), 0, 0, 0.0, 0.0, reason)
+
+    @classmethod
+    def merge(cls, parts: list[LabelErrors]) -> LabelErrors:
+        """Doubts of several parts of a dataset, whose numbers of images do not overlap."""
+        if len(parts) == 1:
+            return parts[0]
+        image, label, suspicion = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("image", "label", "suspicion")
+        )
+        order = np.lexsort((label, image, -suspicion))
+        return cls(
+            image[order],
+            label[order],
+            suspicion[order],
+            sum(part.annotations for part in parts),
+            max(part.classes for part in parts),
+            sum(part.low_tags for part in parts),
+            sum(part.hard_tags for part in parts),
+            None if len(image) else next(part.reason for part in parts),
+        )
 
     def __len__(self) -> int:
         return len(self.image)
+
+    def __str__(self) -> str:
+        evidence = (
+            f"about {self.low_tags:,.0f} tags have the scores of photos without the tag, "
+            f"and right tags explain up to {self.hard_tags:,.0f}"
+        )
+        if self.reason is not None:
+            return f"No annotation is doubted: {self.reason}" + (f" ({evidence})" if self.annotations else "")
+        return f"{len(self):,} of {self.annotations:,} annotations are doubted, most suspicious first: {evidence}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -100,6 +141,8 @@ class LabelErrors:
             "doubted": len(self),
             "annotations": self.annotations,
             "classes": self.classes,
+            "low_tags": self.low_tags,
+            "hard_tags": self.hard_tags,
             "reason": self.reason,
         }
 
@@ -111,20 +154,45 @@ class NoiseModel:
     Attributes:
         slope: a.
         offset: b_c.
-        wrong_tag: ω.
+        wrong_tag: ω_c.
         missed_tag: μ.
     """
 
     slope: float
     offset: Floats
-    wrong_tag: float
+    wrong_tag: Floats
     missed_tag: float
+
+    def score(self, logits: NDArray[np.floating]) -> Floats:
+        """Log-odds of the true label, N×L."""
+        found: Floats = self.slope * np.asarray(logits, dtype=np.float64) + self.offset
+        return found
 
     def log_odds(self, logits: NDArray[np.floating]) -> tuple[Floats, Floats]:
         """Log-odds that a tag, and that an annotation "absent", is wrong, of N×L logits."""
-        score = self.slope * np.asarray(logits, dtype=np.float64) + self.offset
-        tag = _log(self.wrong_tag) - _log(1 - self.missed_tag) - score
-        return tag, _log(self.missed_tag) - _log(1 - self.wrong_tag) + score
+        score = self.score(logits)
+        tag: Floats = _log(self.wrong_tag) - _log(1 - self.missed_tag) - score
+        absent: Floats = _log(self.missed_tag) - _log(1 - self.wrong_tag) + score
+        return tag, absent
+
+    def log_replaced(self, logits: NDArray[np.floating], tags: NDArray[np.bool_]) -> Floats:
+        """Log of the factor by which other classes without a tag increase the odds of a wrong tag, N.
+
+        Its mean over all tags is 0, and it is 0 for an image on which every class is tagged.
+
+        Example:
+            >>> noise = NoiseModel(1.0, np.zeros(3), np.full(3, 0.01), 0.1)
+            >>> tags = np.array([[True, False, False], [True, False, False]])
+            >>> noise.log_replaced(np.array([[-2.0, 5.0, -4.0], [-2.0, -3.0, -4.0]]), tags).round(1).tolist()
+            [2.5, -2.5]
+        """
+        odds = 1 / np.maximum(self.missed_tag + np.exp(np.minimum(-self.score(logits), 600)), 1e-12)
+        total = (odds * ~tags).sum(1)
+        found, some = np.zeros(len(total)), total > 0
+        found[some] = np.log(total[some])
+        weight = tags.sum(1) * some
+        found[some] -= (found @ weight) / max(weight.sum(), 1)
+        return found
 
 
 def find_label_errors(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> LabelErrors:
@@ -145,26 +213,30 @@ def find_label_errors(logits: NDArray[np.floating], labels: NDArray[np.integer])
         >>> len(found) > 50, bool((found.image < 100).all() and (found.label == 0).all())
         (True, True)
     """
-    z = np.clip(np.asarray(logits, dtype=np.float64), -_MAX_LOGIT, _MAX_LOGIT)
-    tags, absent = labels == POSITIVE, labels == NEGATIVE
-    usable = separated(z, tags)
-    suspicion = np.full(z.shape, -np.inf)
-    examined = (tags | absent) & usable
+    usable = separated(np.asarray(logits), labels == POSITIVE)
     if not usable.any():
-        return _nothing(suspicion, 0, 0, _why_no_class(tags))
-    chosen = [_doubted_tags(z, tags, usable, suspicion)]
-    reviewable = usable & (absent.sum(0) >= FEWEST)
-    if reviewable.any():
-        chosen.append(_doubted_absent(z, tags, absent, reviewable, suspicion))
-    image, label = (np.concatenate(parts) for parts in zip(*chosen, strict=True))
-    annotations, classes = int(examined.sum()), int(usable.sum())
-    if not len(image):
-        return _nothing(suspicion, annotations, classes, "correct annotations explain the scores")
-    order = np.lexsort((label, image, -suspicion[image, label]))
-    return LabelErrors(image[order], label[order], suspicion, annotations, classes, None)
+        return LabelErrors.none(_why_no_class(labels == POSITIVE))
+    suspicion, low, hard, chosen = _examine(logits, labels, usable)
+    order = np.lexsort((*chosen.T[::-1], -suspicion[*chosen.T]))
+    image, label = chosen[order].T
+    examined = int(((labels != UNKNOWN) & usable).sum())
+    reason = None if len(image) else "correct annotations explain the scores"
+    return LabelErrors(image, label, suspicion[image, label], examined, int(usable.sum()), low, hard, reason)
 
 
-def separated(logits: Floats, tags: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def suspicion(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> Floats:
+    """How suspicious each annotation is: N×L, larger is more suspicious, -inf for unknown labels.
+
+    Annotations of classes without enough evidence are ordered by what all classes have in common.
+
+    Args:
+        logits: N×L, cross-fitted.
+        labels: N×L, 1 present, 0 absent, -1 unknown.
+    """
+    return _examine(logits, labels, separated(np.asarray(logits), labels == POSITIVE))[0]
+
+
+def separated(logits: NDArray[np.floating], tags: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Classes with enough tags and others, whose tags have higher logits: AUROC - 2 standard errors > 1/2.
 
     The standard error of an AUROC of 1/2 is √((n⁺ + n⁻ + 1) / (12·n⁺·n⁻)) (Mann and Whitney, 1947).
@@ -191,30 +263,38 @@ def fit_noise(logits: Floats, tags: NDArray[np.bool_], others: NDArray[np.bool_]
     """
     width = logits.shape[1]
     z, label, tagged, untagged = _binned(logits, tags, others)
-    slope, offset, wrong, missed = 1.0, np.zeros(width), 1e-3, 0.05
+    slope, offset, wrong, missed = 1.0, np.zeros(width), np.full(width, 0.05), 0.05
     for _ in range(_MAX_STEPS):
         theta = sigmoid(slope * z + offset[label])
-        right = _share((1 - missed) * theta, wrong * (1 - theta))
-        hidden = _share(missed * theta, (1 - wrong) * (1 - theta))
+        right = _share((1 - missed) * theta, wrong[label] * (1 - theta))
+        hidden = _share(missed * theta, (1 - wrong[label]) * (1 - theta))
         present = tagged * right + untagged * hidden
         absent = tagged + untagged - present
-        new_wrong = float((tagged * (1 - right)).sum() / max(absent.sum(), 1e-12))
+        errors = np.bincount(label, tagged * (1 - right), width).astype(np.float64)
+        new_wrong = _error_rates(errors, np.bincount(label, absent, width).astype(np.float64), float(wrong.mean()))
         new_missed = float((untagged * hidden).sum() / max(present.sum(), 1e-12))
         residual = (present + absent) * theta - present
         weight = (present + absent) * theta * (1 - theta)
-        gradient = np.bincount(label, residual, width) + offset - offset.mean()
-        curvature = np.bincount(label, weight, width) + 1
+        gradient = np.bincount(label, residual, width) + (offset - offset.mean()) / _VARIANCE
+        curvature = np.bincount(label, weight, width) + 1 / _VARIANCE
         mixed = np.bincount(label, weight * z, width)
         step = (residual @ z + 1e-3 * (slope - 1) - (mixed * gradient / curvature).sum()) / (
             weight @ z**2 + 1e-3 - (mixed**2 / curvature).sum()
         )
         steps = (gradient - mixed * step) / curvature
         scale = min(1.0, 1.0 / max(abs(step), np.abs(steps).max(), 1e-12))  # limit long steps, which may overshoot
-        change = max(abs(step), np.abs(steps).max(), abs(new_wrong - wrong), abs(new_missed - missed))
+        change = max(abs(step), np.abs(steps).max(), np.abs(new_wrong - wrong).max(), abs(new_missed - missed))
         slope, offset, wrong, missed = slope - scale * step, offset - scale * steps, new_wrong, new_missed
         if change < _TOLERANCE:
             break
     return NoiseModel(float(slope), offset, wrong, missed)
+
+
+def _error_rates(errors: Floats, absent: Floats, shared: float) -> Floats:
+    """ω_c from the expected numbers of wrong tags and of absent pairs of each class, and the last ω."""
+    ratio = (errors + SHARED_ERRORS) / (shared * absent + SHARED_ERRORS)
+    found: Floats = np.minimum(errors.sum() / max(float(absent @ ratio), 1e-12) * ratio, 0.5)
+    return found
 
 
 def twice_below_median(logits: Floats, tags: NDArray[np.bool_], others: NDArray[np.bool_]) -> int:
@@ -223,54 +303,53 @@ def twice_below_median(logits: Floats, tags: NDArray[np.bool_], others: NDArray[
     return 2 * int((tags & (logits < medians)).sum())
 
 
-def strongest_other(logits: Floats, tags: NDArray[np.bool_]) -> Floats:
-    """For each pair, the largest logit of the other classes without a tag; -inf if there is none. N×L.
+def _examine(
+    logits: NDArray[np.floating], labels: NDArray[np.integer], usable: NDArray[np.bool_]
+) -> tuple[Floats, float, float, NDArray[np.int64]]:
+    """Suspicion of all annotations, E⁺, κ·R, and the doubted annotations, n×2."""
+    z = np.clip(np.asarray(logits, dtype=np.float64), -_MAX_LOGIT, _MAX_LOGIT)
+    tags, absent = labels == POSITIVE, labels == NEGATIVE
+    suspicion = np.full(z.shape, -np.inf)
+    low, hard, chosen = _doubt_tags(z, tags, usable, suspicion)
+    with_absent = usable & (absent.sum(0) >= FEWEST)
+    if with_absent.any():
+        chosen = np.concatenate([chosen, _doubt_absent(z, tags, absent, with_absent, suspicion)])
+    return suspicion, low, hard, chosen
 
-    >>> strongest_other(np.array([[1.0, 3.0, 2.0]]), np.array([[True, False, False]])).tolist()
-    [[3.0, 2.0, 3.0]]
-    """
-    free = np.where(tags, -np.inf, logits)
-    rows, top = np.arange(len(free)), free.argmax(1)
-    found = np.repeat(free[rows, top][:, None], free.shape[1], axis=1)
-    free[rows, top] = -np.inf
-    found[rows, top] = free.max(1)
-    return found
 
-
-def _doubted_tags(
+def _doubt_tags(
     z: Floats, tags: NDArray[np.bool_], usable: NDArray[np.bool_], suspicion: Floats
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[float, float, NDArray[np.int64]]:
+    """E⁺, κ·R and the doubted tags, n×2; fills in the suspicion of all tags."""
     candidates = tags & usable
-    log_odds, _ = fit_noise(z, candidates, ~tags & usable).log_odds(z)
-    expected = float(sigmoid(log_odds[candidates]).sum())
-    other = strongest_other(z, tags)
-    finite = np.isfinite(other)
-    center = other[candidates & finite].mean() if (candidates & finite).any() else 0.0
-    suspicion[candidates] = (log_odds + OTHER_CLASS * np.where(finite, other - center, 0.0))[candidates]
+    noise = fit_noise(z, candidates, ~tags & usable)
+    log_odds, _ = noise.log_odds(z)
+    low = float(sigmoid(log_odds[candidates]).sum())
+    hard = HARD * twice_below_median(z, candidates, ~tags)
+    halfway = (_log(noise.wrong_tag) - _log(float(noise.wrong_tag.mean()))) / 2
+    suspicion[tags] = (log_odds - halfway + noise.log_replaced(z, tags)[:, None])[tags]
     probability = sigmoid(z)
-    threshold = _class_means(probability, ~tags)
-    number = (expected - HARD * twice_below_median(z, candidates, ~tags)) / (1 - HARD) - np.sqrt(expected)
-    return _most_suspicious(suspicion, candidates & (probability <= threshold), number)
+    candidates &= probability <= _class_means(probability, ~tags)
+    return low, hard, _most_suspicious(suspicion, candidates, (low - hard) / (1 - HARD) - np.sqrt(low))
 
 
-def _doubted_absent(
+def _doubt_absent(
     z: Floats, tags: NDArray[np.bool_], absent: NDArray[np.bool_], usable: NDArray[np.bool_], suspicion: Floats
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+) -> NDArray[np.int64]:
+    """The doubted annotations "absent", n×2; fills in the suspicion of all of them."""
     candidates = absent & usable
     _, log_odds = fit_noise(z, tags & usable, candidates).log_odds(z)
     expected = float(sigmoid(log_odds[candidates]).sum())
-    suspicion[candidates] = log_odds[candidates]
+    suspicion[absent] = log_odds[absent]
     probability = sigmoid(z)
-    threshold = _class_means(probability, tags)
-    return _most_suspicious(suspicion, candidates & (probability >= threshold), expected - np.sqrt(expected))
+    candidates &= probability >= _class_means(probability, tags)
+    return _most_suspicious(suspicion, candidates, expected - np.sqrt(expected))
 
 
-def _most_suspicious(
-    suspicion: Floats, candidates: NDArray[np.bool_], number: float
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _most_suspicious(suspicion: Floats, candidates: NDArray[np.bool_], number: float) -> NDArray[np.int64]:
     image, label = np.nonzero(candidates)
     order = np.lexsort((label, image, -suspicion[image, label]))[: max(int(number), 0)]
-    return image[order], label[order]
+    return np.stack([image[order], label[order]], axis=1)
 
 
 def _class_means(probability: Floats, where: NDArray[np.bool_]) -> Floats:
@@ -297,8 +376,8 @@ def _share(one: Floats, other: Floats) -> Floats:
     return one / np.maximum(one + other, 1e-300)
 
 
-def _log(value: float) -> float:
-    return float(np.log(max(value, 1e-300)))
+def _log(value: Floats | float) -> Floats:
+    return np.log(np.maximum(value, 1e-300))
 
 
 def _why_no_class(tags: NDArray[np.bool_]) -> str:
@@ -308,8 +387,3 @@ def _why_no_class(tags: NDArray[np.bool_]) -> str:
     if not enough.any():
         return f"no class has {FEWEST} annotations to compare"
     return "the scores do not separate annotated images from others"
-
-
-def _nothing(suspicion: Floats, annotations: int, classes: int, reason: str) -> LabelErrors:
-    none = np.empty(0, np.int64)
-    return LabelErrors(none, none, suspicion, annotations, classes, reason)

@@ -13,7 +13,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from tagfill.errors import TagfillError, one_of
 from tagfill.progress import NOTEBOOK, Progress
 
 ORDERS = ("probability", "value")
+_MOST_PAIRS = 10_000_000  # pairs whose annotations are judged together
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ class SuggestResult:
         calibration: mean expected calibration error before and after calibration; None without labels to measure it.
         measured: quality of the suggestions; None if the complete labels are unknown.
         estimates: how many labels are missing, and where the probabilities come from.
-        label_errors: annotations that are probably wrong, before the limits `wrong` and `per_class`.
+        label_errors: annotations that are probably wrong, before the limits `wrong` and `per_class`; its images are
+            rows of the image table.
     """
 
     suggestions: Suggestions
@@ -129,7 +131,7 @@ def suggest(
     if folds and split != TRAIN:
         raise TagfillError(f"--folds is for the training split; the run was not trained on '{split}', so leave it out.")
     top = TopPairs(missing, per_class, lambda pairs: pairs.value if order == "value" else pairs.probability)
-    annotated: list[ScoredImages] = []
+    doubts, learned = _Doubts(data), split == TRAIN and not folds
     errors: list[tuple[float, float]] = []
     estimates: list[LabelEstimates] = []
     with tempfile.TemporaryDirectory() as temporary:
@@ -150,12 +152,11 @@ def suggest(
             if images.errors is not None and images.errors not in errors:
                 errors.append(images.errors)
             top.add(_unknown_pairs(data, images, minimum))
-            annotated.append(images.take(data.labels().is_annotated(images.rows).any(1)))
-    if split == TRAIN and not folds:
+            if not learned:
+                doubts.add(images)
+    doubted, label_errors = doubts.result(wrong, per_class)
+    if learned:
         label_errors = LabelErrors.none("the run was trained on these annotations; --folds 5 can doubt them")
-    else:
-        label_errors = _label_errors(data, annotated)
-    doubted = _doubted_pairs(data, annotated, label_errors, wrong, per_class)
     table = pa.concat_tables([_table(data, MISSING, top.top()), _table(data, WRONG, doubted)])
     origin = {"run": str(Path(run).absolute()), "dataset": data.name, "split": split, "identities": data.identities}
     suggestions = Suggestions(table, origin)
@@ -181,32 +182,54 @@ def _unknown_pairs(data: Dataset, images: ScoredImages, minimum: float) -> Pairs
     return Pairs.where(missing, images.rows, probability, value, known)
 
 
-def _label_errors(data: Dataset, annotated: list[ScoredImages]) -> LabelErrors:
-    if not annotated:
-        return LabelErrors.none("nothing is annotated")
-    rows = np.concatenate([images.rows for images in annotated])
-    return find_label_errors(np.concatenate([images.logits for images in annotated]), data.labels().rows(rows))
+class _Doubts:
+    """Annotations of a stream of images that are probably wrong; blocks that fit into memory are judged one by one."""
 
+    def __init__(self, data: Dataset) -> None:
+        self._data = data
+        self._images: list[ScoredImages] = []
+        self._size = 0
+        self._found: list[LabelErrors] = []
+        self._pairs = Pairs.empty()
 
-def _doubted_pairs(
-    data: Dataset, annotated: list[ScoredImages], errors: LabelErrors, limit: int, per_class: int | None
-) -> Pairs:
-    """The most suspicious annotations, in order."""
-    kept = np.arange(len(errors)) if per_class is None else np.flatnonzero(first_per_group(errors.label, per_class))
-    kept = kept[:limit]
-    found, rank, start = Pairs.empty(), np.empty(0, np.int64), 0
-    for images in annotated:
-        position = errors.image[kept] - start
-        here = kept[(position >= 0) & (position < len(images.rows))]
-        mask = np.zeros(images.logits.shape, dtype=bool)
-        mask[errors.image[here] - start, errors.label[here]] = True
-        probability = images.calibration(images.logits)  # independent of the annotation
-        value = entropy(probability) * rarity(images.shares)
-        pairs = Pairs.where(mask, images.rows, probability, value, data.labels().rows(images.rows))
-        found = found.concatenate(pairs)
-        rank = np.concatenate([rank, here[np.lexsort((errors.label[here], errors.image[here]))]])
-        start += len(images.rows)
-    return found.take(np.argsort(rank))
+    def add(self, images: ScoredImages) -> None:
+        """Take more images."""
+        annotated = images.take(np.flatnonzero(self._data.labels().is_annotated(images.rows).any(1)))
+        self._images.append(annotated)
+        self._size += annotated.logits.size
+        if self._size >= _MOST_PAIRS:
+            self._judge()
+
+    def result(self, limit: int, per_class: int | None) -> tuple[Pairs, LabelErrors]:
+        """The most suspicious annotations in order, and all of them."""
+        if self._images:
+            self._judge()
+        if not self._found:
+            return Pairs.empty(), LabelErrors.none("nothing is annotated")
+        errors = LabelErrors.merge(self._found)
+        position = {pair: number for number, pair in enumerate(zip(self._pairs.row, self._pairs.label, strict=True))}
+        kept = np.arange(len(errors)) if per_class is None else np.flatnonzero(first_per_group(errors.label, per_class))
+        chosen = [position[errors.image[number], errors.label[number]] for number in kept[:limit]]
+        return self._pairs.take(np.array(chosen, dtype=np.int64)), errors
+
+    def _judge(self) -> None:
+        labels = self._data.labels()
+        rows = np.concatenate([images.rows for images in self._images])
+        logits = np.concatenate([images.logits for images in self._images])
+        errors = find_label_errors(logits, labels.rows(rows))
+        starts = np.cumsum([0, *(len(images.rows) for images in self._images)])
+        batch = np.searchsorted(starts, errors.image, "right") - 1
+        for number in np.unique(batch):
+            images = self._images[number]
+            image, label = errors.image[batch == number] - starts[number], errors.label[batch == number]
+            mask = np.zeros(images.logits.shape, dtype=bool)
+            mask[image, label] = True
+            probability = images.calibration(images.logits)  # independent of the annotation
+            value = entropy(probability) * rarity(images.shares)
+            pairs = Pairs.where(mask, images.rows, probability, value, labels.rows(images.rows))
+            self._pairs = self._pairs.concatenate(pairs)
+        self._found.append(replace(errors, image=rows[errors.image]))
+        self._images, self._size = [], 0
 
 
 def _table(data: Dataset, kind: str, pairs: Pairs) -> pa.Table:
