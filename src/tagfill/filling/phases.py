@@ -37,7 +37,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tagfill import formats
 from tagfill.curation.complete import Draws
 from tagfill.curation.crossfit import TRAIN, cross_fit, measure_calibration
 from tagfill.curation.decisions import SOURCE as REVIEW
@@ -52,6 +51,7 @@ from tagfill.dataset.tables import from_records
 from tagfill.errors import TagfillError
 from tagfill.filling import report
 from tagfill.filling.candidates import Candidates, Scored
+from tagfill.filling.outputs import check_formats, write_formats
 from tagfill.filling.result import (
     DATASET,
     FILLED,
@@ -72,14 +72,14 @@ from tagfill.filling.result import (
     choose_separator,
     write_filled,
 )
-from tagfill.filling.source import check_formats, read_source
+from tagfill.filling.source import read_source
 from tagfill.filling.timing import Phase, rounded_duration, seconds_per_view
 from tagfill.images import input_size
 from tagfill.io import atomic_write, exclusive_lock, replace_folder, sha256_of_strings, write_json
 from tagfill.labels import UNKNOWN
 from tagfill.models import Classifier, choose_device, create_backbone
 from tagfill.progress import SILENT, Progress
-from tagfill.training import Run, build_recipe, resume, start
+from tagfill.training import Recipe, Run, build_recipe, check_start, resume, start
 from tagfill.training.evaluation import LoadedModel
 
 UNTAGGED = "untagged"  # split of photos about which nothing is known; they are scored and not trained on
@@ -90,17 +90,6 @@ _DECIDE_SCORES = {"method", "backbone", "pretrained", "image_size", "epochs", "f
 _HEAD_COST = 0.03  # time of training on a photo once, relative to that of the network for one view of it
 _PAIR_AND_TIME = ["image", "label", "time"]
 _CANDIDATES, _SCORED = "candidates.parquet", "scored.json"
-_WRITTEN: dict[str, tuple[str, dict[str, Any]]] = {  # name below the folder, and what a format must be told
-    "coco": ("coco", {"unknown": "absent"}),
-    "csv": ("labels.csv", {}),
-    "cvat": ("cvat.xml", {}),
-    "folder": ("folder", {"absent_means": "unknown"}),
-    "label-studio": ("label-studio.json", {}),
-    "tags": ("tags.csv", {"absent_means": "unknown"}),
-    "voc": ("voc", {"unknown": "absent"}),
-    "wide-csv": ("wide.csv", {}),
-    "yolo": ("yolo", {"absent_means": "unknown"}),
-}
 
 
 def fill(
@@ -181,8 +170,9 @@ def fill(
         )
     Keep.parse(settings.keep)
     check_formats(settings.formats)
-    base = read_source(source, settings, progress)
     folder = Path(out)
+    check_start(_recipe(settings, folder), out=None, device=device)
+    base = read_source(source, settings, progress)
     _check_folder(folder, base)
     with exclusive_lock(folder, "is filling in tags", choose="--out"):
         return _Filling(folder, base, settings, device, jobs, workers, progress).run()
@@ -308,16 +298,7 @@ class _Filling:
             )
 
     def _train(self, data: Dataset, cache: FeatureCache, work: Path) -> Run:
-        content = {
-            "dataset": str((work / "data").absolute()),
-            "method": self.settings.method,
-            "backbone": self.settings.backbone,
-            "pretrained": self.settings.pretrained,
-            "image_size": self.settings.image_size,
-            "head": "cam",
-            "seed": self.settings.seed,
-        }
-        recipe = build_recipe(content, features=cache.folder, epochs=self.settings.epochs)
+        recipe = _recipe(self.settings, work / "data", cache.folder)
         folder = work / "run"
         with self._phase("training", f"Training on {len(data.split(TRAIN)):,} tagged photos") as progress:
             if Run(folder).begun:
@@ -396,12 +377,7 @@ class _Filling:
             questions = self._questions(left)
             questions.save(self.folder / TO_REVIEW)
             self._save_model(run, scored)
-            for name in self.settings.formats:
-                where, options = _WRITTEN[name]
-                path = self.folder / where
-                if path.is_dir():
-                    shutil.rmtree(path)
-                formats.get(name).write(result, path, **options)
+            write_formats(result, self.folder, self.settings.formats)
             summary = self._summarize(known, added, questions, scored, threshold, decisions.num_rows, past, key)
             write_json(self.folder / SUMMARY_FILE, summary.model_dump(mode="json"))
             report.write(self.folder, summary)
@@ -520,6 +496,20 @@ def _spread(examples: Sequence[Example], count: int) -> list[Example]:
     if len(examples) <= count:
         return list(examples)
     return [examples[at] for at in np.linspace(0, len(examples) - 1, count).round().astype(int)]
+
+
+def _recipe(settings: Settings, data: Path, features: Path | None = None) -> Recipe:
+    """How the model is trained."""
+    content = {
+        "dataset": str(data.absolute()),
+        "method": settings.method,
+        "backbone": settings.backbone,
+        "pretrained": settings.pretrained,
+        "image_size": settings.image_size,
+        "head": "cam",
+        "seed": settings.seed,
+    }
+    return build_recipe(content, features=features, epochs=settings.epochs)
 
 
 def _set_apart_untagged(known: Dataset) -> Dataset:

@@ -376,7 +376,7 @@ class Fill:
     def to_pandas(self) -> Any:
         """The table as a data frame; needs pandas."""
         try:
-            import pandas  # type: ignore[import-untyped] # noqa: F401
+            import pandas  # noqa: F401
         except ModuleNotFoundError:
             raise TagfillError("A data frame needs pandas; install it with: pip install pandas.") from None
         return self.table.to_pandas()

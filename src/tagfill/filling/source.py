@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,6 @@ from tagfill.progress import Progress
 
 TRAIN = "train"
 LEAST_TAGS = 20  # too few to learn or to estimate anything
-
-
-def check_formats(names: Sequence[str]) -> None:
-    """Raise for a format that does not exist or cannot be written."""
-    for name in names:
-        formats.get(name).write  # noqa: B018  raises for a format that can only be read
 
 
 def read_source(source: Any, settings: Settings, progress: Progress) -> Dataset:
