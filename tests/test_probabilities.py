@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tagfill.probabilities import probabilities, sigmoid
+from tagfill.probabilities import Calibration, lowest_logits, measure_calibration, probabilities, sigmoid
 
 
 def test_sigmoid_is_exact_and_never_overflows() -> None:
@@ -29,3 +29,41 @@ def test_a_probability_is_the_same_alone_and_among_many() -> None:
     assert every.shape == logits.shape
     assert every[299, 4990:].tolist() == probabilities(logits[299, 4990:]).tolist()
     assert every[7, 11] == np.float32(1 / (1 + math.exp(-float(logits[7, 11]))))
+
+
+@pytest.mark.parametrize("slope", [None, 0.3, 4.0])
+def test_the_lowest_logit_of_a_threshold_is_exact(slope: float | None) -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0, 3, (1, 2000)).astype(np.float32)
+    calibration = None
+    if slope is not None:
+        calibration = Calibration(slope=slope, offset=tuple(rng.normal(0, 2, 2000).tolist()), source="measured")
+    thresholds = probabilities(logits, calibration)
+
+    lowest = lowest_logits(thresholds[0], calibration)
+
+    assert (lowest <= logits).all()
+    assert (probabilities(lowest[None], calibration) == thresholds).all()
+    assert (probabilities(np.nextafter(lowest, np.float32(-np.inf))[None], calibration) < thresholds).all()
+
+
+def test_a_threshold_that_is_never_or_always_reached() -> None:
+    never, always = lowest_logits([1.5, 0.0])
+
+    assert never == np.inf
+    assert always == np.finfo(np.float32).min
+
+
+def test_calibration_is_measured_on_complete_labels_only() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0, 2, (4000, 3)).astype(np.float32)
+    truth = Calibration(slope=0.5, offset=(-1.0, 0.0, 1.0), source="measured")
+    labels = (rng.random(logits.shape) < truth(logits)).astype(np.int8)
+
+    found = measure_calibration(logits, labels)
+
+    assert found is not None
+    assert found.source == "measured"
+    assert [found.slope, *found.offset] == pytest.approx([0.5, -1.0, 0.0, 1.0], abs=0.1)
+    assert measure_calibration(logits, np.where(labels == 0, np.int8(-1), labels)) is None
+    assert measure_calibration(-logits, labels) is None  # it would reverse the order of images

@@ -17,6 +17,7 @@ TABLES = {
     "D2": ("from_scratch", "Scenes, from random weights"),
     "E": ("loop", "Suggest, review, train again"),
     "F": ("heads", "Heads"),
+    "G": ("calibration", "Probabilities of new photos"),
 }
 
 HEAD = """---

@@ -10,13 +10,21 @@ compute that probability in the same way, or the image itself may fall below its
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
+
+_COMPLETE_SHARE = 0.95  # share of known pairs from which labels count as complete
+_MAX_STEPS, _TOLERANCE = 50, 1e-10  # of Newton's method
 _BLOCK = 1 << 20  # entries at a time, to bound the memory of double precision
+_LARGEST, _INFINITY = 0x7F7FFFFF, 0x7F800000  # bits of the largest single-precision number, and of infinity
+
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 def sigmoid(logits: ArrayLike) -> NDArray[np.float64]:
@@ -44,8 +52,8 @@ class Calibration(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    slope: float
-    offset: tuple[float, ...]
+    slope: _Finite
+    offset: tuple[_Finite, ...]
     source: Literal["measured", "estimated", "none"]
 
     @classmethod
@@ -58,9 +66,32 @@ class Calibration(BaseModel):
         """Whether there was anything to fit to; if not, probabilities are the plain sigmoid."""
         return self.source != "none"
 
+    @property
+    def width(self) -> int:
+        """Number of classes."""
+        return len(self.offset)
+
+    @property
+    def savable(self) -> bool:
+        """Whether a model can be saved with it: it was fitted, and a higher logit is a higher probability."""
+        return self.fitted and self.slope > 0
+
+    def apply(self, logits: Any, *, sigmoid: Callable[[Any], Any], constant: Callable[[Any], Any]) -> Any:
+        """The formula, for the arrays of any library.
+
+        Args:
+            logits: N×L.
+            sigmoid: of that library.
+            constant: turns a number or L numbers into an array of that library.
+        """
+        return sigmoid(constant(self.slope) * logits + constant(self.offset))
+
     def __call__(self, logits: ArrayLike) -> NDArray[np.float64]:
         """Probabilities of N×L logits."""
-        return sigmoid(self.slope * np.asarray(logits, dtype=np.float64) + np.asarray(self.offset))
+        found: NDArray[np.float64] = self.apply(
+            np.asarray(logits, dtype=np.float64), sigmoid=sigmoid, constant=np.float64
+        )
+        return found
 
 
 def probabilities(logits: NDArray[np.floating], calibration: Calibration | None = None) -> NDArray[np.float32]:
@@ -80,3 +111,98 @@ def probabilities(logits: NDArray[np.floating], calibration: Calibration | None 
     for start in range(0, len(rows), step):
         out[start : start + step] = turned(rows[start : start + step])
     return rounded
+
+
+def lowest_logits(thresholds: ArrayLike, calibration: Calibration | None = None) -> NDArray[np.float32]:
+    """The lowest logit of each class whose probability reaches its threshold; infinity if none does.
+
+    Converts thresholds between calibrations: a label at its threshold has at least the probability of this logit.
+
+    Args:
+        thresholds: L.
+        calibration: of the probabilities; None for the plain sigmoid.
+
+    >>> lowest_logits([0.5, 1.0], Calibration(slope=2.0, offset=(-2.0, 0.0), source="measured")).round(2)
+    array([1.  , 8.66], dtype=float32)
+    """
+    wanted = np.asarray(thresholds, dtype=np.float64)
+    low, high = np.full(wanted.shape, -_LARGEST), np.full(wanted.shape, _INFINITY)
+    while (low < high).any():  # single-precision numbers in ascending order, counted from 0
+        middle = (low + high) // 2
+        reached = probabilities(_from_order(middle)[None], calibration)[0] >= wanted
+        low, high = np.where(reached, low, np.minimum(middle + 1, high)), np.where(reached, middle, high)
+    return _from_order(high)
+
+
+def _from_order(position: NDArray[np.int64]) -> NDArray[np.float32]:
+    magnitude = np.abs(position).astype(np.uint32).view(np.float32)
+    return np.where(position < 0, -magnitude, magnitude)
+
+
+def calibrate(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> Calibration:
+    """Fit a calibration to known labels.
+
+    Args:
+        logits: N×L.
+        labels: N×L, 1 present, 0 absent, -1 unknown (ignored).
+
+    Example:
+        >>> sure = np.array([[9.0], [-9.0], [9.0], [-9.0]])
+        >>> abs(round(calibrate(sure, np.array([[1], [0], [0], [1]])).slope, 2))  # half of these are wrong
+        0.0
+    """
+    known = labels != UNKNOWN
+    width = logits.shape[1]
+    z = np.asarray(logits, dtype=np.float64)[known]
+    y = (labels[known] == POSITIVE).astype(np.float64)
+    if not len(y) or y.min() == y.max():
+        return Calibration.identity(width)
+    slope, offset = _fit(z, y)
+    class_of = np.nonzero(known)[1]
+    base = slope * z + offset
+    deltas = np.zeros(width)
+    for _ in range(_MAX_STEPS):
+        p = sigmoid(base + deltas[class_of])
+        gradient = np.bincount(class_of, weights=p - y, minlength=width) + deltas
+        curvature = np.bincount(class_of, weights=p * (1 - p), minlength=width) + 1
+        step = gradient / curvature
+        deltas -= step
+        if np.abs(step).max() < _TOLERANCE:
+            break
+    return Calibration(slope=slope, offset=tuple((offset + deltas).tolist()), source="measured")
+
+
+def is_complete(labels: NDArray[np.integer]) -> bool:
+    """Whether labels are complete enough to measure on: nearly all pairs are known, and both states occur."""
+    known = labels != UNKNOWN
+    return bool(known.mean() >= _COMPLETE_SHARE) and bool((labels == POSITIVE).any() and (labels == NEGATIVE).any())
+
+
+def _fit(z: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
+    """Slope and offset by Newton's method; a weak prior at (1, 0) keeps them finite for separable labels."""
+    design = np.stack([z, np.ones_like(z)])
+    weights, prior = np.array([1.0, 0.0]), np.array([1.0, 0.0])
+    strength = np.diag([1e-3, 1e-3])
+    for _ in range(_MAX_STEPS):
+        p = sigmoid(weights @ design)
+        gradient = design @ (p - y) + strength @ (weights - prior)
+        curvature = (design * (p * (1 - p))) @ design.T + strength
+        step = np.linalg.solve(curvature, gradient)
+        largest = np.abs(step).max()
+        weights = weights - step * min(1.0, 2.0 / max(largest, 1e-12))  # limit long steps, which may overshoot
+        if largest < _TOLERANCE:
+            break
+    return float(weights[0]), float(weights[1])
+
+
+def measure_calibration(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> Calibration | None:
+    """The calibration to save with a model: measured on complete labels; None if they are not, or scores are useless.
+
+    Args:
+        logits: N×L of a validation split.
+        labels: N×L, 1 present, 0 absent, -1 unknown.
+    """
+    if not is_complete(labels):
+        return None
+    calibration = calibrate(logits, labels)
+    return calibration if calibration.savable else None

@@ -15,7 +15,6 @@ from tagfill.curation.estimates import (
     best_epoch,
     choose_additions,
     estimate_labels,
-    is_complete,
     measure_labels,
     probability_beside_drawn,
     probability_of_unknown,
@@ -23,7 +22,7 @@ from tagfill.curation.estimates import (
     summarize,
     uncorrected,
 )
-from tagfill.probabilities import Calibration, sigmoid
+from tagfill.probabilities import Calibration, is_complete, sigmoid
 
 IMAGES, WIDTH = 2500, 5
 

@@ -17,6 +17,7 @@ from tagfill.experiments.comparison import parse_grid, parse_methods, relevant_c
 from tagfill.experiments.leaderboard import Score
 from tagfill.experiments.runs import Outcome, recipe_content, save_complete_dataset
 from tagfill.metrics import Recovered
+from tagfill.probabilities import probabilities
 from tagfill.training.evaluation import LoadedModel
 
 
@@ -57,8 +58,8 @@ def test_missing_labels_that_a_run_finds_are_counted(material: dict[str, Any], m
     assert part.truth is not None
     truth = tagfill.Dataset.open(part.truth).labels("train").dense()
     trained = LoadedModel.open(run, part, features=material["features"])
-    called = np.concatenate([p.logits.sigmoid().numpy() for _, p in trained.predict("train")])
-    called = called >= np.array(trained.model.thresholds)
+    logits = np.concatenate([p.logits.numpy() for _, p in trained.predict("train")])
+    called = probabilities(logits, trained.model.calibration) >= np.array(trained.model.thresholds)
     unknown = part.labels("train").dense() == -1
     expected = {
         "called": int((called & unknown).sum()),

@@ -14,12 +14,19 @@ from PIL import Image
 
 from tagfill.inference.onnx_predictor import Sidecar, SidecarHashes, SidecarPreprocessing
 from tagfill.io import sha256, sha256_of_strings
+from tagfill.probabilities import Calibration
 
 CLASSES = ("red", "green", "blue")
 SIDE = 32
 
 
-def write_model(path: Path, *, maps: bool = True, thresholds: tuple[float, ...] | None = None) -> Path:
+def write_model(
+    path: Path,
+    *,
+    maps: bool = True,
+    thresholds: tuple[float, ...] | None = None,
+    calibration: Calibration | None = None,
+) -> Path:
     """An ONNX file and its sidecar."""
     constants = [
         numpy_helper.from_array(np.array(128, np.float32), "middle"),
@@ -52,6 +59,7 @@ def write_model(path: Path, *, maps: bool = True, thresholds: tuple[float, ...] 
         classes=CLASSES,
         classes_identity=sha256_of_strings(CLASSES),
         thresholds=thresholds,
+        calibration=calibration,
         preprocessing=SidecarPreprocessing(size=(SIDE, SIDE), mean=(128.0,) * 3, std=(16.0,) * 3),
         outputs=outputs,
         hashes=SidecarHashes(onnx=sha256(path), model="by hand"),

@@ -18,6 +18,7 @@ from inference.colors import CLASSES, probability, write_image, write_images, wr
 from tagfill.errors import ImageError, TagfillError
 from tagfill.inference import files, predict, predict_to_file
 from tagfill.inference.files import PartsFolder, picture_path
+from tagfill.probabilities import Calibration
 
 
 @pytest.fixture
@@ -98,6 +99,25 @@ def test_thresholds_of_the_model_decide_unless_others_are_given(tmp_path: Path, 
 
     assert present() == {"red"}
     assert present(threshold=0.5) == {"blue"}
+
+
+def test_probabilities_are_calibrated_unless_raw_scores_are_wanted(tmp_path: Path, photos: Path) -> None:
+    """Halved logits, red less likely by 1: the channel from which it is present, 160, is the same for raw scores."""
+    calibration = Calibration(slope=0.5, offset=(-1.0, 0.0, 0.0), source="measured")
+    model = write_model(tmp_path / "calibrated.onnx", thresholds=(0.5, 0.5, 0.5), calibration=calibration)
+    out = tmp_path / "out.parquet"
+
+    found = rows_of(predict_to_file(model, photos, out).out)[::3]
+    with pytest.raises(TagfillError, match="another choice of --raw-scores"):
+        predict_to_file(model, photos, out, raw_scores=True)
+    raw = rows_of(predict_to_file(model, photos, out, raw_scores=True, force=True).out)[::3]
+
+    expected = [1 / (1 + np.exp(1 - (8 * n - 128) / 32)) for n in range(25)]
+    assert [row[2] for row in found] == pytest.approx(expected, abs=1e-6)
+    assert [row[2] for row in raw] == pytest.approx([probability(8 * n) for n in range(25)], abs=1e-6)
+    assert [row[3] for row in found] == [row[3] for row in raw] == [8 * n >= 160 for n in range(25)]
+    assert [each.scores["red"] for each in predict(model, photos)] == [row[2] for row in found]
+    assert [each.scores["red"] for each in predict(model, photos, raw_scores=True)] == [row[2] for row in raw]
 
 
 def test_bad_images_are_listed_and_left_out(model: Path, photos: Path, tmp_path: Path) -> None:

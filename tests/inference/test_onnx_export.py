@@ -14,7 +14,9 @@ from images.pictures import photo
 from tagfill.errors import TagfillError
 from tagfill.inference import onnx_export, open_predictor, predict
 from tagfill.inference.onnx_export import export
+from tagfill.inference.onnx_predictor import open_onnx_session
 from tagfill.models import Classifier, create
+from tagfill.probabilities import Calibration, probabilities
 
 CLASSES = ("anchor", "bell", "cat")
 
@@ -42,6 +44,7 @@ def saved(folder: Path, backbone: str, head: str, size: Any, **options: Any) -> 
         noise = rng.normal(scale=0.02, size=tuple(parameter.shape)).astype(np.float32)
         parameter.data += parameter.data.new_tensor(noise)
     model.thresholds = (0.3, 0.5, 0.7)
+    model.calibration = Calibration(slope=2.0, offset=(-1.0, 0.0, 0.5), source="measured")
     model.save(folder)
     return folder
 
@@ -78,8 +81,9 @@ def check(folder: Path, photos: Path, maps: bool) -> None:
         if maps:
             assert ours.maps is not None
             assert theirs.maps == pytest.approx(ours.maps, abs=1e-4)
-    said = [[(p.image, p.present) for p in predict(model, photos)] for model in (folder, path)]
-    assert said[0] == said[1]
+    said = [list(predict(model, photos)) for model in (folder, path)]
+    assert [(p.image, p.present) for p in said[0]] == [(p.image, p.present) for p in said[1]]
+    assert [p.scores for p in said[0]] == [pytest.approx(p.scores, abs=1e-4) for p in said[1]]
 
 
 def test_the_sidecar_says_what_the_graph_does_not(model: Path) -> None:
@@ -87,7 +91,8 @@ def test_the_sidecar_says_what_the_graph_does_not(model: Path) -> None:
 
     assert (sidecar["classes"], sidecar["thresholds"], sidecar["head"]) == (list(CLASSES), [0.3, 0.5, 0.7], "cam")
     assert (sidecar["head_options"]["boost"], sidecar["preprocessing"]["size"]) == (5.0, [64, 64])
-    assert (sidecar["outputs"], set(sidecar["hashes"])) == (["logits", "maps"], {"onnx", "model"})
+    assert (sidecar["outputs"], set(sidecar["hashes"])) == (["logits", "probabilities", "maps"], {"onnx", "model"})
+    assert sidecar["calibration"] == {"slope": 2.0, "offset": [-1.0, 0.0, 0.5], "source": "measured"}
     assert sidecar["parity"]["real_images"] == 3
 
 
@@ -96,9 +101,19 @@ def test_the_graph_takes_any_number_of_images_and_knows_no_path_of_this_machine(
 
     graph = onnx.load(path).graph
 
-    assert [value.type.tensor_type.shape.dim[0].dim_param for value in (*graph.input, *graph.output)] == ["batch"] * 3
-    assert [value.name for value in (*graph.input, *graph.output)] == ["pixels", "logits", "maps"]
+    assert [value.type.tensor_type.shape.dim[0].dim_param for value in (*graph.input, *graph.output)] == ["batch"] * 4
+    assert [value.name for value in (*graph.input, *graph.output)] == ["pixels", "logits", "probabilities", "maps"]
     assert str(Path(onnx_export.__file__).parents[2]).encode() not in path.read_bytes()
+
+
+def test_the_graph_gives_calibrated_probabilities_to_other_programs(model: Path) -> None:
+    pixels = np.random.default_rng(7).integers(0, 256, (2, 3, 64, 64), dtype=np.uint8)
+    session = open_onnx_session(model.with_suffix(".onnx"))
+
+    logits, found = session.run(["logits", "probabilities"], {"pixels": pixels})
+
+    assert found == pytest.approx(1 / (1 + np.exp(-2.0 * logits - [-1.0, 0.0, 0.5])), abs=1e-6)
+    assert np.abs(found - probabilities(logits)).max() > 0.1
 
 
 def test_the_boost_is_in_the_graph(model: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,9 +13,9 @@ import tagfill.inference
 from tagfill import models
 from tagfill.errors import TagfillError
 from tagfill.inference import PredictionFile, predict
-from tagfill.inference.pipeline import decide, resolve_thresholds
+from tagfill.inference.pipeline import decide, resolve_thresholds, saved_thresholds
 from tagfill.metrics import GatheredPredictions
-from tagfill.probabilities import probabilities
+from tagfill.probabilities import Calibration, probabilities
 from tagfill.training.evaluation import LoadedModel, choose_thresholds
 
 
@@ -24,12 +25,20 @@ def test_a_label_is_present_from_its_threshold_on() -> None:
     assert decided.present.tolist() == [[True, False, True]]
 
 
-def test_a_label_exactly_at_the_threshold_that_evaluation_chose_is_present() -> None:
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_a_label_exactly_at_the_threshold_that_evaluation_chose_is_present(calibrated: bool) -> None:
     """All labels are present, so that the best threshold of a class is the least probability of its images."""
-    logits = np.random.default_rng(0).normal(0, 3, (20, 500)).astype(np.float32)
-    thresholds = choose_thresholds(GatheredPredictions(np.arange(20), logits, np.ones((20, 500), np.int8)))
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0, 3, (20, 500)).astype(np.float32)
+    calibration = Calibration(slope=0.7, offset=tuple(rng.normal(0, 1, 500).tolist()), source="measured")
+    used = calibration if calibrated else None
+    thresholds = choose_thresholds(GatheredPredictions(np.arange(20), logits, np.ones((20, 500), np.int8)), used)
 
-    assert decide(logits, thresholds.tolist()).present.all()
+    assert decide(logits, thresholds.tolist(), calibration=used).present.all()
+
+    raw = saved_thresholds(SimpleNamespace(thresholds=tuple(thresholds.tolist()), calibration=used), raw_scores=True)
+    assert raw is not None
+    assert decide(logits, raw).present.all()
 
 
 def test_top_k_keeps_the_most_probable_first_and_ties_in_class_order() -> None:

@@ -27,6 +27,7 @@ from tagfill import models
 from tagfill.inference import open_predictor, predict
 from tagfill.inference.predictors import Outputs
 from tagfill.inference.serve import Batcher, QueueFullError
+from tagfill.probabilities import Calibration
 
 
 class Slow:
@@ -160,7 +161,9 @@ def memory_of(server: Server) -> int:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("served") / "model"
-    models.create("resnet10t", "cam", CLASSES, pretrained=False, image_size=64).save(folder)
+    model = models.create("resnet10t", "cam", CLASSES, pretrained=False, image_size=64)
+    model.calibration = Calibration(slope=2.0, offset=(-3.0, 0.0, 3.0), source="measured")
+    model.save(folder)
     return folder
 
 
@@ -200,6 +203,7 @@ def test_answers_are_those_of_predict(client, model, tmp_path):
     for found, wanted in zip(told["predictions"], expected, strict=True):
         assert found["scores"] == pytest.approx(wanted.scores, abs=2e-6)
         assert tuple(found["present"]) == wanted.present
+        assert found["scores"]["cup"] < 0.3 < 0.7 < found["scores"]["tree"]  # an untrained model, calibrated
 
 
 def test_one_image_as_the_body_with_threshold_and_top_k(client):

@@ -6,12 +6,14 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from tagfill.errors import TagfillError
-from tagfill.models import Classifier, create
+from tagfill.models import Classifier, create, set_calibration
+from tagfill.probabilities import Calibration, probabilities
 
 CLASSES = ("cat", "dog", "owl")
 
@@ -57,6 +59,51 @@ def test_thresholds_are_kept(folder):
     model.thresholds = (0.5, 0.25, 0.9)
     model.save(folder)
     assert Classifier.load(folder).thresholds == (0.5, 0.25, 0.9)
+
+
+CALIBRATION = Calibration(slope=0.3, offset=(-1.0, 0.1, 2.0), source="estimated")
+
+
+def test_a_calibration_is_set_without_changing_which_labels_are_present(folder):
+    model = Classifier.load(folder)
+    logits = np.random.default_rng(0).normal(0, 4, (200, 3)).astype(np.float32)
+    model.thresholds = tuple(probabilities(logits[0]).tolist())
+    model.save(folder)
+
+    set_calibration(folder, CALIBRATION)
+
+    found = Classifier.load(folder)
+    assert found.calibration == CALIBRATION
+    present = probabilities(logits, CALIBRATION) >= np.array(found.thresholds)
+    np.testing.assert_array_equal(present, probabilities(logits) >= np.array(model.thresholds))
+    torch.testing.assert_close(found.state_dict(), model.state_dict())
+
+    set_calibration(folder, None, thresholds=(0.1, 0.2, 0.3))
+    assert (Classifier.load(folder).calibration, Classifier.load(folder).thresholds) == (None, (0.1, 0.2, 0.3))
+
+
+def test_a_model_of_version_0_1_has_no_calibration(folder):
+    content = json.loads((folder / "model.json").read_text())
+    del content["calibration"]
+    (folder / "model.json").write_text(json.dumps(content))
+
+    assert Classifier.load(folder).calibration is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"offset": (0.0,)}, "its calibration has 1 classes instead of 3"),
+        ({"slope": -1.0}, "its calibration was not fitted, or gives lower probabilities to higher scores"),
+    ],
+)
+def test_a_calibration_that_does_not_fit_is_refused(folder, changes, problem):
+    before = (folder / "model.json").read_bytes()
+
+    with pytest.raises(TagfillError, match=problem):
+        set_calibration(folder, CALIBRATION.model_copy(update=changes))
+
+    assert (folder / "model.json").read_bytes() == before
 
 
 def test_a_folder_may_be_given_as_text(folder):

@@ -57,6 +57,7 @@ def test_evaluation_takes_the_run(material, run):
     assert 0 < found.mean < 1
     assert run.best["val_mAP"] > 0
     assert found.thresholds_from.startswith("saved with the model")
+    assert found.calibration_from == "measured"
 
 
 @pytest.mark.parametrize("stop_in", ["combine_runs", "member_recipe"])

@@ -19,11 +19,12 @@ from tagfill.metrics import (
     GatheredPredictions,
     best_thresholds,
     bootstrap_interval,
+    expected_calibration_error,
     group_means,
     mean_average_precision,
 )
 from tagfill.models import Classifier
-from tagfill.probabilities import probabilities
+from tagfill.probabilities import Calibration, calibrate, probabilities
 from tagfill.training import Evaluation, Run, evaluate
 from tagfill.training.evaluation import LoadedModel, gather_predictions
 
@@ -57,18 +58,24 @@ def predictions(run: Run, dataset: tagfill.Dataset, material: Material, split: s
     return gather_predictions(trained.predict(split), Ranks(), len(dataset.classes))
 
 
+def calibration_of(run: Run) -> Calibration | None:
+    return Classifier.load(run.model_folder).calibration
+
+
 def test_thresholds_are_chosen_on_validation_and_saved_with_the_model(material, runs, dataset, found):
     seen = predictions(runs["partial"], dataset, material, "val")
-    expected = best_thresholds(probabilities(seen.scores), seen.labels, default=0.5)
+    model = Classifier.load(runs["partial"].model_folder)
+    assert model.calibration == calibrate(seen.scores, seen.labels)
+    expected = best_thresholds(probabilities(seen.scores, model.calibration), seen.labels, default=0.5)
 
-    assert Classifier.load(runs["partial"].model_folder).thresholds == tuple(expected.tolist())
+    assert model.thresholds == tuple(expected.tolist())
     np.testing.assert_array_equal(found.thresholds, expected)
     assert found.thresholds_from.startswith("saved with the model")
 
 
 def test_numbers_agree_with_scikit_learn(material, runs, dataset, found):
     seen = predictions(runs["partial"], dataset, material, "test")
-    called = probabilities(seen.scores) >= found.thresholds
+    called = probabilities(seen.scores, calibration_of(runs["partial"])) >= found.thresholds
     shown = [c for c in range(len(dataset.classes)) if (seen.labels[:, c] == 1).any()]
     pairs = [(seen.labels[:, c], called[:, c]) for c in shown]
 
@@ -79,6 +86,17 @@ def test_numbers_agree_with_scikit_learn(material, runs, dataset, found):
     assert found.counts.overall_f1 == pytest.approx(f1_score(seen.labels.ravel(), called.ravel()), abs=1e-12)
     precision = [precision_score(z, p, zero_division=np.nan) for z, p in pairs]
     np.testing.assert_allclose(found.counts.precision[shown], precision, rtol=0, atol=1e-12)
+
+
+def test_probabilities_are_calibrated(material, runs, dataset, found):
+    seen = predictions(runs["partial"], dataset, material, "test")
+    calibrated = probabilities(seen.scores, calibration_of(runs["partial"]))
+
+    assert found.calibration_from == "measured"
+    assert found.calibration_error == expected_calibration_error(calibrated, seen.labels)
+    assert found.raw_calibration_error == expected_calibration_error(probabilities(seen.scores), seen.labels)
+    best = np.take_along_axis(seen.labels, calibrated.argmax(1)[:, None], 1)
+    assert found.top_1 == pytest.approx((best == 1).mean())
 
 
 def test_what_was_asked_for_is_there(material, runs, dataset, found):
@@ -120,7 +138,9 @@ def test_a_boost_changes_scores_so_thresholds_are_chosen_again(material, runs, d
     trained = LoadedModel.open(runs["partial"], dataset, features=material.cache, boost=5.0)
     seen = gather_predictions(trained.predict("val"), Ranks(), len(dataset.classes))
 
-    expected = best_thresholds(probabilities(seen.scores), seen.labels, default=0.5)
+    expected = best_thresholds(
+        probabilities(seen.scores, calibrate(seen.scores, seen.labels)), seen.labels, default=0.5
+    )
 
     np.testing.assert_array_equal(boosted.thresholds, expected)
     assert boosted.thresholds_from == "chosen on val, now"
@@ -147,8 +167,10 @@ def test_a_run_without_validation_has_no_thresholds(material: Material, tmp_path
     part = data.with_splits(splits).replace(folder=None)
     run = tagfill.train(part, method="an", epochs=1, features=material.cache, out=tmp_path / "run", **material.settings)
     assert Classifier.load(run.model_folder).thresholds is None
+    assert calibration_of(run) is None
     found = evaluate(run, part, features=material.cache)
     assert (found.thresholds == 0.5).all()
+    assert (found.calibration_from, found.raw_calibration_error) == (None, found.calibration_error)
     assert "no usable validation labels" in found.thresholds_from
 
 
@@ -185,7 +207,7 @@ def test_curves_and_mistakes_follow_from_the_predictions(material, runs, dataset
         for at, level in enumerate(RECALL_LEVELS):
             assert found.precision_at_recall[c, at] == pytest.approx(precision[:-1][recall[:-1] >= level].max())
     assert found.reliability.error == found.calibration_error
-    shares = probabilities(seen.scores)
+    shares = probabilities(seen.scores, calibration_of(runs["partial"]))
     names = dataset.names(dataset.split("test"))
     worst = sorted(np.abs(shares - seen.labels).max(1), reverse=True)
     assert 0 < len(found.mistakes) <= 8

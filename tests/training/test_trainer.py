@@ -24,6 +24,7 @@ from tagfill.contract import Batch, Decisions, Prediction, Ranks
 from tagfill.dataset import Dataset
 from tagfill.methods import METHODS, BaseMethod
 from tagfill.models import Classifier
+from tagfill.models.model_folder import read_description
 from tagfill.training import Run
 from tagfill.training.trainer import Totals, Trainer, merge_counts
 
@@ -118,6 +119,7 @@ def test_observed_validation_labels_give_another_score(material: Material, tmp_p
 
     assert [a["loss"] for a in clean.metrics()] == [b["loss"] for b in observed.metrics()]
     assert clean.metrics()[0]["val_mAP"] != observed.metrics()[0]["val_mAP"]
+    assert [read_description(run.model_folder).calibration is None for run in (clean, observed)] == [False, True]
 
 
 def test_observed_validation_labels_need_a_simulated_dataset(material: Material, tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def _summary(result: Evaluation) -> list[str]:
         f"mF1 {_percent(counts.mean_f1)}, CF1 {_percent(counts.class_f1)}, OF1 {_percent(counts.overall_f1)}; "
         f"thresholds {result.thresholds_from}",
         f"top-1 {_percent(result.top_1)}, {at_k}",
-        f"calibration error {_percent(result.calibration_error)}",
+        f"calibration error {_percent(result.calibration_error)} ({_calibration(result)})",
         "mAP by number of labels: "
         + ", ".join(f"{name} {_percent(value)}" for name, (value, images) in result.by_label_count.items() if images),
     ]
@@ -144,6 +144,13 @@ def _summary(result: Evaluation) -> list[str]:
     if result.unknown:
         lines.append(f"{result.unknown:,} of {result.images * len(result.classes):,} entries are unknown and ignored")
     return lines
+
+
+def _calibration(result: Evaluation) -> str:
+    if result.calibration_from is None:
+        return "not calibrated"
+    origin = "measured on validation" if result.calibration_from == "measured" else "estimated from tags"
+    return f"calibration {origin}; {_percent(result.raw_calibration_error)} without"
 
 
 def _cell(column: str, value: Any) -> str:

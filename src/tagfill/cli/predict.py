@@ -40,6 +40,9 @@ def predict(
         typer.Option(metavar="[CLASS=]P", help="Probability from which a label is present; by default the model's."),
     ] = None,
     top_k: Annotated[int | None, typer.Option(min=1, help="Keep only the K most probable labels per image.")] = None,
+    raw_scores: Annotated[
+        bool, typer.Option("--raw-scores", help="Give the sigmoid of the scores, even if the model is calibrated.")
+    ] = False,
     heatmaps: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder for heatmaps of present labels; needs --out.")
     ] = None,
@@ -65,6 +68,7 @@ def predict(
         "split": split,
         "threshold": _thresholds(threshold or []),
         "top_k": top_k,
+        "raw_scores": raw_scores,
         "batch_size": batch_size,
         "workers": workers,
         "threads": threads,

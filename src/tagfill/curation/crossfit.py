@@ -25,14 +25,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagfill.contract import Ranks
-from tagfill.curation.estimates import LabelEstimates, estimate_labels, is_complete, measure_labels, uncorrected
+from tagfill.curation.estimates import LabelEstimates, estimate_labels, measure_labels, uncorrected
 from tagfill.dataset import Dataset
 from tagfill.engines import create_engine
 from tagfill.errors import TagfillError
 from tagfill.experiments.runs import RunJob, jobs_on, run_jobs
-from tagfill.labels import POSITIVE, UNKNOWN, LabelMatrix
+from tagfill.labels import LabelMatrix
 from tagfill.metrics import GatheredPredictions, expected_calibration_error
-from tagfill.probabilities import Calibration, sigmoid
+from tagfill.probabilities import Calibration, calibrate, is_complete, sigmoid
 from tagfill.progress import Progress
 from tagfill.rng import generator
 from tagfill.training import Run
@@ -40,7 +40,6 @@ from tagfill.training.evaluation import LoadedModel, gather_predictions
 
 HELD_OUT, TRAIN, VALIDATION = "held-out", "train", "val"
 _MOST_PAIRS = 20_000_000  # scores that are kept in memory
-_MAX_STEPS, _TOLERANCE = 50, 1e-10  # of Newton's method
 
 
 @dataclass(frozen=True)
@@ -215,14 +214,6 @@ def _score(
             yield ScoredImages(rows, logits, found, errors)
 
 
-def measure_calibration(model: LoadedModel) -> Calibration | None:
-    """Calibration of a model on the validation split of its dataset; None if that is not complete."""
-    if VALIDATION not in model.dataset.splits:
-        return None
-    validation = gather_predictions(model.predict(VALIDATION), Ranks(), len(model.dataset.classes))
-    return calibrate(validation.scores, validation.labels) if is_complete(validation.labels) else None
-
-
 def _measure(model: LoadedModel, scoring: _ScoringModel) -> tuple[Calibration | None, tuple[float, float] | None]:
     """Calibration on a complete validation split, and its errors; the saved calibration if there is no such split."""
     if VALIDATION in scoring.dataset.splits and scoring.split != VALIDATION:
@@ -232,7 +223,7 @@ def _measure(model: LoadedModel, scoring: _ScoringModel) -> tuple[Calibration | 
         if is_complete(validation.labels):
             calibration = calibrate(validation.scores, validation.labels)
             return calibration, calibration_errors(validation.scores, validation.labels)
-    return None, None
+    return model.model.calibration, None
 
 
 def _estimate(
@@ -257,39 +248,6 @@ def _estimate(
     return [estimates or uncorrected(Calibration.identity(width), known)] * len(parts)
 
 
-def calibrate(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> Calibration:
-    """Fit a calibration to known labels.
-
-    Args:
-        logits: N×L.
-        labels: N×L, 1 present, 0 absent, -1 unknown (ignored).
-
-    Example:
-        >>> sure = np.array([[9.0], [-9.0], [9.0], [-9.0]])
-        >>> abs(round(calibrate(sure, np.array([[1], [0], [0], [1]])).slope, 2))  # half of these are wrong
-        0.0
-    """
-    known = labels != UNKNOWN
-    width = logits.shape[1]
-    z = np.asarray(logits, dtype=np.float64)[known]
-    y = (labels[known] == POSITIVE).astype(np.float64)
-    if not len(y) or y.min() == y.max():
-        return Calibration.identity(width)
-    slope, offset = _fit(z, y)
-    class_of = np.nonzero(known)[1]
-    base = slope * z + offset
-    deltas = np.zeros(width)
-    for _ in range(_MAX_STEPS):
-        p = sigmoid(base + deltas[class_of])
-        gradient = np.bincount(class_of, weights=p - y, minlength=width) + deltas
-        curvature = np.bincount(class_of, weights=p * (1 - p), minlength=width) + 1
-        step = gradient / curvature
-        deltas -= step
-        if np.abs(step).max() < _TOLERANCE:
-            break
-    return Calibration(slope=slope, offset=tuple((offset + deltas).tolist()), source="measured")
-
-
 def calibration_errors(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> tuple[float, float]:
     """Expected calibration error before and after calibration; each half of the images is calibrated on the other."""
     before = expected_calibration_error(sigmoid(logits), labels)
@@ -297,20 +255,3 @@ def calibration_errors(logits: NDArray[np.floating], labels: NDArray[np.integer]
     for half in (0, 1):
         after[half::2] = calibrate(logits[1 - half :: 2], labels[1 - half :: 2])(logits[half::2])
     return before, expected_calibration_error(after, labels)
-
-
-def _fit(z: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
-    """Slope and offset by Newton's method; a weak prior at (1, 0) keeps them finite for separable labels."""
-    design = np.stack([z, np.ones_like(z)])
-    weights, prior = np.array([1.0, 0.0]), np.array([1.0, 0.0])
-    strength = np.diag([1e-3, 1e-3])
-    for _ in range(_MAX_STEPS):
-        p = sigmoid(weights @ design)
-        gradient = design @ (p - y) + strength @ (weights - prior)
-        curvature = (design * (p * (1 - p))) @ design.T + strength
-        step = np.linalg.solve(curvature, gradient)
-        largest = np.abs(step).max()
-        weights = weights - step * min(1.0, 2.0 / max(largest, 1e-12))  # limit long steps, which may overshoot
-        if largest < _TOLERANCE:
-            break
-    return float(weights[0]), float(weights[1])

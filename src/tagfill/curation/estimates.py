@@ -4,7 +4,7 @@ A logit g of a pair becomes the probability that a new image shows the class by
 
     p = σ(a·g + b_c)
 
-Where the labels of a split are complete, a and b_c are measured (`tagfill.curation.crossfit.calibrate`). Where only
+Where the labels of a split are complete, a and b_c are measured (`tagfill.probabilities.calibrate`). Where only
 some tags are known, they are estimated together with q, the share of the true tags that were given, from cross-fitted
 logits:
 
@@ -59,7 +59,6 @@ AT_RANDOM, ONE_PER_IMAGE = "at random", "one per image"
 _OFFSET_SPREAD, _GIVEN_SPREAD = 1.0, 0.2  # standard deviations of the priors of b_c and logit(q_c)
 _STARTS = (0.3, 0.7)  # of q, of which the best fit is kept
 _SINGLE_SHARE = 0.99  # share of tagged images with exactly one tag from which tags are taken as drawn one per image
-_COMPLETE_SHARE = 0.95  # share of known pairs from which labels count as complete
 _PRIOR_TAGS = 20.0  # k: expected tags of a class from which its own share of given tags counts more than that of all
 _ROUNDS = 20  # of the weights of images with labels
 _ALL_ANNOTATED = 0.8  # share of explained images without labels from which all of them are taken as annotated
@@ -316,12 +315,6 @@ def _shares_given(
     given = np.clip((known + overall * _PRIOR_TAGS) / (expected + _PRIOR_TAGS), 0, 1 - 1e-6)
     absent = (len(labels) if images is None else images) * p.shape[1] - expected.sum()
     return given, float(np.clip((labels == NEGATIVE).sum() / max(absent, 1e-12), 0, 1 - 1e-6))
-
-
-def is_complete(labels: NDArray[np.integer]) -> bool:
-    """Whether labels are complete enough to measure on: nearly all pairs are known, and both states occur."""
-    known = labels != UNKNOWN
-    return bool(known.mean() >= _COMPLETE_SHARE) and bool((labels == POSITIVE).any() and (labels == NEGATIVE).any())
 
 
 @dataclass(frozen=True)

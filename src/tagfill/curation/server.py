@@ -58,7 +58,7 @@ class ImageViews:
         """The probability of each class; needs a model."""
         with self._model_lock:
             logits = score_image(self._predictor, self._root, image).logits
-        values: list[float] = probabilities(logits)[0].tolist()
+        values: list[float] = probabilities(logits, self._predictor.calibration)[0].tolist()
         return values
 
     def _picture(self, image: str, side: int) -> bytes:

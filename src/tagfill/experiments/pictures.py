@@ -88,7 +88,7 @@ def predict_class_maps(
     if len(missing):
         dataset = model.dataset
         raise ImageError(dataset.names(dataset.split(split)[missing])[0], "it cannot be read")
-    return np.concatenate(maps), probabilities(np.concatenate(logits))
+    return np.concatenate(maps), probabilities(np.concatenate(logits), model.model.calibration)
 
 
 def draw_boxes(image: Image.Image, boxes: NDArray[np.floating]) -> Image.Image:

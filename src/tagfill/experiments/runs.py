@@ -269,7 +269,7 @@ def recovered_labels(run: Run, dataset: Dataset, *, features: str | None, device
     thresholds = model.model.thresholds or (DEFAULT_THRESHOLD,) * len(dataset.classes)
     called = right = missing = 0
     for batch, prediction in model.predict("train"):
-        present = probabilities(prediction.logits.numpy()) >= np.array(thresholds)
+        present = probabilities(prediction.logits.numpy(), model.model.calibration) >= np.array(thresholds)
         found = recovered(present, batch.labels.numpy(), truth.rows(batch.index.numpy()))
         called, right, missing = called + found.called, right + found.right, missing + found.missing
     return Recovered(called, right, missing) if missing else None

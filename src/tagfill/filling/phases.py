@@ -38,7 +38,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tagfill.curation.complete import Draws
-from tagfill.curation.crossfit import TRAIN, cross_fit, measure_calibration
+from tagfill.curation.crossfit import TRAIN, cross_fit
 from tagfill.curation.decisions import SOURCE as REVIEW
 from tagfill.curation.estimates import NOT_CALIBRATED, LabelEstimates, choose_additions, summarize
 from tagfill.curation.review import AUDIT, FOLDER, apply_log
@@ -329,7 +329,7 @@ class _Filling:
                 if not estimates or images.estimates is not estimates[-1]:
                     estimates.append(images.estimates)
             model = LoadedModel.open(run, data, features=cache.folder, workers=self.workers, device=self.device)
-            measured = measure_calibration(model)
+            measured = model.model.calibration  # on photos with complete labels, if there are any
             calibration = estimates[0].calibration if measured is None else measured
             own = LabelEstimates(**{**vars(estimates[0]), "calibration": calibration})
             for split, rows in data.splits.items():
@@ -410,6 +410,7 @@ class _Filling:
 
     def _save_model(self, run: Run, scored: Scored) -> None:
         model = Classifier.load(run.model_folder)
+        model.calibration = scored.calibration if scored.calibration.savable else None
         model.thresholds = tuple(scored.thresholds)
         temporary = self.folder / WORK / "model"
         shutil.rmtree(temporary, ignore_errors=True)

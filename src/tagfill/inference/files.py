@@ -61,6 +61,7 @@ from tagfill.inference.pipeline import (
     check_top_k,
     decide,
     resolve_thresholds,
+    saved_thresholds,
     score_images,
 )
 from tagfill.inference.predictors import ModelPath, Predictor, model_path, open_predictor
@@ -113,6 +114,7 @@ def predict_to_file(
     split: str | None = None,
     threshold: Threshold = None,
     top_k: int | None = None,
+    raw_scores: bool = False,
     heatmaps: str | os.PathLike[str] | None = None,
     classes: Sequence[str] | None = None,
     batch_size: int = BATCH_SIZE,
@@ -134,6 +136,7 @@ def predict_to_file(
         split: of datasets; by default all of their images.
         threshold: for all classes, or by class name, instead of the model's own.
         top_k: keep only this number of labels per image, the most probable ones.
+        raw_scores: write the sigmoid of the model's logits instead of calibrated probabilities.
         heatmaps: a folder for pictures of class maps, drawn for the labels that are present.
         classes: draw these classes instead, whether present or not.
         batch_size: images per forward pass.
@@ -170,8 +173,9 @@ def predict_to_file(
         images=found.identity(),
         count=len(found),
         classes=predictor.classes,
-        thresholds=resolve_thresholds(predictor.classes, predictor.thresholds, threshold),
+        thresholds=resolve_thresholds(predictor.classes, saved_thresholds(predictor, raw_scores), threshold),
         top_k=top_k,
+        raw_scores=raw_scores,
         heatmaps=None if heatmaps is None else HeatmapOptions(folder=str(Path(heatmaps).absolute()), classes=drawn),
         batch_size=batch_size,
     )
@@ -221,15 +225,15 @@ def _make_part(
 ) -> list[BadImage]:
     """Score the images of a part, draw their heatmaps, then write the part; return its bad images."""
     manifest, tables, bad = parts.manifest, list[pa.Table](), list[BadImage]()
-    heatmaps = manifest.heatmaps
+    heatmaps, calibration = manifest.heatmaps, None if manifest.raw_scores else predictor.calibration
     for batch, outputs in score_images(
         predictor, images, batch_size=manifest.batch_size, workers=workers, maps=heatmaps is not None
     ):
         numbers = batch.index.tolist()
-        decisions = decide(outputs.logits, manifest.thresholds, manifest.top_k)
+        decisions = decide(outputs.logits, manifest.thresholds, manifest.top_k, calibration)
         tables.append(_table([images.name(image) for image in numbers], decisions, manifest.classes))
         if heatmaps is not None and outputs.maps is not None:
-            present = decide(outputs.logits, manifest.thresholds).present
+            present = decide(outputs.logits, manifest.thresholds, calibration=calibration).present
             for row, image in enumerate(numbers):
                 _draw_heatmaps(heatmaps, manifest.classes, images, image, outputs.maps[row], present[row])
         bad.extend((images.name(image), error.problem) for image, error in batch.bad)
@@ -270,6 +274,7 @@ class PredictionManifest(BaseModel):
         top_k: number of labels kept per image; None keeps all.
         heatmaps: of the pictures of class maps, if they are drawn.
         batch_size: the last bits of scores depend on it.
+        raw_scores: whether the probabilities are the sigmoid of the logits, even if the model is calibrated.
         predicted: number of images with predictions, once finished.
         bad: number of images that could not be decoded, once finished.
     """
@@ -284,6 +289,7 @@ class PredictionManifest(BaseModel):
     top_k: int | None
     heatmaps: HeatmapOptions | None
     batch_size: int
+    raw_scores: bool = False
     predicted: int = 0
     bad: int = 0
 
@@ -324,6 +330,7 @@ _DIFFERENCES = {
     "images": "another list of images",
     "count": "another list of images",
     "classes": "other classes",
+    "raw_scores": "another choice of --raw-scores",
     "thresholds": "other thresholds",
     "top_k": "another --top-k",
     "heatmaps": "other --heatmaps or --classes",

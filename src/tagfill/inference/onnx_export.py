@@ -1,8 +1,10 @@
 """Export a model to an ONNX file that returns the same logits without torch.
 
-    pixels (N×3×H×W uint8) → logits (N×L float32), and optionally maps (N×L×h×w float32), for any N
+    pixels (N×3×H×W uint8) → logits, probabilities (N×L float32), and optionally maps (N×L×h×w float32), for any N
 
-The graph contains the scaling of pixels, the backbone, the head and its boost, in evaluation mode. Before the file is
+The graph contains the scaling of pixels, the backbone, the head and its boost, in evaluation mode, and the calibration
+of the model. Its probabilities are for other programs: Tagfill computes them from the logits, in double precision, as
+for a model folder, because labels at their threshold depend on the last bit. Before the file is
 written, onnxruntime and torch score the same random and real images: if their outputs differ by more than 10⁻⁴
 (relative to the largest output, if that is above 1), nothing is written.
 """
@@ -31,6 +33,7 @@ from tagfill.inference.onnx_predictor import (
 )
 from tagfill.inference.predictors import ModelPath, model_path
 from tagfill.io import atomic_write, sha256, sha256_of_strings
+from tagfill.probabilities import Calibration, probabilities
 
 if TYPE_CHECKING:
     from tagfill.inference.torch_predictor import TorchPredictor
@@ -47,7 +50,7 @@ class OnnxExport:
     Attributes:
         onnx: the file.
         sidecar: the JSON file beside it.
-        outputs: `logits`, and `maps` if they were exported.
+        outputs: `logits`, `probabilities`, and `maps` if they were exported.
         differences: the largest difference to torch on `random` images, and on `real` ones if there were any.
         real_images: number of real images compared.
     """
@@ -90,7 +93,7 @@ def export(
     predictor = TorchPredictor.open(folder)
     if maps:
         predictor.check_maps()
-    outputs = ("logits", "maps") if maps else ("logits",)
+    outputs = ("logits", "probabilities", "maps") if maps else ("logits", "probabilities")
     content = _graph(predictor, outputs)
     real = _first_images(images, split, predictor.size) if images is not None else None
     differences = _compare(predictor, content, outputs, real)
@@ -106,6 +109,7 @@ def export(
         classes=predictor.classes,
         classes_identity=sha256_of_strings(predictor.classes),
         thresholds=predictor.thresholds,
+        calibration=predictor.calibration,
         preprocessing=SidecarPreprocessing(
             size=predictor.size, mean=backbone.preprocessing.mean, std=backbone.preprocessing.std
         ),
@@ -141,7 +145,10 @@ def _graph(predictor: TorchPredictor, outputs: tuple[str, ...]) -> bytes:
         def forward(self, pixels: torch.Tensor) -> tuple[torch.Tensor, ...]:
             prediction = self.model(pixels, maps="maps" in outputs)
             assert isinstance(prediction.logits, torch.Tensor)
-            return (prediction.logits,) if prediction.maps is None else (prediction.logits, prediction.maps)
+            calibration = predictor.calibration or Calibration.identity(len(predictor.classes))
+            shares = calibration.apply(prediction.logits, sigmoid=torch.sigmoid, constant=torch.tensor)
+            found = (prediction.logits, shares)
+            return found if prediction.maps is None else (*found, prediction.maps)
 
     pixels = torch.zeros(2, 3, *predictor.size, dtype=torch.uint8)  # a batch of one would be taken for a constant
     dynamic = {"pixels": {0: torch.export.Dim("batch")}}
@@ -211,7 +218,8 @@ def _compare(
 def _difference(predictor: TorchPredictor, session: Any, outputs: tuple[str, ...], pixels: NDArray[np.uint8]) -> float:
     theirs = session.run(list(outputs), {"pixels": np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))})
     scored = predictor(pixels, maps="maps" in outputs)
-    ours = [scored.logits] if scored.maps is None else [scored.logits, scored.maps]
+    ours = [scored.logits, probabilities(scored.logits, predictor.calibration)]
+    ours += [] if scored.maps is None else [scored.maps]
     return max(
         float(np.abs(a - b).max() / max(1.0, np.abs(a).max())) if a.shape == b.shape else float("inf")
         for a, b in zip(ours, theirs, strict=True)

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from tagfill.errors import TagfillError, first_problem
 from tagfill.inference.predictors import Outputs
 from tagfill.io import sha256, sha256_of_strings, write_json
+from tagfill.probabilities import Calibration
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "mps": "CoreMLExecutionProvider"}
 _REMEDY = "export the model again or take another copy of both files"
@@ -29,7 +30,7 @@ class OnnxPredictor:
         self._session, self._path = session, path
         self._outputs = sidecar.outputs
         self.classes, self.thresholds, self.size = sidecar.classes, sidecar.thresholds, sidecar.preprocessing.size
-        self.identity = sidecar.identity
+        self.calibration, self.identity = sidecar.calibration, sidecar.identity
 
     @classmethod
     def open(cls, path: Path, *, device: str = "auto", threads: int | None = None) -> OnnxPredictor:
@@ -123,9 +124,10 @@ class Sidecar(BaseModel):
         classes_identity: hash of the names, to detect edited ones.
         thresholds: of each class, the probability from which it counts as present; None if none were chosen.
         preprocessing: of pixels.
-        outputs: `logits`, and `maps` if they were exported.
+        outputs: `logits`, `probabilities` (not in files of version 0.1), and `maps` if they were exported.
         hashes: of the ONNX file and the model.
         parity: largest differences to torch that the export measured, and the versions it used.
+        calibration: turns logits into probabilities; None for the plain sigmoid, as in files of version 0.1.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -141,6 +143,7 @@ class Sidecar(BaseModel):
     outputs: tuple[str, ...]
     hashes: SidecarHashes
     parity: dict[str, Any]
+    calibration: Calibration | None = None
 
     @model_validator(mode="after")
     def _check_classes(self) -> Sidecar:
@@ -148,13 +151,18 @@ class Sidecar(BaseModel):
             raise ValueError("its classes were edited after the export")
         if self.thresholds is not None and len(self.thresholds) != len(self.classes):
             raise ValueError("it does not have one threshold per class")
+        if self.calibration is not None and self.calibration.width != len(self.classes):
+            raise ValueError(f"its calibration has {self.calibration.width} classes instead of {len(self.classes)}")
         return self
 
     @property
     def identity(self) -> str:
         """A hash of everything that predictions depend on."""
         thresholds = [] if self.thresholds is None else [repr(value) for value in self.thresholds]
-        return sha256_of_strings([self.hashes.onnx, repr(self.preprocessing.size), *self.classes, *thresholds])
+        calibration = [] if self.calibration is None else [self.calibration.model_dump_json()]
+        return sha256_of_strings(
+            [self.hashes.onnx, repr(self.preprocessing.size), *self.classes, *thresholds, *calibration]
+        )
 
     def write(self, path: Path) -> None:
         """Write the sidecar of the ONNX file `path`."""

@@ -7,8 +7,9 @@ Training's evaluation, `predict`, `suggest`, the review page and class maps all 
 images with `tagfill.images.batches`: the pixels and the composition of batches are the same for every network. Nothing
 here imports torch.
 
-    p = σ(logit),   present where p ≥ the threshold of the class
+    p = σ(a·logit + b_c),   present where p ≥ the threshold of the class
 
+with the calibration saved with the model, or a = 1 and b_c = 0 if it has none or raw scores are wanted.
 Thresholds are those saved with the model, 0.5 if it has none, or those that the caller passes instead.
 """
 
@@ -26,7 +27,7 @@ from tagfill.errors import ImageError, TagfillError, unknown_name
 from tagfill.images import PixelBatch, Root, load_batches, load_eval_view
 from tagfill.inference.images import ImageList, Images, find_images
 from tagfill.inference.predictors import ModelPath, Outputs, Predictor, open_predictor
-from tagfill.probabilities import probabilities
+from tagfill.probabilities import Calibration, lowest_logits, probabilities
 from tagfill.progress import NOTEBOOK, Progress
 
 BATCH_SIZE = 32
@@ -56,6 +57,7 @@ def predict(
     split: str | None = None,
     threshold: Threshold = None,
     top_k: int | None = None,
+    raw_scores: bool = False,
     batch_size: int = BATCH_SIZE,
     workers: int = 0,
     threads: int | None = None,
@@ -71,6 +73,7 @@ def predict(
         split: of datasets; by default all of their images.
         threshold: for all classes, or by class name, instead of the model's own (0.5 if it has none).
         top_k: keep only this number of labels per image, the most probable ones.
+        raw_scores: give the sigmoid of the model's logits instead of calibrated probabilities.
         batch_size: images per forward pass.
         workers: threads that decode images.
         threads: threads of the network; by default one per core.
@@ -83,7 +86,8 @@ def predict(
     """
     check_top_k(top_k)
     predictor = open_predictor(run, device=device, threads=threads)
-    thresholds = resolve_thresholds(predictor.classes, predictor.thresholds, threshold)
+    calibration = None if raw_scores else predictor.calibration
+    thresholds = resolve_thresholds(predictor.classes, saved_thresholds(predictor, raw_scores), threshold)
     found = find_images(images, split=split, progress=progress)
     with progress.bar("predicting", len(found), "img") as bar:
         for batch, outputs in score_images(predictor, found, batch_size=batch_size, workers=workers):
@@ -92,7 +96,7 @@ def predict(
                 if on_bad is None:
                     raise named
                 on_bad(named)
-            decisions = decide(outputs.logits, thresholds, top_k)
+            decisions = decide(outputs.logits, thresholds, top_k, calibration)
             for row, number in enumerate(batch.index.tolist()):
                 labels = [predictor.classes[label] for label in decisions.labels[row]]
                 yield ImagePrediction(
@@ -170,7 +174,12 @@ class LabelDecisions:
     present: NDArray[np.bool_]
 
 
-def decide(logits: NDArray[np.floating], thresholds: Sequence[float], top_k: int | None = None) -> LabelDecisions:
+def decide(
+    logits: NDArray[np.floating],
+    thresholds: Sequence[float],
+    top_k: int | None = None,
+    calibration: Calibration | None = None,
+) -> LabelDecisions:
     """Turn logits into probabilities and decide which labels are present.
 
     Args:
@@ -178,12 +187,13 @@ def decide(logits: NDArray[np.floating], thresholds: Sequence[float], top_k: int
         thresholds: L.
         top_k: keep the most probable labels of each image, the most probable first; by default all labels, in the
             order of the classes.
+        calibration: of the model; None for the plain sigmoid.
 
     >>> decisions = decide(np.array([[2.0, -1.0, 0.0]]), [0.5, 0.5, 0.5], top_k=2)
     >>> decisions.labels.tolist(), decisions.scores.round(2).tolist(), decisions.present.tolist()
     ([[0, 2]], [[0.8799999952316284, 0.5]], [[True, True]])
     """
-    scores = probabilities(logits)
+    scores = probabilities(logits, calibration)
     present = scores >= np.asarray(thresholds)
     labels = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
     if top_k is not None:
@@ -215,6 +225,13 @@ def resolve_thresholds(
                 raise TagfillError(f"The threshold {value:g} is not a probability; give one between 0 and 1.")
         thresholds |= new
     return tuple(float(thresholds[name]) for name in classes)
+
+
+def saved_thresholds(predictor: Predictor, raw_scores: bool = False) -> tuple[float, ...] | None:
+    """The thresholds saved with a model, in terms of calibrated probabilities or of raw scores."""
+    if not raw_scores or predictor.calibration is None or predictor.thresholds is None:
+        return predictor.thresholds
+    return tuple(probabilities(lowest_logits(predictor.thresholds, predictor.calibration)).tolist())
 
 
 def check_top_k(top_k: int | None) -> None:

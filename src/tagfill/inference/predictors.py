@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagfill.errors import TagfillError
+from tagfill.probabilities import Calibration
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ class Predictor(Protocol):
     @property
     def thresholds(self) -> tuple[float, ...] | None:
         """Threshold of each class, if the model has them."""
+        ...
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """Turns logits into probabilities; None for the plain sigmoid."""
         ...
 
     @property

@@ -351,7 +351,7 @@ class PredictionService:
         self, image: Upload, output: Outputs, thresholds: Sequence[float], top_k: int | None
     ) -> dict[str, Any]:
         classes = self._predictor.classes
-        decisions = decide(output.logits, thresholds, top_k)
+        decisions = decide(output.logits, thresholds, top_k, self._predictor.calibration)
         labels, scores = decisions.labels[0].tolist(), decisions.scores[0].tolist()
         present = [classes[label] for label, there in zip(labels, decisions.present[0], strict=True) if there]
         content: dict[str, Any] = {

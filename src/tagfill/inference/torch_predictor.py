@@ -29,7 +29,7 @@ class TorchPredictor:
     def __init__(self, model: Classifier, identity: str, device: torch.device) -> None:
         assert model.backbone is not None
         self.model, self.identity, self._device = model.to(device).eval(), identity, device
-        self.classes, self.thresholds = model.classes, model.thresholds
+        self.classes, self.thresholds, self.calibration = model.classes, model.thresholds, model.calibration
         self.size = model.backbone.preprocessing.size
 
     @classmethod

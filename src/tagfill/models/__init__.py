@@ -5,6 +5,7 @@ from tagfill.models.backbone import BACKBONES, Backbone, BackboneOutput, Preproc
 from tagfill.models.classifier import HEADS, Classifier, combine, create, create_head
 from tagfill.models.device import choose_device
 from tagfill.models.heads import CamHead, EnsembleHead, Head, LinearHead, TsCamHead, boost, coupled
+from tagfill.models.model_folder import set_calibration
 from tagfill.models.query import QueryHead
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "create",
     "create_backbone",
     "create_head",
+    "set_calibration",
 ]
 
 __getattr__ = renamed(__name__, {"Seen": "BackboneOutput"})

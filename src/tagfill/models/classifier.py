@@ -20,6 +20,7 @@ from tagfill.models.heads import CamHead, EnsembleHead, Head, LinearHead, TsCamH
 from tagfill.models.model_folder import ModelDescription, read_description, read_folder_weights, write_model_folder
 from tagfill.models.query import QueryHead
 from tagfill.options import check_options
+from tagfill.probabilities import Calibration
 from tagfill.rng import seed_of
 
 HEADS: dict[str, type[Head]] = {
@@ -147,6 +148,7 @@ class Classifier(nn.Module):
     Attributes:
         classes: names, in the order of the logits.
         thresholds: per class, the probability from which it is predicted present; None if not chosen.
+        calibration: turns logits into probabilities; None for the plain sigmoid.
     """
 
     def __init__(
@@ -156,6 +158,7 @@ class Classifier(nn.Module):
         head_name: str,
         classes: Sequence[str],
         thresholds: Sequence[float] | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone
@@ -163,6 +166,7 @@ class Classifier(nn.Module):
         self.head_name = head_name
         self.classes = tuple(classes)
         self.thresholds = None if thresholds is None else tuple(thresholds)
+        self.calibration = calibration
 
     @property
     def spatial(self) -> bool:
@@ -245,11 +249,13 @@ class Classifier(nn.Module):
         5.0
         """
         head = _convert_head(self.head, name, **options)
-        return Classifier(self.backbone, head, name, self.classes, self.thresholds).train(self.training)
+        return Classifier(self.backbone, head, name, self.classes, self.thresholds, self.calibration).train(
+            self.training
+        )
 
     def with_head(self, head: Head) -> Classifier:
         """Return the same backbone with another head of the same kind."""
-        return Classifier(self.backbone, head, self.head_name, self.classes, self.thresholds)
+        return Classifier(self.backbone, head, self.head_name, self.classes, self.thresholds, self.calibration)
 
     def mask_boost(self, mask: Tensor) -> None:
         """Boost only these classes (L bool) in training; evaluation boosts all.
@@ -293,6 +299,7 @@ class Classifier(nn.Module):
             classes=self.classes,
             preprocessing=self.backbone.preprocessing,
             thresholds=self.thresholds,
+            calibration=self.calibration,
         )
         write_model_folder(Path(folder), description, self.state_dict())
 
@@ -311,7 +318,7 @@ class Classifier(nn.Module):
             )
         except TagfillError as error:
             raise TagfillError(f"{folder / 'model.json'} does not describe a model: {error}") from None
-        model.thresholds = saved.thresholds
+        model.thresholds, model.calibration = saved.thresholds, saved.calibration
         model.load_state_dict(read_folder_weights(folder, model.state_dict()))
         return model.eval()
 

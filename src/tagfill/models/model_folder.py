@@ -5,6 +5,7 @@ Reading checks all of it, and says in one sentence what is wrong with a folder t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -16,6 +17,7 @@ from torch import Tensor
 from tagfill.errors import TagfillError, first_problem
 from tagfill.io import atomic_write, recover_folder, replace_folder, sha256_of_strings, write_json
 from tagfill.models.backbone import Preprocessing
+from tagfill.probabilities import Calibration, lowest_logits, probabilities
 
 _REMEDY = "save the model again or use another copy of its folder"
 
@@ -31,6 +33,7 @@ class ModelDescription(BaseModel):
         classes_identity: hash of the class names.
         preprocessing: of pixels.
         thresholds: per class, the probability from which it is predicted present; None if not chosen.
+        calibration: turns logits into probabilities; None for the plain sigmoid, as in models of version 0.1.
     """
 
     model_config = ConfigDict(frozen=True, strict=True)
@@ -42,6 +45,7 @@ class ModelDescription(BaseModel):
     classes_identity: str
     preprocessing: Preprocessing
     thresholds: tuple[Annotated[float, Field(ge=0, le=1)], ...] | None
+    calibration: Calibration | None = None
 
     @model_validator(mode="after")
     def _check_classes(self) -> Self:
@@ -49,6 +53,10 @@ class ModelDescription(BaseModel):
             raise ValueError("its classes are not those that the model was saved with (their hash differs)")
         if self.thresholds is not None and len(self.thresholds) != len(self.classes):
             raise ValueError(f"it has {len(self.thresholds)} thresholds for {len(self.classes)} classes")
+        if self.calibration is not None and self.calibration.width != len(self.classes):
+            raise ValueError(f"its calibration has {self.calibration.width} classes instead of {len(self.classes)}")
+        if self.calibration is not None and not self.calibration.savable:
+            raise ValueError("its calibration was not fitted, or gives lower probabilities to higher scores")
         return self
 
     @classmethod
@@ -60,7 +68,7 @@ class ModelDescription(BaseModel):
             **fields: the other fields.
 
         Raises:
-            TagfillError: if thresholds are not one probability per class.
+            TagfillError: if thresholds are not one probability per class, or the calibration does not fit.
         """
         try:
             return cls(classes=classes, classes_identity=sha256_of_strings(classes), **fields)
@@ -76,6 +84,30 @@ def write_model_folder(folder: Path, description: ModelDescription, state: dict[
         file.write(save({name: value.contiguous() for name, value in state.items()}))
     write_json(new / "model.json", description.model_dump(), sync=False)
     replace_folder(new, folder)
+
+
+def set_calibration(
+    folder: str | Path, calibration: Calibration | None, *, thresholds: Sequence[float] | None = None
+) -> None:
+    """Replace the calibration of a saved model, atomically.
+
+    Args:
+        folder: a model folder.
+        calibration: turns logits into probabilities; None for the plain sigmoid.
+        thresholds: of each class, as probabilities of the new calibration. By default the saved ones are converted, so
+            that the same labels stay present.
+
+    Example:
+        >>> set_calibration("filled/model", estimates.calibration)  # doctest: +SKIP
+    """
+    folder = Path(folder)
+    saved = read_description(folder)
+    if thresholds is None and saved.thresholds is not None:
+        lowest = lowest_logits(saved.thresholds, saved.calibration)
+        thresholds = probabilities(lowest[None], calibration)[0].tolist()
+    changed = {"calibration": calibration, "thresholds": None if thresholds is None else tuple(thresholds)}
+    fields = {name: getattr(saved, name) for name in ModelDescription.model_fields if name != "classes_identity"}
+    write_json(folder / "model.json", ModelDescription.create(**{**fields, **changed}).model_dump())
 
 
 def read_description(folder: Path) -> ModelDescription:

@@ -33,7 +33,7 @@ from tagfill.images import EVAL
 from tagfill.metrics import average_precision
 from tagfill.models import Classifier, EnsembleHead, combine
 from tagfill.options import check_options
-from tagfill.training.evaluation import LoadedModel, can_validate, choose_thresholds, gather_predictions
+from tagfill.training.evaluation import LoadedModel, can_validate, choose_decisions, gather_predictions
 from tagfill.training.recipe import Recipe
 from tagfill.training.run_folder import Run
 
@@ -164,7 +164,7 @@ def combine_runs(runs: Sequence[Run], dataset: Dataset, recipe: Recipe, folder: 
     result["member_epochs"] = {run.folder.name: run.best["epoch"] for run in runs}
     if can_validate(dataset, recipe.val_labels):
         gathered = gather_predictions(loaded.predict("val"), Ranks(), len(dataset.classes))
-        model.thresholds = tuple(choose_thresholds(gathered).tolist())
+        model.calibration, model.thresholds = choose_decisions(gathered, recipe.val_labels)
         result["val_mAP"] = 100 * float(np.nanmean(average_precision(gathered.scores, gathered.labels)))
     model.save(folder)
     return result

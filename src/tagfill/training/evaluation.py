@@ -46,7 +46,7 @@ from tagfill.metrics import (
     top1_accuracy,
 )
 from tagfill.models import Classifier, choose_device
-from tagfill.probabilities import probabilities
+from tagfill.probabilities import Calibration, measure_calibration, probabilities
 from tagfill.progress import NOTEBOOK, Progress
 from tagfill.training.evaluation_result import Evaluation, Mistake
 from tagfill.training.localization import locations_with_extent, measure_localization
@@ -125,15 +125,15 @@ def evaluate(
         if ceiling is None
         else LoadedModel.open(ceiling, dataset, features=features, workers=workers, device=device)
     )
-    thresholds = _thresholds(trained, changed=boost is not None or boost_from is not None)
+    decisions = _decisions(trained, changed=boost is not None or boost_from is not None)
     passes = trained.predict(split, maps=localize is not None, attention=localize == "coupled")
     meter: LocalizationMeter | None = None
     if localize is not None:
         meter = LocalizationMeter(width)
         passes = measure_localization(passes, locations_with_extent(dataset, split), meter, maps=localize)
     gathered = gather_predictions(_counted(passes, f"evaluating {split}", dataset, split, progress), Ranks(), width)
-    scored = _summarize(gathered, split, dataset.classes, thresholds, definition, empty)
-    scored = replace(scored, root=dataset.root, mistakes=find_mistakes(gathered, dataset, split))
+    scored = _summarize(gathered, split, dataset.classes, *decisions, definition, empty)
+    scored = replace(scored, root=dataset.root, mistakes=find_mistakes(gathered, dataset, split, decisions[0]))
     if meter is not None:
         scored = replace(scored, localized=meter.compute())
     if better is not None:
@@ -159,29 +159,35 @@ def _counted(
             bar.advance(len(batch.index))
 
 
-def _thresholds(trained: LoadedModel, *, changed: bool) -> tuple[NDArray[np.float64], str]:
-    """The thresholds saved with the model if its scores are unchanged, or else new ones chosen on validation."""
-    if trained.model.thresholds is not None and not changed:
-        return np.array(trained.model.thresholds), "saved with the model, chosen on validation"
+def _decisions(trained: LoadedModel, *, changed: bool) -> tuple[Calibration | None, NDArray[np.float64], str]:
+    """Calibration, thresholds and their origin: those of the model if its scores are unchanged, or else of `val`."""
+    calibration = trained.model.calibration
+    if trained.model.thresholds is not None:
+        return calibration, np.array(trained.model.thresholds), "saved with the model, chosen on validation"
     width = len(trained.dataset.classes)
     if "val" in trained.dataset.splits:
         gathered = gather_predictions(trained.predict("val"), Ranks(), width)
         if (gathered.labels == POSITIVE).any() and (gathered.labels == NEGATIVE).any():
-            return choose_thresholds(gathered), "chosen on val, now"
-    return np.full(width, DEFAULT_THRESHOLD), "0.5 (no usable validation labels)"
+            if changed:
+                calibration = measure_calibration(gathered.scores, gathered.labels)
+            return calibration, choose_thresholds(gathered, calibration), "chosen on val, now"
+    return calibration, np.full(width, DEFAULT_THRESHOLD), "0.5 (no usable validation labels)"
 
 
 def _summarize(
     gathered: GatheredPredictions,
     split: str,
     classes: tuple[str, ...],
-    thresholds: tuple[NDArray[np.float64], str],
+    calibration: Calibration | None,
+    thresholds: NDArray[np.float64],
+    thresholds_from: str,
     definition: Definition,
     empty: Empty,
 ) -> Evaluation:
     """Everything that is measured by default."""
     scores, labels = gathered.scores, gathered.labels
-    shares, (limits, origin) = probabilities(scores), thresholds
+    shares = probabilities(scores, calibration)
+    ranked = scores if calibration is None else shares  # the order of the classes of an image
     calibrated = reliability(shares, labels)
     return Evaluation(
         split=split,
@@ -190,23 +196,29 @@ def _summarize(
         images=len(gathered.index),
         known=(labels != UNKNOWN).sum(0),
         positives=(labels == POSITIVE).sum(0),
-        thresholds=limits,
-        thresholds_from=origin,
-        counts=count(shares, labels, limits),
-        at_k={k: precision_recall_at_k(scores, labels, k) for k in TOP_K if k <= len(classes)},
-        top_1=top1_accuracy(scores, labels),
+        thresholds=thresholds,
+        thresholds_from=thresholds_from,
+        counts=count(shares, labels, thresholds),
+        at_k={k: precision_recall_at_k(ranked, labels, k) for k in TOP_K if k <= len(classes)},
+        top_1=top1_accuracy(ranked, labels),
         calibration_error=calibrated.error,
+        calibration_from=None if calibration is None else calibration.source,
+        raw_calibration_error=reliability(probabilities(scores), labels).error,
         by_label_count=mean_average_precision_by_label_count(scores, labels, definition=definition),
         definition=definition,
         empty=empty,
-        confusions=confusions(shares >= limits, labels),
+        confusions=confusions(shares >= thresholds, labels),
         precision_at_recall=precision_at_recall(scores, labels),
         reliability=calibrated,
     )
 
 
 def find_mistakes(
-    gathered: GatheredPredictions, dataset: Dataset, split: str, most: int = _SHOWN_MISTAKES
+    gathered: GatheredPredictions,
+    dataset: Dataset,
+    split: str,
+    calibration: Calibration | None = None,
+    most: int = _SHOWN_MISTAKES,
 ) -> list[Mistake]:
     """The labels whose predicted probability is farthest from what is annotated, at most one per image.
 
@@ -214,12 +226,13 @@ def find_mistakes(
         gathered: predictions and labels of a split.
         dataset: that was predicted.
         split: of the dataset.
+        calibration: of the model.
         most: number of mistakes to return.
     """
     found: list[tuple[float, int, int]] = []
     for begin in range(0, len(gathered.index), _ROWS_AT_ONCE):
         labels = gathered.labels[begin : begin + _ROWS_AT_ONCE]
-        error = np.abs(probabilities(gathered.scores[begin : begin + _ROWS_AT_ONCE]) - labels)
+        error = np.abs(probabilities(gathered.scores[begin : begin + _ROWS_AT_ONCE], calibration) - labels)
         error[labels == UNKNOWN] = 0
         height, worst = error.max(1), error.argmax(1)
         wrong = np.flatnonzero(height > DEFAULT_THRESHOLD)
@@ -247,9 +260,21 @@ def class_average_precision(
     return values if empty == "zero" else nan_without_negatives(values, labels)
 
 
-def choose_thresholds(gathered: GatheredPredictions) -> NDArray[np.float64]:
+def choose_decisions(gathered: GatheredPredictions, val_labels: str) -> tuple[Calibration | None, tuple[float, ...]]:
+    """Calibration and thresholds to save with a model.
+
+    Args:
+        gathered: predictions for the validation split.
+        val_labels: of the recipe; with `observed` unknown labels are read as absent, so nothing can be calibrated.
+    """
+    measurable = val_labels != "observed"
+    calibration = measure_calibration(gathered.scores, gathered.labels) if measurable else None
+    return calibration, tuple(choose_thresholds(gathered, calibration).tolist())
+
+
+def choose_thresholds(gathered: GatheredPredictions, calibration: Calibration | None = None) -> NDArray[np.float64]:
     """The probability with the best F1 for each class; 0.5 for a class without positives."""
-    return best_thresholds(probabilities(gathered.scores), gathered.labels, default=DEFAULT_THRESHOLD)
+    return best_thresholds(probabilities(gathered.scores, calibration), gathered.labels, default=DEFAULT_THRESHOLD)
 
 
 @dataclass(frozen=True)
@@ -322,7 +347,9 @@ def _boosted(model: Classifier, boost: float | None, boost_from: float | None) -
     """The model with another boost in evaluation."""
     given = {name: value for name, value in {"boost": boost, "boost_from": boost_from}.items() if value is not None}
     kept = {name: value for name, value in model.head.options.items() if name in ("boost", "boost_from")}
-    return model.convert_head("cam", **{**kept, **given, "boost_train": False})
+    boosted = model.convert_head("cam", **{**kept, **given, "boost_train": False})
+    boosted.calibration = boosted.thresholds = None  # they were chosen for other logits
+    return boosted
 
 
 def predict(

@@ -70,6 +70,8 @@ class Evaluation:
         at_k: precision and recall of the best k classes of an image, by k.
         top_1: share of images whose best class is present.
         calibration_error: expected calibration error of the probabilities.
+        calibration_from: `measured` on complete labels or `estimated` from tags; None if the model is not calibrated.
+        raw_calibration_error: the same error without calibration.
         by_label_count: mAP over images with 1, 2, 3, 4 or more present labels, and the number of these images.
         definition: of average precision.
         empty: how a class without a known positive or negative counts in the mean, see `tagfill.evaluate`.
@@ -99,6 +101,8 @@ class Evaluation:
     by_label_count: dict[str, tuple[float, int]]
     definition: Definition = "step"
     empty: Empty = "skip"
+    calibration_from: str | None = None
+    raw_calibration_error: float = float("nan")
     confusions: list[Confusion] = field(default_factory=list)
     interval: Interval | None = None
     ceiling: NDArray[np.float64] | None = None
@@ -262,6 +266,8 @@ class Evaluation:
             "recall_at": {str(k): _percent(best.recall) for k, best in self.at_k.items()},
             "top_1": _percent(self.top_1),
             "ECE": _percent(self.calibration_error),
+            "calibration_from": self.calibration_from,
+            "raw_ECE": _percent(self.raw_calibration_error),
             "mAP_by_label_count": {
                 name: {"images": images, "mAP": _percent(value)}
                 for name, (value, images) in self.by_label_count.items()

@@ -31,7 +31,7 @@ from tagfill.progress import Bar
 from tagfill.rng import random_bits
 from tagfill.training import checkpoints
 from tagfill.training.checkpoints import Checkpoint, State
-from tagfill.training.evaluation import choose_thresholds, gather_predictions, observed_labels
+from tagfill.training.evaluation import choose_decisions, gather_predictions, observed_labels
 from tagfill.training.optimizers import average_state, optimizer_state
 from tagfill.training.recipe import Stopping
 from tagfill.training.records import Recorder
@@ -293,11 +293,13 @@ class Trainer:
         return gathered
 
     def _keep_best(self, validation: GatheredPredictions | None) -> None:
-        """Save the model with thresholds chosen on validation, and its memory if the next stage starts from it."""
+        """Save the model with thresholds and calibration, and its memory if the next stage starts from it."""
         context, active = self._context, self._active
         if context.devices.main:
             model = active.deployed()
-            model.thresholds = None if validation is None else tuple(choose_thresholds(validation).tolist())
+            model.thresholds = model.calibration = None
+            if validation is not None:
+                model.calibration, model.thresholds = choose_decisions(validation, context.recipe.val_labels)
             model.save(context.run.model_folder)
         following = context.recipe.stages[active.number + 1 : active.number + 2]
         if following and following[0].start.memory == "best":

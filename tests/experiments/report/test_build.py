@@ -18,6 +18,8 @@ from tagfill.experiments.analyses import analyze
 from tagfill.experiments.report import Section, model_scores
 from tagfill.experiments.report.model_scores import ImageSample
 from tagfill.experiments.runs import complete_dataset
+from tagfill.models import Classifier
+from tagfill.probabilities import probabilities
 from tagfill.progress import SILENT
 from tagfill.training.evaluation import LoadedModel
 
@@ -58,7 +60,9 @@ def test_classes_are_those_of_evaluate(compared: Compared, material: dict[str, A
 def test_histograms_are_of_observed_missed_and_absent_labels(compared: Compared, material: dict[str, Any]) -> None:
     part = tagfill.Dataset.open(material["dataset"])
     observed, truth = part.labels("train").dense(), complete_dataset(part).labels("train").dense()
-    values = logits(compared[0] / "runs" / "full-s0", part, "train", material["features"])
+    run = tagfill.Run.open(compared[0] / "runs" / "full-s0")
+    calibration = Classifier.load(run.model_folder).calibration
+    probability = probabilities(logits(run.folder, part, "train", material["features"]), calibration)
     page = next(
         path
         for path in (compared[0] / "report-files" / "scores").glob("*.csv")
@@ -72,8 +76,8 @@ def test_histograms_are_of_observed_missed_and_absent_labels(compared: Compared,
         "absent": truth == 0,
     }.items():
         shares = [0.0] * 40
-        for value in values[mask].tolist():
-            shares[min(int(40 / (1 + np.exp(-value))), 39)] += 1 / int(mask.sum())
+        for value in probability[mask].tolist():
+            shares[min(int(40 * value), 39)] += 1 / int(mask.sum())
         assert [float(row[kind]) for row in found] == pytest.approx(shares)
 
 
@@ -84,7 +88,7 @@ def test_recovery_and_suspects_are_about_unknown_labels(compared: Compared, mate
     sample = ImageSample.draw(part, complete_dataset(part), "train")
 
     found = model_scores.recovery_curve(values, sample, np.arange(len(values)))
-    top = model_scores.most_confident(values, sample, np.arange(len(values)), sample.observed < 0)
+    top = model_scores.most_confident(probabilities(values), sample, np.arange(len(values)), sample.observed < 0)
 
     asked = sorted(((v, t) for v, t in zip(values[observed < 0], truth[observed < 0], strict=True)), reverse=True)
     right, best = 0, {0.5: 0.0, 0.2: 0.0}
@@ -107,7 +111,7 @@ def test_examples_are_spread_over_the_classes(monkeypatch: pytest.MonkeyPatch) -
     unknown = np.full(logits.shape, -1, np.int8)
     sample = ImageSample("train", np.arange(13), 13, unknown, unknown)
 
-    top = model_scores.most_confident(logits, sample, np.arange(13), unknown < 0)
+    top = model_scores.most_confident(probabilities(logits), sample, np.arange(13), unknown < 0)
 
     assert [(one.index, one.label) for one in top] == [(0, 0), (1, 0), (10, 1), (11, 2), (12, 3)]
 

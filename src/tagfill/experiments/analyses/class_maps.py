@@ -41,6 +41,7 @@ from tagfill.labels import NEGATIVE, POSITIVE
 from tagfill.metrics import rank_correlation
 from tagfill.models.heads import boost as boost_maps
 from tagfill.models.heads import coupled
+from tagfill.probabilities import probabilities
 from tagfill.training.evaluation import LoadedModel
 
 SHARE = 0.05  # of the cells, for attribution
@@ -362,7 +363,8 @@ def predict_attention(
             found |= {"class map": prediction.maps[every, which], "product": coupled(prediction)[every, which]}
         for name, values in found.items():
             maps.setdefault(name, []).append(values.float().numpy(force=True))
-        scores.append(prediction.logits.sigmoid().numpy(force=True)[every, which])
+        shares = probabilities(prediction.logits.float().numpy(force=True), model.model.calibration)
+        scores.append(shares[every, which])
     return {name: np.concatenate(values) for name, values in maps.items()}, np.concatenate(scores)
 
 

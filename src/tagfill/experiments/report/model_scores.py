@@ -17,7 +17,7 @@ from tagfill.dataset import Dataset
 from tagfill.experiments.report.report_data import ReportData
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
 from tagfill.metrics import average_precision
-from tagfill.probabilities import sigmoid
+from tagfill.probabilities import probabilities
 from tagfill.progress import SILENT, Progress
 from tagfill.training.evaluation import LoadedModel
 
@@ -136,12 +136,13 @@ def score_models(
             model = method.load_model(report.data)
             train_logits, train_rows = predict_logits(model, train, bar)
             logits, rows = predict_logits(model, scored, bar)
+            train_shares, shares = (probabilities(each, model.model.calibration) for each in (train_logits, logits))
             scores[method.name] = ModelScores(
                 average_precision(logits, scored.truth[rows]),
-                _histograms(train_logits, train, train_rows),
+                _histograms(train_shares, train, train_rows),
                 recovery_curve(train_logits, train, train_rows),
-                most_confident(train_logits, train, train_rows, train.observed[train_rows] == UNKNOWN),
-                most_confident(logits, scored, rows, scored.truth[rows] == NEGATIVE),
+                most_confident(train_shares, train, train_rows, train.observed[train_rows] == UNKNOWN),
+                most_confident(shares, scored, rows, scored.truth[rows] == NEGATIVE),
             )
     return scores
 
@@ -158,13 +159,13 @@ def predict_logits(model: LoadedModel, sample: ImageSample, bar: Any) -> tuple[S
 
 
 def most_confident(
-    logits: Scores, sample: ImageSample, rows: NDArray[np.int64], among: NDArray[np.bool_]
+    shares: Scores, sample: ImageSample, rows: NDArray[np.int64], among: NDArray[np.bool_]
 ) -> list[Suspect]:
-    """The entries of a mask with the highest logits, at most one per image, spread over the classes.
+    """The entries of a mask with the highest probabilities, at most one per image, spread over the classes.
 
     Every class gives its best entry before any class gives its second one.
     """
-    best = np.where(among, logits, -np.inf)
+    best = np.where(among, shares, -np.inf)
     label = best.argmax(1)
     score = best[np.arange(len(best)), label]
     ranked = np.argsort(-score, kind="stable")
@@ -179,7 +180,7 @@ def most_confident(
         Suspect(
             int(sample.index[rows[at]]),
             int(label[at]),
-            float(sigmoid(score[at])),
+            float(score[at]),
             int(sample.truth[rows[at], label[at]]),
         )
         for at in order.tolist()
@@ -204,9 +205,9 @@ def recovery_curve(logits: Scores, sample: ImageSample, rows: NDArray[np.int64])
     return RecoveryCurve(whole, recall[kept], precision[kept], int(right[-1]))
 
 
-def _histograms(logits: Scores, sample: ImageSample, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
+def _histograms(probability: Scores, sample: ImageSample, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
     shares = {}
     for kind, mask in sample.entries_by_kind().items():
-        counts = np.histogram(sigmoid(logits[mask[rows]]), EDGES)[0]
+        counts = np.histogram(probability[mask[rows]], EDGES)[0]
         shares[kind] = counts / max(counts.sum(), 1)
     return shares
