@@ -194,3 +194,12 @@ def test_ties_count_half_and_the_best_ranking_is_the_best_epoch():
     logits, present = draw()
     epochs = [logits + noise.normal(0, spread, logits.shape) for spread in (4, 1, 2)]
     assert best_epoch(epochs, at_random(present)) == 2
+
+
+def test_logits_that_say_nothing_give_no_estimate() -> None:
+    """The likelihood of one tag per image is then highest for probabilities that are all zero."""
+    rng = np.random.default_rng(0)
+    labels = np.full((120, 20), -1, np.int8)
+    labels[np.arange(120), rng.integers(0, 20, 120)] = 1
+
+    assert estimate_labels(rng.normal(130, 6, labels.shape), labels) is None

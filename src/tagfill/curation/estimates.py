@@ -64,6 +64,7 @@ _ROUNDS = 20  # of the weights of images with labels
 _ALL_ANNOTATED = 0.8  # share of explained images without labels from which all of them are taken as annotated
 _FIT_PAIRS = 1_000_000  # pairs to fit to; of more, the images are sampled
 _LEAST_TAGS = 20  # too few to estimate anything
+_LEAST_EXPLAINED = 0.5  # expected labels per known tag of tagged images, below which nothing was learned
 _NODES, _WEIGHTS = (torch.from_numpy(values) for values in np.polynomial.legendre.leggauss(12))
 _NODES, _WEIGHTS = (_NODES + 1) / 2, _WEIGHTS / 2  # of the integrals over 0…1
 _BLOCK = 1 << 16  # pairs at a time, for the posterior of one per image
@@ -248,6 +249,9 @@ def estimate_labels(logits: NDArray[np.floating], labels: NDArray[np.integer]) -
     if fitted is None:
         return None
     calibration, given, absent_given = fitted
+    tagged = (known == POSITIVE).any(1)
+    if calibration(some[tagged]).sum() < _LEAST_EXPLAINED * (known == POSITIVE).sum():
+        return None  # logits say so little that the likelihood is best if nothing is ever present
     if not one_each and _annotated_share(*fitted, some, known) >= _ALL_ANNOTATED:
         calibration, given, absent_given = _fit_at_random(some, known, all_annotated=True) or fitted
     return _complete(calibration, given, absent_given, ONE_PER_IMAGE if one_each else AT_RANDOM, logits, labels)
