@@ -131,7 +131,7 @@ def suggest(
     if folds and split != TRAIN:
         raise TagfillError(f"--folds is for the training split; the run was not trained on '{split}', so leave it out.")
     top = TopPairs(missing, per_class, lambda pairs: pairs.value if order == "value" else pairs.probability)
-    doubts, learned = _Doubts(data), split == TRAIN and not folds
+    doubts, learned = Doubts(data), split == TRAIN and not folds
     errors: list[tuple[float, float]] = []
     estimates: list[LabelEstimates] = []
     with tempfile.TemporaryDirectory() as temporary:
@@ -157,7 +157,7 @@ def suggest(
     doubted, label_errors = doubts.result(wrong, per_class)
     if learned:
         label_errors = LabelErrors.none("the run was trained on these annotations; --folds 5 can doubt them")
-    table = pa.concat_tables([_table(data, MISSING, top.top()), _table(data, WRONG, doubted)])
+    table = pa.concat_tables([pair_table(data, MISSING, top.top()), pair_table(data, WRONG, doubted)])
     origin = {"run": str(Path(run).absolute()), "dataset": data.name, "split": split, "identities": data.identities}
     suggestions = Suggestions(table, origin)
     calibration = (
@@ -182,7 +182,7 @@ def _unknown_pairs(data: Dataset, images: ScoredImages, minimum: float) -> Pairs
     return Pairs.where(missing, images.rows, probability, value, known)
 
 
-class _Doubts:
+class Doubts:
     """Annotations of a stream of images that are probably wrong; blocks that fit into memory are judged one by one."""
 
     def __init__(self, data: Dataset) -> None:
@@ -232,7 +232,8 @@ class _Doubts:
         self._images, self._size = [], 0
 
 
-def _table(data: Dataset, kind: str, pairs: Pairs) -> pa.Table:
+def pair_table(data: Dataset, kind: str, pairs: Pairs) -> pa.Table:
+    """Pairs as suggestions of a kind."""
     names = pa.array(data.classes, pa.string())
     columns = [
         data.images["image"].take(pa.array(pairs.row)),

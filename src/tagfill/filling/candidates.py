@@ -24,6 +24,8 @@ class Scored(BaseModel):
         calibration: of the trained model, for photos without tags.
         thresholds: probability from which the model calls each class present in new photos.
         val_mAP: on photos with complete labels, in percent.
+        doubts: a sentence about annotations that may be wrong.
+        doubted: number of these annotations.
     """
 
     expected: list[float]
@@ -31,6 +33,8 @@ class Scored(BaseModel):
     calibration: Calibration
     thresholds: list[float]
     val_mAP: float | None = None  # noqa: N815
+    doubts: str = ""
+    doubted: int = 0
 
 
 class Candidates:

@@ -42,7 +42,8 @@ from tagfill.curation.crossfit import TRAIN, cross_fit
 from tagfill.curation.decisions import SOURCE as REVIEW
 from tagfill.curation.estimates import NOT_CALIBRATED, LabelEstimates, choose_additions, summarize
 from tagfill.curation.review import AUDIT, FOLDER, apply_log
-from tagfill.curation.suggestions import MISSING, SCHEMA, Suggestions
+from tagfill.curation.suggest import Doubts, pair_table
+from tagfill.curation.suggestions import MISSING, SCHEMA, WRONG, Suggestions
 from tagfill.data import FeatureCache
 from tagfill.data.extract import features
 from tagfill.dataset import Dataset
@@ -84,12 +85,12 @@ from tagfill.training.evaluation import LoadedModel
 
 UNTAGGED = "untagged"  # split of photos about which nothing is known; they are scored and not trained on
 LEAST_TO_REVIEW = 0.1  # probability from which a pair is worth a question
-MOST_TO_REVIEW = 5000
+MOST_TO_REVIEW, MOST_DOUBTED = 5000, 500
 EXAMPLES = 6  # photos per class in the report
 _DECIDE_SCORES = {"method", "backbone", "pretrained", "image_size", "epochs", "folds", "seed"}
 _HEAD_COST = 0.03  # time of training on a photo once, relative to that of the network for one view of it
 _PAIR_AND_TIME = ["image", "label", "time"]
-_CANDIDATES, _SCORED = "candidates.parquet", "scored.json"
+_CANDIDATES, _DOUBTS, _SCORED = "candidates.parquet", "doubts.parquet", "scored.json"
 
 
 def fill(
@@ -309,7 +310,7 @@ class _Filling:
         if (work / _SCORED).is_file():
             return Scored.model_validate_json((work / _SCORED).read_bytes())
         with self._phase("scoring", f"Scoring {len(data):,} photos") as progress:
-            candidates = Candidates(data)
+            candidates, doubts = Candidates(data), Doubts(data)
             estimates: list[LabelEstimates] = []
             scored = cross_fit(
                 run.folder,
@@ -326,6 +327,7 @@ class _Filling:
             )
             for images in scored:
                 candidates.add(images.rows, images.logits, images.estimates)
+                doubts.add(images)
                 if not estimates or images.estimates is not estimates[-1]:
                     estimates.append(images.estimates)
             model = LoadedModel.open(run, data, features=cache.folder, workers=self.workers, device=self.device)
@@ -337,13 +339,18 @@ class _Filling:
                     continue
                 for batch, prediction in model.predict(split):
                     candidates.add(rows[batch.index.numpy()], prediction.logits.float().numpy(), own, sample=False)
+            doubted, errors = doubts.result(MOST_DOUBTED, None)
             result = Scored(
                 expected=candidates.expected.tolist(),
                 estimates=summarize(estimates),
                 calibration=calibration,
                 thresholds=candidates.thresholds().tolist(),
                 val_mAP=run.best.get("val_mAP"),
+                doubts=str(errors),
+                doubted=len(errors),
             )
+            with atomic_write(work / _DOUBTS) as file:
+                pq.write_table(pair_table(data, WRONG, doubted), file, compression="zstd")
             with atomic_write(work / _CANDIDATES) as file:
                 pq.write_table(candidates.table(), file, compression="zstd")
             write_json(work / _SCORED, result.model_dump(mode="json"))
@@ -374,7 +381,7 @@ class _Filling:
                 with exclusive_lock(target / FOLDER, "is reviewing"):
                     result = known.replace(annotations=pa.concat_tables([known.rows(), *more])).save(target)
             write_filled(self.folder / FILLED, known, added)
-            questions = self._questions(left)
+            questions = self._questions(left, decisions, key)
             questions.save(self.folder / TO_REVIEW)
             self._save_model(run, scored)
             write_formats(result, self.folder, self.settings.formats)
@@ -394,8 +401,8 @@ class _Filling:
         unknown = np.full(probability.shape, UNKNOWN)
         return min(choose_additions(probability, unknown, precision=keep.value).threshold, 2.0)
 
-    def _questions(self, left: pa.Table) -> Suggestions:
-        """What is worth asking a person: the most probable pairs that were not added."""
+    def _questions(self, left: pa.Table, decisions: pa.Table, key: str) -> Suggestions:
+        """What is worth asking a person: the most probable pairs that were not added, and doubted annotations."""
         left = left.filter(pc.greater_equal(left["probability"], LEAST_TO_REVIEW)).slice(0, MOST_TO_REVIEW)
         size = left.num_rows
         columns = {
@@ -406,7 +413,11 @@ class _Filling:
             "probability": left["probability"],
             "value": left["probability"],
         }
-        return Suggestions(pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA))
+        missing = pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+        doubted = pq.read_table(self.folder / WORK / key / _DOUBTS)
+        decided = {(row["image"], row["label"]) for row in decisions.select(["image", "label"]).to_pylist()}
+        new = [(row["image"], row["label"]) not in decided for row in doubted.to_pylist()]
+        return Suggestions(pa.concat_tables([missing, doubted.filter(pa.array(new, pa.bool_())).cast(SCHEMA)]))
 
     def _save_model(self, run: Run, scored: Scored) -> None:
         model = Classifier.load(run.model_folder)
@@ -467,6 +478,8 @@ class _Filling:
             decisions=decisions,
             to_review=len(questions),
             estimates=scored.estimates,
+            doubts=scored.doubts,
+            doubted=questions.table["kind"].to_pylist().count(WRONG),
             val_mAP=scored.val_mAP,
             classes=classes,
             past=past,

@@ -61,7 +61,8 @@ def _trust(summary: FillSummary) -> Section:
             "the list to review begins with what the model considers most likely."
         )
     text.append(f"{summary.estimates}.")
-    text += [summary.sentences()[2]] if summary.past else []
+    text.append(f"{summary.doubts}.")
+    text += [summary.what_changed()] if summary.past else []
     return Section("trust", "How far it can be trusted", tuple(text))
 
 

@@ -190,6 +190,8 @@ class FillSummary(_Content):
         decisions: of reviews that were used.
         to_review: questions in `to-review.csv`.
         estimates: where the probabilities come from.
+        doubts: a sentence about given tags that may be wrong.
+        doubted: how many of these are among the questions.
         val_mAP: on photos with complete labels, in percent.
         classes: what was found of each class.
         past: earlier results in the same folder, oldest first.
@@ -213,6 +215,8 @@ class FillSummary(_Content):
     decisions: int
     to_review: int
     estimates: EstimateSummary
+    doubts: str
+    doubted: int
     val_mAP: float | None  # noqa: N815
     classes: list[ClassSummary]
     past: list[PastFill]
@@ -254,13 +258,15 @@ class FillSummary(_Content):
         else:
             lines.append(f"No tag can be added with {self.settings.keep}; {self.to_review:,} are left for review.")
         lines.append(f"{self.estimates}.")
+        if self.doubted:
+            lines.append(f"{self.doubts}.")
         if self.past:
-            lines.append(self._progress())
+            lines.append(self.what_changed())
         if self.audit is not None:
             lines += [f"{sentence}." for sentence in self.audit["statement"]]
         return lines
 
-    def _progress(self) -> str:
+    def what_changed(self) -> str:
         """What changed since the last result."""
         before = self.past[-1]
         parts = [f"{self.decisions - before.decisions:,} new decisions were used"]
