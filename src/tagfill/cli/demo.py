@@ -1,4 +1,4 @@
-"""Compare methods for partial labels on the embedded dataset.
+"""Compare methods for partial labels on the embedded dataset, and fill in its missing tags.
 
 Example: `tagfill demo --out demo`
 """
@@ -23,14 +23,21 @@ def demo(
 ) -> None:
     """Run the demo; a second call only shows the result."""
     from tagfill import experiments
+    from tagfill.filling.demonstration import demonstrate
 
     progress = terminal.progress(quiet)
     board = experiments.demo(out, epochs=epochs, seeds=seeds, jobs=jobs, progress=progress)
+    progress.say("Filling in the missing tags of the scenes, as `tagfill fill` does for photos.")
+    filled = demonstrate(out, jobs=jobs, progress=progress)
     if as_json:
-        terminal.show_json(board.to_json())
+        terminal.show_json(board.to_json() | {"fill": filled.to_json()})
         return
     terminal.show_board(board, "Leaderboard")
     terminal.show("gap: recovered share of the difference between an (unknown means absent) and full (all labels).")
     terminal.show("annotation: cost of the training labels at 1 s per label and 1.4 s per point.")
     terminal.show(f"Runs:   {(out / 'runs').absolute()}")
     terminal.show(f"Report: {(out / 'report.html').absolute()}")
+    terminal.show("")
+    terminal.show(filled.sentence())
+    terminal.show(f"Report: {filled.result.report.absolute()}")
+    terminal.next_step("tagfill fill TAGS.csv --photos PHOTOS --out filled   (with your own photos)", quiet=quiet)
