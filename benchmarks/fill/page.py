@@ -24,8 +24,8 @@ Written by `{results["command"]}` at commit `{results["commit"]}` on a machine w
 ({machine["system"]}, Python {machine["python"]}, torch {machine["torch"]}).
 
 Each photo keeps one of its tags, drawn at random; there is no validation split. `tagfill fill` adds tags with its
-defaults and `--keep precision={target:g}`, and the complete tags say which are right. Means over {results["seeds"]} draws
-of tags, with the standard deviation of a draw. *Found* is the share of all missing tags.
+defaults and `--keep precision={target:g}`, and the complete tags say which are right. Numbers are means over
+{results["seeds"]} draws of tags, with the standard deviation of a draw. *Found* is the share of all missing tags.
 
 {chr(10).join(rules(results))}
 
