@@ -30,21 +30,18 @@ def commands() -> list[str]:
 def place(tmp_path_factory) -> Path:
     """A folder as the tutorial begins with: photos, and a table of one tag each."""
     place = tmp_path_factory.mktemp("tutorial")
-    data = scenes.make(place / "scenes", train=60, val=24, test=1, size=96)
+    data = scenes.make(place / "scenes", train=60, val=1, test=1, size=96)
     (place / "photos").mkdir()
     rng = np.random.default_rng(0)
     with (place / "tags.csv").open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
-        table.writerow(["image", "label", "value", "split"])
-        number = 0
-        for split in ("train", "val"):
-            for row, labels in zip(data.split(split), data.labels(split).dense(), strict=True):
-                number += 1
-                name = f"{number:04d}.png"
-                shutil.copy(Path(data.root) / data.names(np.array([row]))[0], place / "photos" / name)
-                there = np.flatnonzero(labels == 1)
-                known = [rng.choice(there)] if split == "train" and len(there) else range(len(labels))
-                table.writerows([name, data.classes[label], int(labels[label]), split] for label in known)
+        table.writerow(["image", "tag"])
+        for number, (row, labels) in enumerate(zip(data.split("train"), data.labels("train").dense(), strict=True)):
+            name = f"{number + 1:04d}.png"
+            shutil.copy(Path(data.root) / data.names(np.array([row]))[0], place / "photos" / name)
+            there = np.flatnonzero(labels == 1)
+            if len(there) and number < 50:
+                table.writerow([name, data.classes[rng.choice(there)]])
     return place
 
 
@@ -96,10 +93,11 @@ def test_the_tutorial_runs_from_a_table_to_a_served_model(place, monkeypatch):
             server.end()
         else:
             run(command, place, monkeypatch)
-    rows = Dataset.open(place / "catalogue").rows().to_pylist()
+    rows = Dataset.open(place / "filled" / "dataset").rows().to_pylist()
     assert sum(row["source"] == "review" for row in rows) == reviewed == 20
     assert answered == 1
     with (place / "tagged.csv").open(encoding="utf-8") as file:
-        assert len(list(csv.DictReader(file))) == 3 * 84
-    assert json.loads((place / "runs" / "second" / "run.json").read_text())["result"]
+        assert len(list(csv.DictReader(file))) == 3 * 60
+    assert json.loads((place / "filled" / "filled.json").read_text(encoding="utf-8"))["decisions"] == 20
+    assert json.loads((place / "runs" / "first" / "run.json").read_text(encoding="utf-8"))["result"]
     assert (place / "model.onnx").stat().st_size > 10**6
