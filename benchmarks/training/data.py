@@ -10,7 +10,7 @@ from PIL import Image
 
 from tagfill.data.extract import SHARD_ROWS
 from tagfill.data.feature_cache import pack_geometry, shard_name
-from tagfill.data.manifest import Manifest, ViewRecord
+from tagfill.data.manifest import Manifest, ViewRecord, shard_sizes
 from tagfill.dataset import IMAGES_SCHEMA, Dataset, from_records
 from tagfill.images import Geometry
 from tagfill.models import create_backbone
@@ -63,6 +63,7 @@ def features(folder: Path, count: int, classes: int, *, maps: bool) -> Dataset:
     assert backbone.bound is not None
     manifest = Manifest(
         images=dataset.identities["images"],
+        image_count=count,
         backbone=BACKBONE,
         fingerprint=backbone.fingerprint(),
         preprocessing=backbone.preprocessing,
@@ -87,7 +88,12 @@ def features(folder: Path, count: int, classes: int, *, maps: bool) -> Dataset:
             shape = (min(SHARD_ROWS, count - start), *backbone.grid, backbone.channels)
             np.save(place / shard_name(start // SHARD_ROWS), rng.integers(0, 256, shape, dtype=np.uint8))
         manifest.views[view] = ViewRecord(
-            role="weak" if number else "eval", number=number, rows=count, done=count, files={}
+            role="weak" if number else "eval",
+            number=number,
+            rows=count,
+            done=count,
+            files={},
+            shards=shard_sizes(count, SHARD_ROWS),
         )
     manifest.save(folder / "cache")
     return dataset

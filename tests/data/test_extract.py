@@ -27,7 +27,8 @@ from data.cases import (
     small_shards,
     tiny,
 )
-from tagfill.data import FeatureCache, FeatureSource, extract
+from tagfill.data import FeatureCache, FeatureSource, extract, verify_cache
+from tagfill.data.extract import features
 from tagfill.data.feature_cache import unpack_geometry
 from tagfill.data.sources import ViewRequest, load_views
 from tagfill.engines import create_engine
@@ -237,14 +238,15 @@ def test_a_different_cache_in_the_folder_is_refused(whole, what, change):
         extract(scenes(), folder=whole, views=VIEWS, **arguments)
 
 
-def reordered():
-    """The same images in another order."""
-    return scenes().replace(images=scenes().images.take(pa.array([1, 0, *range(2, 20)])), folder=None)
+def selected(rows):
+    """A dataset of some of the scenes, in this order."""
+    return scenes().replace(images=scenes().images.take(pa.array(rows)), folder=None)
 
 
-def test_a_cache_of_other_images_in_the_folder_is_refused(whole):
+def test_a_cache_of_other_images_in_the_folder_is_refused(tmp_path):
+    extract(selected(range(8)), tiny(), tmp_path, views="eval")
     with pytest.raises(TagfillError, match="already contains a feature cache with different images"):
-        extract(reordered(), tiny(), whole, views=VIEWS, dtype="float32", seed=3)
+        extract(selected(range(8, 20)), tiny(), tmp_path, views="eval")
 
 
 def with_another_training_split():
@@ -256,14 +258,112 @@ def with_another_training_split():
 
 
 @pytest.mark.parametrize("batches", [12, 10**6], ids=["interrupted", "complete"])
-def test_another_training_split_of_the_same_size_gets_its_own_features(tmp_path, batches):
-    """Rows done for the old split must not pass for rows of the new one."""
+def test_images_that_join_the_training_split_compute_only_their_own_views(tmp_path, whole, batches):
+    """Rows done for the old split must not pass for rows of the new one, and are not made again."""
     changed = with_another_training_split()
+    options = {"views": VIEWS, "dtype": "float32", "seed": 3}
     with contextlib.suppress(InterruptionError):
-        extract(scenes(), tiny(), tmp_path / "cache", views="eval,flip", dtype="float32", progress=Stopping(batches))
-    extract(changed, tiny(), tmp_path / "cache", views="eval,flip", dtype="float32")
-    extract(changed, tiny(), tmp_path / "anew", views="eval,flip", dtype="float32")
-    assert files(tmp_path / "cache") == files(tmp_path / "anew")
+        extract(scenes(), tiny(), tmp_path / "cache", **options, progress=Stopping(batches))
+    seen = Listening()
+    cache = extract(changed, tiny(), tmp_path / "cache", **options, progress=seen)
+    at_once = extract(changed, tiny(), tmp_path / "at once", **options)
+    assert_same_features(cache, at_once, changed)
+    if batches == 10**6:
+        assert seen.batches == 3  # the only image that is new in the training split: flip and two crops
+        assert seen.said == ["19 of 20 photos were there already."]
+
+
+def assert_same_features(cache, other, dataset):
+    """Bit for bit, in all views of every image."""
+    for view in NAMES:
+        wanted = [(view, int(row)) for row in every_row(dataset, view)]
+        for maps in (False, True):
+            (found, geometry), (expected, exact) = (read(one, wanted, maps=maps) for one in (cache, other))
+            assert torch.equal(found, expected), view
+            np.testing.assert_array_equal(geometry.box, exact.box)
+
+
+def test_images_that_are_added_compute_only_their_own_features(tmp_path, whole):
+    options = {"views": VIEWS, "dtype": "float32", "seed": 3}
+    first = selected([*range(9), *range(12, 18)])
+    extract(first, tiny(), tmp_path, **options)
+    before, seen = files(tmp_path / "views"), Listening()
+    appended = selected([*range(9), *range(12, 18), 9, 10, 11, 18, 19])
+    cache = extract(appended, tiny(), tmp_path, **options, progress=seen)
+    assert seen.said == ["15 of 20 photos were there already."]
+    assert seen.batches == 2 + 3 * 1  # of three images each: five for eval, three for each view of the training split
+    after = files(tmp_path / "views")
+    assert all(after[name] == before[name] for name in before if name.split("/")[-1][0].isdigit())
+    with pytest.MonkeyPatch.context() as patch:
+        small_shards(patch, rows=1024)
+        at_once = extract(appended, tiny(), tmp_path / "at once", **options)
+    assert_same_features(cache, at_once, appended)
+    extract(first, tiny(), tmp_path, **options, progress=Stopping(0))  # still serves those that it was made for
+    reordered = selected([19, 3, 11, 14])
+    found, expected = (
+        read(one, [("eval", row) for row in rows], maps=True)[0]
+        for one, rows in ((extract(reordered, tiny(), tmp_path, **options, progress=Stopping(0)), [0, 1, 2, 3]),
+                          (FeatureCache.open(whole), [19, 3, 11, 14]))
+    )  # fmt: skip
+    assert torch.equal(found, expected)
+
+
+def test_bytes_of_added_images_are_within_half_a_step(tmp_path):
+    """A shard of added images has its own scales."""
+    extract(selected(range(17)), bounded(), tmp_path / "cache", views="eval")
+    cache = extract(scenes(), bounded(), tmp_path / "cache", views="eval")
+    exact = extract(scenes(), bounded(), tmp_path / "exact", views="eval", dtype="float32")
+    assert cache.manifest.views["eval"].shards == [5, 5, 5, 2, 3]
+    scale = np.repeat(array(tmp_path / "cache", "eval", "scales.npy"), [5, 5, 5, 2, 3], axis=0)[:, :, None, None]
+    wanted = [("eval", row) for row in range(20)]
+    stored, expected = (read(one, wanted, maps=True)[0].numpy() for one in (cache, exact))
+    assert (np.abs(stored - expected) <= scale / 2 * 1.0001).all()
+    pooled, means = (read(one, wanted, maps=False)[0] for one in (cache, exact))
+    assert torch.equal(pooled, means)
+
+
+def test_a_photo_that_was_replaced_is_computed_again(tmp_path):
+    dataset = scenes().replace(root=shutil.copytree(scenes().root, tmp_path / "scenes"), folder=None)
+    first = extract(dataset, tiny(), tmp_path / "cache", views="eval", dtype="float32")
+    names, progress = dataset.names(), Listening()
+    before = read(first, [("eval", 4), ("eval", 7)], maps=False)[0]
+    shutil.copyfile(dataset.root / names[7], dataset.root / names[4])
+    cache = extract(dataset, tiny(), tmp_path / "cache", views="eval", progress=progress)
+    after = read(cache, [("eval", 4), ("eval", 7)], maps=False)[0]
+    assert progress.said == ["19 of 20 photos were there already."]
+    assert torch.equal(after, before[[1, 1]])
+    shutil.rmtree(dataset.root)
+    extract(dataset, tiny(), tmp_path / "cache", views="eval", progress=Stopping(0))  # without photos, as before
+
+
+def test_a_cache_of_an_older_version_grows(tmp_path):
+    extract(selected(range(17)), tiny(), tmp_path, views="eval", dtype="float32")
+    manifest = json.loads((tmp_path / "manifest.json").read_text()) | {"version": 3}
+    del manifest["image_count"], manifest["views"]["eval"]["shards"]
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    (tmp_path / "images.parquet").unlink()
+    with pytest.raises(TagfillError, match="was made from other images by an older version of Tagfill"):
+        FeatureCache.open(tmp_path, selected(range(5)))
+    with pytest.raises(TagfillError, match="already contains a feature cache with different images"):
+        extract(selected(range(5)), tiny(), tmp_path, views="eval")
+    progress = Listening()
+    cache = extract(scenes(), tiny(), tmp_path, views="eval", progress=progress)
+    assert progress.said == ["17 of 20 photos were there already."]
+    assert cache.manifest.version == 4
+    FeatureCache.open(tmp_path, selected(range(5)))  # now it has a list of its images
+
+
+def test_by_default_a_cache_grows_only_with_photos_of_the_same_size(tmp_path, monkeypatch):
+    monkeypatch.setenv("TAGFILL_CACHE", str(tmp_path / "home"))
+    options = {"backbone": "test_resnet", "pretrained": False, "image_size": 64, "views": "eval"}
+    first = features(selected(range(15)), **options)
+    assert features(selected([17, *range(15), 18]), **options).folder == first.folder
+    mixed = shutil.copytree(scenes().root, tmp_path / "scenes")
+    names = scenes().names()
+    for name, other in zip(names, names[1:] + names[:1], strict=True):
+        shutil.copyfile(scenes().root / other, mixed / name)
+    others = selected(range(16)).replace(root=mixed)
+    assert features(others, **options).folder != first.folder
 
 
 def test_requesting_fewer_views_keeps_the_others(tmp_path, whole):
@@ -301,15 +401,50 @@ def test_a_killed_extraction_ends_with_the_same_bytes(tmp_path, batches):
     def work(folder: Path, progress: Progress = SILENT) -> None:
         extract(scenes(), bounded(), folder, views="eval,pairs:1", progress=progress)
 
-    killed = multiprocessing.get_context("fork").Process(target=work, args=(tmp_path / "killed", Killing(batches)))
-    killed.start()
-    killed.join()
-    assert killed.exitcode == -signal.SIGKILL
+    kill(work, tmp_path / "killed", batches)
     assert not json.loads((tmp_path / "killed" / "manifest.json").read_text())["views"]["strong0"]["files"]
     (tmp_path / "killed" / "views" / "eval" / ".00002.npy.1-1.tmp").write_bytes(b"half a shard")
     work(tmp_path / "killed")
     work(tmp_path / "unbroken")
     assert files(tmp_path / "killed") == files(tmp_path / "unbroken")
+
+
+def kill(work, folder: Path, batches: int) -> None:
+    """Do the work in another process, which is killed after a number of batches."""
+    killed = multiprocessing.get_context("fork").Process(target=work, args=(folder, Killing(batches)))
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("batches", [5, *(pytest.param(batches, marks=pytest.mark.long) for batches in (0, 2, 7))])
+def test_growing_that_is_killed_ends_with_the_same_bytes(tmp_path, batches):
+    """Twelve images are added in shards of five: three in eval, two in flip; batches have three images."""
+    few = [0, 1, 2, 12, 13, 14, 15, 16]
+
+    def grow(folder: Path, progress: Progress = SILENT) -> None:
+        extract(scenes(), bounded(), folder, views="eval,flip", progress=progress)
+
+    for name in ("killed", "unbroken"):
+        extract(selected(few), bounded(), tmp_path / name, views="eval,flip")
+    kill(grow, tmp_path / "killed", batches)
+    for name in ("killed", "unbroken"):
+        grow(tmp_path / name)
+    assert files(tmp_path / "killed") == files(tmp_path / "unbroken")
+    verify_cache(FeatureCache.open(tmp_path / "killed", scenes()))
+
+
+def test_after_growing_was_killed_the_earlier_images_can_be_used(tmp_path):
+    few = selected([0, 1, 2, 12, 13, 14, 15, 16])
+    extract(few, tiny(), tmp_path / "cache", views="eval,flip", dtype="float32")
+    with pytest.raises(InterruptionError):
+        extract(scenes(), tiny(), tmp_path / "cache", views="eval,flip", progress=Stopping(3))
+    seen = Listening()
+    cache = extract(few, tiny(), tmp_path / "cache", views="eval,flip", progress=seen)
+    assert seen.batches == 0
+    verify_cache(cache)
+    with pytest.raises(TagfillError, match="lacks 7 of the 20 images"):  # one shard of five was done
+        FeatureCache.open(tmp_path / "cache", scenes())
 
 
 def test_a_second_process_is_refused(tmp_path):
@@ -329,11 +464,15 @@ def with_bad_images(tmp_path):
 
 
 class Listening(Stopping):
-    """A progress that keeps what is said."""
+    """A progress that keeps what is said and counts batches."""
 
     def __init__(self) -> None:
         super().__init__(10**6)
         self.said: list[str] = []
+
+    @property
+    def batches(self) -> int:
+        return 10**6 - self.left
 
     def say(self, text: str) -> None:
         self.said.append(text)
@@ -419,14 +558,14 @@ def folder(tmp_path_factory):
 def without_tokens(folder, tmp_path):
     """The cache as made by the version without class tokens."""
     for name, content in files(folder).items():
-        if not name.endswith(("token.npy", ".lock")):
+        if not name.endswith(("token.npy", ".lock", ".parquet")):
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_bytes(content)
     manifest = json.loads((tmp_path / "manifest.json").read_text())
-    del manifest["tokens"]
+    del manifest["tokens"], manifest["image_count"]
     manifest["version"] = 2
     for view in manifest["views"].values():
-        del view["files"]["token.npy"]
+        del view["files"]["token.npy"], view["shards"]
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     return tmp_path
 

@@ -87,10 +87,39 @@ def test_images_that_a_view_does_not_cover_are_refused(cache, row):
         read(cache, [("flip", row)], maps=False)
 
 
-def test_a_cache_of_other_images_is_refused(folder):
-    other = scenes().replace(images=scenes().images.take(pa.array([1, 0, *range(2, 20)])), folder=None)
-    with pytest.raises(TagfillError, match="was made from another list of images than dataset scenes"):
-        FeatureCache.open(folder, other)
+def selected(rows: list[int]):
+    """A dataset of some of the scenes, in this order."""
+    return scenes().replace(images=scenes().images.take(pa.array(rows)), folder=None)
+
+
+def test_a_cache_serves_some_of_its_images_in_any_order(folder, cache):
+    """Images are found by name: one that was removed or moved to another place does not change the others."""
+    rows = [19, 4, 0, 11]
+    other = FeatureCache.open(folder, selected(rows))
+    for maps in (True, False):
+        found, geometry = read(other, [("eval", 0), ("crop1", 1), ("flip", 2), ("crop1", 3)], maps=maps)
+        expected = read(cache, [("eval", 19), ("crop1", 4), ("flip", 0), ("crop1", 11)], maps=maps)
+        np.testing.assert_array_equal(found, expected[0])
+        np.testing.assert_array_equal(geometry.box, expected[1].box)
+    assert other.covers("flip", np.array([1, 2, 3]))
+    assert not other.covers("flip", np.array([0]))
+
+
+def test_a_cache_that_lacks_images_is_refused(folder):
+    renamed = ["new.jpg", *scenes().names()[1:]]
+    table = scenes().images.set_column(0, "image", pa.array(renamed))
+    with pytest.raises(TagfillError, match="lacks 1 of the 20 images of dataset scenes; add them with 'tagfill feat"):
+        FeatureCache.open(folder, scenes().replace(images=table, folder=None))
+
+
+def test_a_view_that_grows_while_it_is_open_still_reads(copy, cache):
+    opened = FeatureCache.open(copy)
+    for name in ("pooled", "geometry", "rows"):
+        path = copy / "views" / "flip" / f"{name}.npy"
+        content = np.load(path)
+        np.save(path, np.concatenate([content, content[:1]]))
+    found, expected = (read(one, [("flip", 3), ("flip", 11)], maps=False)[0] for one in (opened, cache))
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_changed_labels_do_not_touch_a_cache(folder):

@@ -10,6 +10,7 @@ from tagfill.models import Preprocessing
 
 WRITTEN = """{
   "images": "i",
+  "image_count": 9,
   "backbone": "resnet18",
   "fingerprint": "f",
   "preprocessing": {
@@ -60,17 +61,24 @@ WRITTEN = """{
           "bytes": 200,
           "sha256": "a"
         }
-      }
+      },
+      "shards": [
+        6,
+        3
+      ]
     },
     "flip": {
       "role": "weak",
       "number": 1,
       "rows": 5,
       "done": 0,
-      "files": {}
+      "files": {},
+      "shards": [
+        5
+      ]
     }
   },
-  "version": 3
+  "version": 4
 }
 """
 
@@ -79,6 +87,7 @@ def manifest() -> Manifest:
     """A manifest whose views and missing images are not in order."""
     return Manifest(
         images="i",
+        image_count=9,
         backbone="resnet18",
         fingerprint="f",
         preprocessing=Preprocessing((64, 96), (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)),
@@ -92,9 +101,14 @@ def manifest() -> Manifest:
             MissingImage(row=2, image="ä.jpg", problem="it is empty"),
         ],
         views={
-            "flip": ViewRecord(role="weak", number=1, rows=5, done=0, files={}),
+            "flip": ViewRecord(role="weak", number=1, rows=5, done=0, files={}, shards=[5]),
             "eval": ViewRecord(
-                role="eval", number=0, rows=9, done=9, files={"rows.npy": FileRecord(bytes=200, sha256="a")}
+                role="eval",
+                number=0,
+                rows=9,
+                done=9,
+                files={"rows.npy": FileRecord(bytes=200, sha256="a")},
+                shards=[6, 3],
             ),
         },
     )
@@ -111,11 +125,19 @@ def test_a_manifest_that_is_read_and_saved_keeps_its_bytes(tmp_path):
     assert (tmp_path / "manifest.json").read_text(encoding="utf-8") == WRITTEN
 
 
-def test_a_manifest_from_before_class_tokens_is_read(tmp_path):
-    content = {key: value for key, value in json.loads(WRITTEN).items() if key != "tokens"} | {"version": 2}
+@pytest.mark.parametrize("version", [2, 3])
+def test_older_manifests_are_read(tmp_path, version):
+    """Version 2 had no class tokens; until version 3, all shards but the last were full and `eval` had every image."""
+    content = json.loads(WRITTEN) | {"version": version, "shard_rows": 4}
+    for key in ["image_count"] + ["tokens"] * (version == 2):
+        del content[key]
+    for view in content["views"].values():
+        del view["shards"]
     (tmp_path / "manifest.json").write_text(json.dumps(content))
-    assert not Manifest.read(tmp_path).tokens
-    assert Manifest.read(tmp_path).version == 3
+    read = Manifest.read(tmp_path)
+    assert (read.version, read.tokens, read.image_count) == (4, False, 9)
+    assert read.views["eval"].shards == [4, 4, 1]
+    assert read.views["eval"].starts == [0, 4, 8]
 
 
 def test_a_folder_without_a_manifest_is_refused(tmp_path):

@@ -22,7 +22,7 @@ from PIL import Image
 
 from images.pictures import encode, noise, write
 from tagfill.errors import ImageError, TagfillError
-from tagfill.images import decode, open_root, roots
+from tagfill.images import decode, file_sizes, open_root, roots
 from tagfill.images.roots import FolderRoot, RemoteRoot, ShardRoot, expand_braces
 
 FILES = {"a.jpg": b"first", "sub/b c%20.PNG": b"second", "sub/deep/ü#?.webp": b"third", "sub/notes.txt": b"text"}
@@ -86,6 +86,13 @@ def test_bytes_are_those_of_the_files(root):
 
 def test_images_are_listed_in_order(root):
     assert open_root(root).names() == IMAGES
+
+
+def test_sizes_are_those_of_the_files_where_they_are_known(folder, memory, tmp_path):
+    shard = write_tar(tmp_path / "photos.tar", FILES)
+    for place in (folder, shard):
+        assert file_sizes(open_root(place), ["a.jpg", "none.jpg", "sub/deep/ü#?.webp"]) == [5, 0, 5]
+    assert file_sizes(open_root(memory), ["a.jpg", "none.jpg"]) == [None, None]
 
 
 def test_missing_image_is_named(root):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
 import torch
 from typer.testing import CliRunner
 
 import tagfill
 from tagfill.cli.app import app
+from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
 from tagfill.training import Run, automatic_cache
 from tagfill.training.recipe import Stage
@@ -61,6 +63,30 @@ def test_methods_share_one_cache(material: Material, tmp_path: Path, cache_home:
     )
     (made,) = cache_home.iterdir()
     assert {Run.open(path).recipe.features for path in (tmp_path / "runs").iterdir()} == {str(made)}
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_cache_that_grew_trains_the_same_model_as_one_made_at_once(
+    material: Material, tmp_path: Path, cache_home: Path
+) -> None:
+    """Ten photos are added, five of them to the training split, and five move from there to `val`."""
+    whole = Dataset.open(material.single)
+    splits = whole.split_of_images()
+    splits[-5:], splits[:5] = "train", "val"
+    grown = whole.with_splits(splits).replace(folder=None).save(tmp_path / "grown")
+    few = whole.replace(images=whole.images.slice(0, len(whole) - 10), folder=None)
+    known = pc.is_in(few.rows()["image"], few.images["image"])
+    few.replace(annotations=few.rows().filter(known), truth=None).save(tmp_path / "few")
+    settings = {"method": "an", "epochs": 1, **material.settings}
+
+    tagfill.train(tmp_path / "few", out=tmp_path / "first", cache=True, **settings)
+    own = tagfill.train(tmp_path / "grown", out=tmp_path / "own", cache=True, **settings)
+    at_once = tagfill.features(grown, out=tmp_path / "at once", **material.settings)
+    given = tagfill.train(tmp_path / "grown", out=tmp_path / "given", features=at_once, **settings)
+
+    assert len(list(cache_home.iterdir())) == 1
+    for name in ("metrics.jsonl", "best/model.safetensors"):
+        assert (own.folder / name).read_bytes() == (given.folder / name).read_bytes()
 
 
 @pytest.mark.parametrize(

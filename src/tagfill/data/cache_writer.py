@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save
 
 from tagfill.data.feature_cache import pack_geometry, quantize
-from tagfill.data.manifest import FileRecord, Manifest, MissingImage, ViewSpec
+from tagfill.data.manifest import FileRecord, Manifest, MissingImage, ViewRecord, ViewSpec
 from tagfill.data.sources import DecodedBatch, ViewRequest, load_views
 from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
@@ -34,12 +34,12 @@ class ShardJob:
 
     Attributes:
         path: its file.
-        rows: rows of the image table.
+        rows: rows of the cache, also part of the address of the random draws of its images.
         view: view of each of these images.
         cells: shape of the features of one image, channels last.
         dtype: dtype of the spatial features.
         tokens: whether to store class tokens too.
-        batch: images per forward pass; the last bits of the features depend on it.
+        batch: images per forward pass. The last bits of the features depend on it, so smaller batches are filled up.
         seed: seed of the crops.
     """
 
@@ -103,7 +103,7 @@ def make_shard(backbone: Backbone, job: ShardJob, decoded: Iterator[DecodedBatch
             for row, bad in zip(rows, views.bad, strict=True)
         ]
         if len(views.kept):
-            cells, token = compute_features(backbone, views.pixels, token=job.tokens)
+            cells, token = compute_features(backbone, views.pixels, token=job.tokens, batch=job.batch)
             maps[at + views.kept] = cells
             kept.append(at + views.kept)
             pooled.append(cells.mean((1, 2)))
@@ -128,12 +128,22 @@ def make_shard(backbone: Backbone, job: ShardJob, decoded: Iterator[DecodedBatch
 
 @torch.inference_mode()
 def compute_features(
-    backbone: Backbone, pixels: torch.Tensor, *, token: bool = False
+    backbone: Backbone, pixels: torch.Tensor, *, token: bool = False, batch: int = 0
 ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
-    """Compute the features of a batch, B×G×G×D, and its class tokens if requested."""
+    """Compute the features of a batch, B×G×G×D, and its class tokens if requested.
+
+    Args:
+        backbone: in evaluation mode.
+        pixels: B×3×H×W.
+        token: whether to compute class tokens.
+        batch: repeat the first image up to this size, so that no bit depends on how many images there are.
+    """
+    count = len(pixels)
+    if count < batch:
+        pixels = torch.cat([pixels, pixels[:1].expand(batch - count, -1, -1, -1)])
     output = backbone.encode(pixels.to(next(backbone.parameters()).device), token=token)
-    cells = output.features.permute(0, 2, 3, 1).float().contiguous().cpu().numpy()
-    return cells, None if output.token is None else output.token.float().cpu().numpy()
+    cells = output.features[:count].permute(0, 2, 3, 1).float().contiguous().cpu().numpy()
+    return cells, None if output.token is None else output.token[:count].float().cpu().numpy()
 
 
 @dataclass(frozen=True)
@@ -205,7 +215,9 @@ def _open_backbone(file: BackboneFile, device: str) -> Backbone:
 
 
 class ViewArrays:
-    """The arrays of a view with one row per image or shard, open for writing; created unless some rows are done.
+    """The arrays of a view with one row per image or shard, open for writing.
+
+    They are created, or keep the rows that are done and grow to the length of the view.
 
     Attributes:
         folder: of the view.
@@ -216,15 +228,17 @@ class ViewArrays:
         paths: of the files.
     """
 
-    def __init__(self, folder: Path, rows: NDArray[np.int64], manifest: Manifest, *, done: int) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, rows: NDArray[np.int64], manifest: Manifest, record: ViewRecord) -> None:
+        self.folder, done = folder, record.done
         folder.mkdir(parents=True, exist_ok=True)
-        shapes = array_shapes(len(rows), manifest)
+        shapes = array_shapes(record, manifest)
         if not done:
             for path in folder.iterdir():
                 path.unlink()
-            with atomic_write(folder / "rows.npy") as file:
-                np.save(file, rows, allow_pickle=False)
+        else:
+            self._grow(shapes, record)
+        with atomic_write(folder / "rows.npy") as file:  # after the others: while it is short, they may have grown
+            np.save(file, rows, allow_pickle=False)
         self._arrays = {name: self._open(name, shape, done) for name, shape in shapes.items()}
         self.geometry, self.pooled = self._arrays["geometry"], self._arrays["pooled"]
         self.token = self._arrays.get("token", np.empty((0, 0), np.float32))
@@ -232,6 +246,21 @@ class ViewArrays:
         if not done:
             self.geometry[:] = pack_geometry(Geometry.whole(len(rows)))
         self.paths = [folder / f"{name}.npy" for name in ("rows", *shapes)]
+
+    def _grow(self, shapes: dict[str, tuple[int, ...]], record: ViewRecord) -> None:
+        """Give arrays of another length that of the view; rows that are not done are those of a new view."""
+        for name, shape in shapes.items():
+            path = self.folder / f"{name}.npy"
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+            if array.shape == shape:
+                continue
+            grown = np.zeros(shape, np.float32)
+            if name == "geometry":
+                grown[:] = pack_geometry(Geometry.whole(len(grown)))
+            kept = record.shards_done if name == "scales" else record.done
+            grown[:kept] = array[:kept]
+            with atomic_write(path) as file:
+                np.save(file, grown, allow_pickle=False)
 
     def _open(self, name: str, shape: tuple[int, ...], done: int) -> NDArray[Any]:
         path = self.folder / f"{name}.npy"
@@ -272,11 +301,11 @@ class ViewArrays:
         self.sync()
 
 
-def array_shapes(rows: int, manifest: Manifest) -> dict[str, tuple[int, ...]]:
+def array_shapes(record: ViewRecord, manifest: Manifest) -> dict[str, tuple[int, ...]]:
     """Shapes of the arrays of a view, except `rows`."""
-    shapes: dict[str, tuple[int, ...]] = {"geometry": (rows, 7), "pooled": (rows, manifest.channels)}
+    shapes: dict[str, tuple[int, ...]] = {"geometry": (record.rows, 7), "pooled": (record.rows, manifest.channels)}
     if manifest.tokens:
-        shapes["token"] = (rows, manifest.channels)
+        shapes["token"] = (record.rows, manifest.channels)
     if manifest.dtype == "uint8":
-        shapes["scales"] = (-(-rows // manifest.shard_rows), manifest.channels)
+        shapes["scales"] = (len(record.shards), manifest.channels)
     return shapes

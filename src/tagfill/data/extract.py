@@ -1,12 +1,15 @@
 """Making a feature cache: the frozen backbone computes features of several views of each image, once.
 
 Work goes shard by shard. A shard that is on disk and counted in the manifest is not made again, so an extraction that
-was interrupted or killed continues where it stopped, and ends with the same bytes as an uninterrupted one. While the
-network computes a batch, worker processes decode the next one.
+was interrupted or killed continues where it stopped, and ends with the same bytes as an uninterrupted one. Images that
+were added to the dataset or moved to the training split add shards, and nothing that is there is computed again. While
+the network computes a batch, worker processes decode the next one.
 """
 
 from __future__ import annotations
 
+import contextlib
+import glob
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tagfill.data.cache_images import FILE as IMAGES_FILE
+from tagfill.data.cache_images import CachedImages
 from tagfill.data.cache_writer import (
     BackboneFile,
     RemoteShardJob,
@@ -26,7 +31,15 @@ from tagfill.data.cache_writer import (
     make_shard,
 )
 from tagfill.data.feature_cache import DTYPES, FeatureCache, find_wrong_sizes, quantization_problem, shard_name
-from tagfill.data.manifest import FileRecord, Manifest, MissingImage, ViewRecord, ViewSpec, parse_view_specs
+from tagfill.data.manifest import (
+    FileRecord,
+    Manifest,
+    MissingImage,
+    ViewRecord,
+    ViewSpec,
+    parse_view_specs,
+    shard_sizes,
+)
 from tagfill.data.sources import TRAIN_SPLIT, ViewRequest, load_views
 from tagfill.dataset import SCHEMA, Dataset
 from tagfill.engines import Engine, create_engine
@@ -40,7 +53,7 @@ from tagfill.progress import NOTEBOOK, SILENT, Bar, Progress
 SHARD_ROWS = 1024
 _BATCH = 32
 _PROBED_IMAGES = 32  # to decide how features are stored
-_MUST_MATCH = ("images", "backbone", "fingerprint", "preprocessing", "seed")
+_MUST_MATCH = ("backbone", "fingerprint", "preprocessing", "seed")
 
 
 def features(
@@ -69,7 +82,8 @@ def features(
         pretrained: its weights, see `tagfill.models.create_backbone`.
         image_size: side of the square input, or height and width; None takes the backbone's default.
         views: views of each image, such as `eval,flip,crops:2`; all except `eval` for the training split only.
-        out: folder of the cache; by default one below Tagfill's cache folder, named after images and backbone.
+        out: folder of the cache; by default one below Tagfill's cache folder, named after images and backbone. If one
+            there has some of these images already, it gets the others.
         dtype: dtype of the spatial features.
         seed: seed of the crops, and of random weights.
         workers: number of processes that decode images.
@@ -82,8 +96,8 @@ def features(
         progress: reports each batch.
 
     Returns:
-        The complete cache. An existing one is only opened, an interrupted one is completed, and missing views are
-        added.
+        The complete cache. An existing one is only opened, an interrupted one is completed, and missing views and
+        images are added.
 
     Example:
         >>> cache = tagfill.features("my-data", backbone="tf_efficientnet_lite0")  # doctest: +SKIP
@@ -92,8 +106,8 @@ def features(
     size = None if image_size is None else input_size(image_size)
     trunk = create_backbone(backbone, pretrained=pretrained, image_size=size, seed=seed)
     if out is None:
-        key = f"{data.identities['images'][:12]}-{trunk.fingerprint()[:12]}-{views.replace(':', '')}-{dtype}-s{seed}"
-        out = cache_folder() / "features" / f"{data.name}-{backbone}-{key}"
+        settings = f"{trunk.fingerprint()[:12]}-{views.replace(':', '')}-{dtype}-s{seed}"
+        out = _default_folder(data, f"{data.name}-{backbone}", settings)
     return extract(
         data,
         trunk,
@@ -107,6 +121,26 @@ def features(
         device=device,
         progress=progress,
     )
+
+
+def _default_folder(dataset: Dataset, name: str, settings: str) -> Path:
+    """The folder of a cache for the images of a dataset: an existing one that has most of them already, or a new one.
+
+    Photos of other datasets may have the same names, so only those whose files also have the same size count.
+    """
+    parent = cache_folder() / "features"
+    folder = parent / f"{name}-{dataset.identities['images'][:12]}-{settings}"
+    if folder.exists():
+        return folder
+    listed, most = CachedImages.of(dataset), 0
+    for other in sorted(parent.glob(f"{glob.escape(name)}-{'?' * 12}-{glob.escape(settings)}")):
+        with contextlib.suppress(TagfillError):  # such as a damaged manifest
+            manifest = Manifest.read(other)
+            images = CachedImages.read(other, manifest.image_count, manifest.images, listed.names)
+            agreement = images.agreement(listed)
+            if agreement > max(most, images.replaced(listed).sum()):
+                folder, most = other, agreement
+    return folder
 
 
 def extract(
@@ -123,7 +157,7 @@ def extract(
     device: str = "auto",
     progress: Progress = SILENT,
 ) -> FeatureCache:
-    """Make a feature cache, complete one, or add views to one; existing views are kept.
+    """Make a feature cache, complete one, or add views and images to one; nothing that exists is computed again.
 
     Args:
         dataset: dataset with the images.
@@ -145,9 +179,8 @@ def extract(
         raise TagfillError(f"'{dtype}' is not a type of cached features; choose {', '.join(DTYPES)} or auto.")
     chosen = choose_device(device)
     specs = parse_view_specs(views)
-    rows = {spec.name: np.arange(len(dataset)) if spec.role == "eval" else dataset.split(TRAIN_SPLIT) for spec in specs}
-    manifest = Manifest(
-        images=dataset.identities["images"],
+    empty = Manifest(
+        images="",
         backbone=backbone.name,
         fingerprint=backbone.fingerprint(),
         preprocessing=backbone.preprocessing,
@@ -158,78 +191,153 @@ def extract(
         seed=seed,
         tokens=backbone.class_token,
         missing=[],
-        views={
-            spec.name: ViewRecord(role=spec.role, number=spec.number, rows=len(rows[spec.name]), done=0, files={})
-            for spec in specs
-        },
+        views={},
     )
-    if not reuse_existing(folder, manifest, rows):
+    listed = CachedImages.of(dataset)
+    if not plan_extraction(folder, dataset, listed, empty, specs).complete:
         training = backbone.training
         backbone.eval().to(chosen)
         try:
             with exclusive_lock(folder, "is making features"):
-                reuse_existing(folder, manifest, rows)  # again, now that no other process can change it
-                if manifest.dtype == "auto" or not (folder / "manifest.json").exists():
-                    manifest.dtype = _choose_dtype(dataset, backbone, dtype, progress)
+                plan = plan_extraction(folder, dataset, listed, empty, specs)  # now that no other process can change it
+                if plan.manifest.dtype == "auto" or not (folder / "manifest.json").exists():
+                    plan.manifest.dtype = _choose_dtype(dataset, backbone, dtype, progress)
+                if plan.already_there:
+                    progress.say(f"{plan.already_there:,} of {len(dataset):,} photos were there already.")
                 limit = int(max_bad_images * len(dataset))
                 extraction = _Extraction(
-                    dataset, backbone, folder.absolute(), manifest, workers, limit, engine, chosen.type, progress
+                    dataset, backbone, folder.absolute(), plan, workers, limit, engine, chosen.type, progress
                 )
-                extraction.run(specs, rows)
+                extraction.run(specs)
         finally:
             backbone.train(training).to("cpu")
     return FeatureCache.open(folder, dataset)
 
 
-def reuse_existing(folder: Path, wanted: Manifest, rows: dict[str, NDArray[np.int64]]) -> bool:
-    """Add to `wanted` what an existing cache in `folder` has already.
+@dataclass(frozen=True)
+class ExtractionPlan:
+    """What a cache will contain, and what of it is there.
 
-    Complete views that are not requested are kept. A requested view that is damaged or covers other rows is made
-    again; an incomplete view that is not requested is dropped.
+    Attributes:
+        manifest: of the cache; its views say how much of each is done.
+        images: the images of the cache.
+        cached_rows: row of the cache, of each image of the dataset.
+        rows: rows of the cache that each requested view will cover, those that are done first.
+        complete: whether everything is there.
+        already_there: number of images of the dataset of which every requested view is there.
+    """
+
+    manifest: Manifest
+    images: CachedImages
+    cached_rows: NDArray[np.int64]
+    rows: dict[str, NDArray[np.int64]]
+    complete: bool
+    already_there: int
+
+    @property
+    def dataset_rows(self) -> NDArray[np.int64]:
+        """Row of the dataset's image table, of each image of the cache; -1 if the dataset does not have it."""
+        rows = np.full(len(self.images.names), -1, np.int64)
+        rows[self.cached_rows] = np.arange(len(self.cached_rows))
+        return rows
+
+
+def plan_extraction(
+    folder: Path, dataset: Dataset, listed: CachedImages, wanted: Manifest, specs: list[ViewSpec]
+) -> ExtractionPlan:
+    """Compare what is requested with what a cache in `folder` has already.
+
+    Complete views that are not requested are kept. A requested view keeps the rows that it has and gets those that it
+    lacks; a damaged one is made again. An incomplete view that is not requested is dropped.
 
     Args:
-        folder: folder of the cache.
-        wanted: a manifest of the requested views; becomes that of the cache.
-        rows: rows of each requested view.
-
-    Returns:
-        Whether the cache is already complete.
+        folder: folder of the cache; it may not exist.
+        dataset: dataset with the images.
+        listed: its images.
+        wanted: a manifest without images and views.
+        specs: the requested views.
 
     Raises:
         TagfillError: if the existing cache was made from something else.
     """
-    if not (folder / "manifest.json").exists():
-        return False
-    existing = Manifest.read(folder)
+    existing = Manifest.read(folder) if (folder / "manifest.json").exists() else None
+    images = listed if existing is None else _grown_images(folder, existing, listed)
+    manifest = wanted.model_copy(update={"images": images.identity, "image_count": len(images.names)}, deep=True)
+    if existing is not None:
+        _check_same_settings(folder, existing, wanted)
+        kept = ("dtype", "shard_rows", "missing")
+        manifest = manifest.model_copy(update={name: getattr(existing, name) for name in kept}, deep=True)
+        manifest.tokens = existing.tokens  # of all views: a cache that was made without them stays without them
+        requested = {spec.name for spec in specs}
+        views = existing.views.items()
+        manifest.views = {name: view for name, view in views if name not in requested and view.done == view.rows}
+    cached_rows = images.find(listed.names)
+    rows, lacking_any = dict[str, NDArray[np.int64]](), [np.empty(0, np.int64)]
+    for spec in specs:
+        needed = cached_rows if spec.role == "eval" else cached_rows[dataset.split(TRAIN_SPLIT)]
+        done = _rows_done(folder, spec.name, existing)
+        lacking = np.setdiff1d(needed, done)
+        lacking_any.append(lacking)
+        rows[spec.name] = np.concatenate([done, lacking])
+        old = existing.views[spec.name] if existing is not None and len(done) else None
+        manifest.views[spec.name] = _view_record(spec, old, len(lacking), manifest.shard_rows)
+    manifest.views = dict(sorted(manifest.views.items(), key=lambda item: (item[1].number, item[0])))
+    complete = existing == manifest and all(record.finished for record in manifest.views.values())
+    already_there = len(listed.names) - len(np.unique(np.concatenate(lacking_any)))
+    return ExtractionPlan(manifest, images, cached_rows, rows, complete, already_there)
+
+
+def _grown_images(folder: Path, existing: Manifest, listed: CachedImages) -> CachedImages:
+    """The images of an existing cache, and behind them those that are new to it."""
+    try:
+        images = CachedImages.read(folder, existing.image_count, existing.images, listed.names)
+    except TagfillError:
+        if (folder / IMAGES_FILE).exists():
+            raise
+        raise _different_cache(folder, "images") from None
+    if listed.names and not (images.find(listed.names) >= 0).any():
+        raise _different_cache(folder, "images")
+    return images.add(listed)
+
+
+def _check_same_settings(folder: Path, existing: Manifest, wanted: Manifest) -> None:
     for name in _MUST_MATCH:
         if getattr(existing, name) != getattr(wanted, name):
             raise _different_cache(folder, name)
     if wanted.dtype not in (existing.dtype, "auto"):
         raise _different_cache(folder, "dtype")
-    wanted.dtype, wanted.shard_rows, wanted.missing = existing.dtype, existing.shard_rows, existing.missing
-    wanted.tokens = existing.tokens  # the same for all views: a cache that was made without them stays without them
-    for name, record in existing.views.items():
-        if name in rows:
-            if _is_reusable(folder, name, existing, rows[name]):
-                wanted.views[name] = record
-        elif record.done == record.rows:
-            wanted.views[name] = record
-    wanted.views = dict(sorted(wanted.views.items(), key=lambda item: (item[1].number, item[0])))
-    return existing == wanted and all(record.finished for record in existing.views.values())
 
 
-def _is_reusable(folder: Path, view: str, manifest: Manifest, rows: NDArray[np.int64]) -> bool:
-    """Whether the finished part of a view is undamaged and covers these rows."""
-    if any(find_wrong_sizes(folder, view, manifest)):
-        return False
-    shapes = {"rows": (len(rows),), **array_shapes(len(rows), manifest)}
+def _view_record(spec: ViewSpec, old: ViewRecord | None, lacking: int, shard_rows: int) -> ViewRecord:
+    """The record of a view that keeps what is done and gets more rows; unchanged if it is finished and lacks none."""
+    new = shard_sizes(lacking, shard_rows)
+    if old is None:
+        return ViewRecord(role=spec.role, number=spec.number, rows=lacking, done=0, files={}, shards=new)
+    if not lacking and old.finished:
+        return old
+    files = {shard_name(number): old.files[shard_name(number)] for number in range(old.shards_done)}
+    shards = old.shards[: old.shards_done] + new
+    return old.model_copy(update={"rows": old.done + lacking, "shards": shards, "files": files})
+
+
+def _rows_done(folder: Path, view: str, manifest: Manifest | None) -> NDArray[np.int64]:
+    """The rows of the finished part of a view; none if it is damaged or not there."""
+    nothing = np.empty(0, np.int64)
+    if manifest is None or view not in manifest.views or any(find_wrong_sizes(folder, view, manifest)):
+        return nothing
+    record = manifest.views[view]
+    shapes = {"rows": (record.rows,), **array_shapes(record, manifest)}
     try:
         arrays = {
             name: np.load(folder / "views" / view / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in shapes
         }
     except (OSError, ValueError, EOFError):
-        return False
-    return all(arrays[name].shape == shape for name, shape in shapes.items()) and np.array_equal(arrays["rows"], rows)
+        return nothing
+    for name, shape in shapes.items():  # a view that was about to grow has shorter arrays
+        least = record.shards_done if name == "scales" else record.done
+        if arrays[name].shape[1:] != shape[1:] or not least <= len(arrays[name]) <= shape[0]:
+            return nothing
+    return np.array(arrays["rows"][: record.done])
 
 
 def _different_cache(folder: Path, name: str) -> TagfillError:
@@ -269,16 +377,20 @@ class _Extraction:
     dataset: Dataset
     backbone: Backbone
     folder: Path
-    manifest: Manifest
+    plan: ExtractionPlan
     workers: int
     bad_images_allowed: int
     engine: Engine | None
     device: str
     progress: Progress
 
-    def run(self, specs: list[ViewSpec], rows: dict[str, NDArray[np.int64]]) -> None:
+    def __post_init__(self) -> None:
+        self.manifest, self._dataset_rows = self.plan.manifest, self.plan.dataset_rows
+
+    def run(self, specs: list[ViewSpec]) -> None:
         """Make the missing shards of all views."""
         disable_heap_trimming()  # the network allocates and frees the same blocks with every batch
+        self.plan.images.save(self.folder)  # before the manifest, which says how many of them count
         self.manifest.save(self.folder)
         for temporary in self.folder.glob("**/.*.tmp"):  # left by a process that was killed while writing
             temporary.unlink()
@@ -286,17 +398,18 @@ class _Extraction:
         with self.progress.bar("features", left, "img") as bar:
             for spec in specs:
                 if not self.manifest.views[spec.name].finished:
-                    self._make_view(spec, rows[spec.name], bar)
+                    self._make_view(spec, self.plan.rows[spec.name], bar)
 
     def _make_view(self, spec: ViewSpec, rows: NDArray[np.int64], bar: Bar) -> None:
         """Make the missing shards of a view."""
         manifest = self.manifest
-        record, size = manifest.views[spec.name], manifest.shard_rows
-        starts = range(record.done, len(rows), size)
-        with ViewArrays(self.folder / "views" / spec.name, rows, manifest, done=record.done) as arrays:
+        record = manifest.views[spec.name]
+        shards = list(zip(range(len(record.shards)), record.starts, record.shards, strict=True))
+        todo = [(number, start, size) for number, start, size in shards if start >= record.done]
+        with ViewArrays(self.folder / "views" / spec.name, rows, manifest, record) as arrays:
             jobs = [
                 ShardJob(
-                    path=arrays.folder / shard_name(start // size),
+                    path=arrays.folder / shard_name(number),
                     rows=rows[start : start + size],
                     view=spec,
                     cells=manifest.cells_of_row,
@@ -305,11 +418,12 @@ class _Extraction:
                     batch=_BATCH,
                     seed=manifest.seed,
                 )
-                for start in starts
+                for number, start, size in todo
             ]
-            for start, job, shard in zip(starts, jobs, self._make_shards(spec, jobs, bar), strict=True):
+            made = self._make_shards(spec, jobs, bar)
+            for (number, start, _), job, shard in zip(todo, jobs, made, strict=True):
                 self._add_missing(shard.missing)
-                arrays.write(start, start // size, shard)
+                arrays.write(start, number, shard)
                 record.files[job.path.name] = shard.record
                 record.done = start + len(job.rows)
                 manifest.save(self.folder)
@@ -321,7 +435,7 @@ class _Extraction:
         """Make shards in this process or with the engine, in order."""
         if self.engine is None:
             requests = [
-                [ViewRequest(int(row), int(row), view=spec.number) for row in batch]
+                [ViewRequest(int(self._dataset_rows[row]), int(row), view=spec.number) for row in batch]
                 for job in jobs
                 for batch in job.batches
             ]
@@ -333,7 +447,9 @@ class _Extraction:
         images = self.dataset.images.select(["image", "split"])
         bare = self.dataset.replace(annotations=SCHEMA.empty_table(), truth=None, protocol=None, folder=None)
         remote = [
-            RemoteShardJob(job, bare.replace(images=images.take(job.rows)), file, self.workers, self.device)
+            RemoteShardJob(
+                job, bare.replace(images=images.take(self._dataset_rows[job.rows])), file, self.workers, self.device
+            )
             for job in jobs
         ]
         try:
@@ -351,8 +467,9 @@ class _Extraction:
                 continue
             self.manifest.missing.append(image)
             self.progress.say(f"left out: {ImageError(image.image, image.problem)}")
-            if len(self.manifest.missing) > self.bad_images_allowed:
+            bad = sum(self._dataset_rows[image.row] >= 0 for image in self.manifest.missing)
+            if bad > self.bad_images_allowed:
                 raise TagfillError(
-                    f"{len(self.manifest.missing)} images cannot be decoded, more than the {self.bad_images_allowed} "
-                    "that max_bad_images allows; find them with 'tagfill inspect --decode', then repair or remove them."
+                    f"{bad} images cannot be decoded, more than the {self.bad_images_allowed} that "
+                    "max_bad_images allows; find them with 'tagfill inspect --decode', then repair or remove them."
                 )

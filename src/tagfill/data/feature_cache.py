@@ -1,15 +1,18 @@
 """The feature cache: features of a frozen backbone for several views of each image, on disk.
 
     manifest.json                what it was made from, what it contains, size and hash of every file
-    views/<name>/rows.npy        rows of the image table that the view covers, ascending
+    images.parquet               its images, in the order they came; rows of the cache are positions in this list
+    views/<name>/rows.npy        rows of the cache that the view covers, in the order of the features
     views/<name>/geometry.npy    left, top, right, bottom, flip_x, flip_y, exact of each row
     views/<name>/pooled.npy      n×D float32, the mean over cells
     views/<name>/token.npy       n×D float32, the class token; only if the backbone has one
     views/<name>/NNNNN.npy       shards of n×G×G×D, channels last: uint8 if the activation is bounded, else float16
     views/<name>/scales.npy      shards×D, by which uint8 features are multiplied; only if features are uint8
 
-A cache depends on the ordered list of images, the backbone's weights and its preprocessing, and on nothing else: it
-stays valid when labels change.
+A cache depends on the images, the backbone's weights and its preprocessing, and on nothing else: it stays valid when
+labels change. Images are identified by name, so it serves every dataset of some of its images, in any order. It grows:
+images that are new to it, and images that join the training split, are added to each view as new shards, and nothing
+that is there is computed again.
 
 **Quantization.** An activation between 0 and a bound b, such as ReLU6, keeps in 8 bits what a classifier needs. Each
 channel c of a shard has its own scale, from its largest value m_c in the shard, so no value is clipped:
@@ -33,7 +36,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagfill.data.manifest import Manifest, strong_view_name, weak_view_name
+from tagfill.data.cache_images import CachedImages
+from tagfill.data.manifest import Manifest, MissingImage, strong_view_name, weak_view_name
 from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
 from tagfill.images import Geometry
@@ -47,11 +51,18 @@ _CHUNK_ROWS = 64  # quantized at a time, so that no temporary array is as large 
 
 
 class FeatureCache:
-    """A complete cache, opened for reading."""
+    """A complete cache, opened for reading.
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
+    Args:
+        folder: of the cache.
+        manifest: its content.
+        rows: row of the cache for each row of the dataset's image table; None if they are the same.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest, rows: NDArray[np.int64] | None = None) -> None:
         self.folder = folder
         self.manifest = manifest
+        self._rows = rows
         self._views: dict[str, CachedView] = {}
 
     def __fspath__(self) -> str:
@@ -64,10 +75,10 @@ class FeatureCache:
 
         Args:
             folder: folder of the cache.
-            dataset: the dataset whose images it must have been made from.
+            dataset: the dataset whose images it must contain; rows are then those of its image table.
 
         Raises:
-            TagfillError: if it is incomplete, damaged, or made from other images.
+            TagfillError: if it is incomplete, damaged, or lacks images.
         """
         folder = Path(folder)
         manifest = Manifest.read(folder)
@@ -78,12 +89,36 @@ class FeatureCache:
         for view in manifest.views:
             for path, problem in find_wrong_sizes(folder, view, manifest):
                 raise _damaged_file(path, problem)
-        if dataset is not None and dataset.identities["images"] != manifest.images:
+        if dataset is None:
+            return cls(folder, manifest)
+        if dataset.identities["images"] == manifest.images and manifest.views["eval"].rows == len(dataset):
+            return cls(folder, manifest)
+        names = dataset.names()
+        rows = CachedImages.read(folder, manifest.image_count, manifest.images, names).find(names)
+        lacking = int((~np.isin(rows, CachedView(folder, "eval", manifest).rows)).sum())
+        if lacking:
             raise TagfillError(
-                f"The feature cache {folder} was made from another list of images than dataset {dataset.name}; "
-                "make one for it with 'tagfill features'."
+                f"The feature cache {folder} lacks {lacking:,} of the {len(dataset):,} images of dataset "
+                f"{dataset.name}; add them with 'tagfill features', which computes only what is missing."
             )
-        return cls(folder, manifest)
+        return cls(folder, manifest, rows)
+
+    def cached_rows(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Rows of the cache, of these rows of the dataset's image table."""
+        return rows if self._rows is None else self._rows[rows]
+
+    @property
+    def missing(self) -> dict[int, MissingImage]:
+        """Images of the dataset that could not be decoded, by row of its image table."""
+        by_row = {image.row: image for image in self.manifest.missing}
+        if self._rows is None:
+            return by_row
+        rows = np.flatnonzero(np.isin(self._rows, list(by_row)))
+        return {int(row): by_row[int(self._rows[row])] for row in rows}
+
+    def covers(self, view: str, rows: NDArray[np.int64]) -> bool:
+        """Whether a view has all these rows of the dataset's image table."""
+        return self.view(view).covers(self.cached_rows(rows))
 
     @property
     def preprocessing(self) -> Preprocessing:
@@ -124,7 +159,7 @@ class FeatureCache:
                     "new run."
                 )
         kept = {name: record for name, record in self.manifest.views.items() if name in views}
-        return FeatureCache(self.folder, self.manifest.model_copy(update={"views": kept}))
+        return FeatureCache(self.folder, self.manifest.model_copy(update={"views": kept}), self._rows)
 
     def require_tokens(self) -> None:
         """Raise if the cache has no class tokens."""
@@ -148,7 +183,7 @@ class FeatureCache:
         Args:
             views: names of views.
             drawn: B, index into `views` for each row.
-            rows: B rows of the image table.
+            rows: B rows of the dataset's image table.
             maps: read spatial features, B×D×G×G with channels last in memory; otherwise B×D pooled features.
             tokens: read B×D class tokens instead.
         """
@@ -160,7 +195,7 @@ class FeatureCache:
             if not len(places):
                 continue
             view = self.view(name)
-            at = view.find(rows[places])
+            at = view.find(self.cached_rows(rows[places]))
             if maps:
                 view.read_cells(at, features, places)
             else:
@@ -171,30 +206,37 @@ class FeatureCache:
 
 
 class CachedView:
-    """The features of one view, memory-mapped."""
+    """The features of one view, memory-mapped.
+
+    A view may grow while it is open: what was there when its manifest was read stays where it is.
+    """
 
     def __init__(self, folder: Path, name: str, manifest: Manifest) -> None:
         self._manifest, self._name = manifest, name
         self._folder = folder / "views" / name
-        self._count = manifest.views[name].rows
+        self._record = manifest.views[name]
+        self._count = self._record.rows
         self.rows = self._load("rows.npy", (self._count,))
+        self._order = np.argsort(self.rows, kind="stable")
         self.geometry = self._load("geometry.npy", (self._count, 7))
 
     def covers(self, rows: NDArray[np.int64]) -> bool:
-        """Whether all these rows of the image table are in this view."""
+        """Whether all these rows of the cache are in this view."""
         return self._find(rows) is not None
 
     def find(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Positions of these rows of the image table in this view."""
+        """Positions of these rows of the cache in this view."""
         at = self._find(rows)
         if at is None:
             raise TagfillError(f"The view '{self._name}' of the feature cache does not cover all requested images.")
         return at
 
     def _find(self, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        at = np.searchsorted(self.rows, rows)
-        inside = at < self._count
-        return at if inside.all() and (self.rows[at] == rows).all() else None
+        place = np.searchsorted(self.rows, rows, sorter=self._order)
+        if not (place < self._count).all():
+            return None
+        at: NDArray[np.int64] = self._order[place]
+        return at if (self.rows[at] == rows).all() else None
 
     def pooled(self, at: NDArray[np.int64]) -> NDArray[np.float32]:
         """Mean features at these positions, B×D."""
@@ -206,9 +248,10 @@ class CachedView:
 
     def read_cells(self, at: NDArray[np.int64], out: NDArray[np.float32], places: NDArray[np.int64]) -> None:
         """Read the spatial features at these positions of the view, G×G×D each, into `out[places]`."""
-        size = self._manifest.shard_rows
-        for source, target in zip(at.tolist(), places.tolist(), strict=True):
-            shard, row = divmod(source, size)
+        starts = self._record.starts
+        shards = np.searchsorted(starts, at, side="right") - 1
+        for source, shard, target in zip(at.tolist(), shards.tolist(), places.tolist(), strict=True):
+            row = source - starts[shard]
             if self._manifest.dtype == "uint8":
                 dequantize(self._shards[shard][row], self._scales[shard], out[target])
             else:
@@ -224,10 +267,9 @@ class CachedView:
 
     @cached_property
     def _shards(self) -> list[NDArray[Any]]:
-        size = self._manifest.shard_rows
         return [
-            self._load(shard_name(at // size), (min(size, self._count - at), *self._manifest.cells_of_row), mmap=True)
-            for at in range(0, self._count, size)
+            self._load(shard_name(number), (rows, *self._manifest.cells_of_row), mmap=True)
+            for number, rows in enumerate(self._record.shards)
         ]
 
     @cached_property
@@ -242,9 +284,9 @@ class CachedView:
             )
         except (OSError, ValueError, EOFError) as error:
             raise _damaged_file(path, f"cannot be read ({error})") from None
-        if array.shape != shape:
+        if array.shape[1:] != shape[1:] or len(array) < shape[0]:
             raise _damaged_file(path, f"has shape {array.shape} instead of {shape}")
-        return array
+        return array[: shape[0]]
 
 
 def verify_cache(cache: FeatureCache, progress: Progress = SILENT) -> int:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -87,8 +88,8 @@ def _is_count(text: str) -> bool:
     return text.isdecimal() and 0 < int(text) <= _FIRST_PAIR - _FIRST_CROP
 
 
-VERSION = 3
-_READABLE = (2, VERSION)  # version 2 had no class tokens
+VERSION = 4
+_READABLE = (2, 3, VERSION)  # version 2 had no class tokens, version 3 could not grow
 
 
 class _Strict(BaseModel):
@@ -116,6 +117,7 @@ class ViewRecord(_Strict):
         rows: number of images that it covers.
         done: how many of them are on disk.
         files: finished files, by name.
+        shards: number of images in each shard. A view grows by whole shards, so any may have fewer than `shard_rows`.
     """
 
     role: str
@@ -123,6 +125,17 @@ class ViewRecord(_Strict):
     rows: int
     done: int
     files: dict[str, FileRecord]
+    shards: list[int] = []
+
+    @property
+    def starts(self) -> list[int]:
+        """Position in the view at which each shard starts."""
+        return list(accumulate(self.shards, initial=0))[:-1]
+
+    @property
+    def shards_done(self) -> int:
+        """Number of shards that are on disk."""
+        return sum(start < self.done for start in self.starts)
 
     @property
     def finished(self) -> bool:
@@ -135,8 +148,17 @@ class ViewRecord(_Strict):
         return hashlib.sha256(json.dumps({name: file.sha256 for name, file in self.files.items()}).encode()).hexdigest()
 
 
+def shard_sizes(rows: int, shard_rows: int) -> list[int]:
+    """Divide rows into shards, all full except the last.
+
+    >>> shard_sizes(12, 5)
+    [5, 5, 2]
+    """
+    return [min(shard_rows, rows - at) for at in range(0, rows, shard_rows)]
+
+
 class MissingImage(_Strict):
-    """An image that could not be decoded: its row in the image table, its name, and why."""
+    """An image that could not be decoded: its row in the cache, its name, and why."""
 
     row: int
     image: str
@@ -147,21 +169,23 @@ class Manifest(_Strict):
     """What a cache was made from and how far extraction got.
 
     Attributes:
-        images: identity of the image list.
+        images: identity of the list of its images (`tagfill.data.cache_images`).
+        image_count: length of that list.
         backbone: timm's name.
         fingerprint: hash of the backbone's weights and preprocessing.
         preprocessing: of the pixels.
         grid: rows and columns of the features.
         channels: D.
         dtype: `uint8`, `float16` or `float32`, of the spatial features.
-        shard_rows: rows per file of spatial features; the last file of a view may have fewer.
+        shard_rows: largest number of images in a file of spatial features.
         seed: seed of the crops.
         tokens: whether class tokens are stored; they are if the backbone has one.
-        missing: images that could not be decoded, by ascending row; their features are zeros.
+        missing: images that could not be decoded, by ascending row in the cache; their features are zeros.
         views: by name.
     """
 
     images: str
+    image_count: int = 0
     backbone: str
     fingerprint: str
     preprocessing: Preprocessing
@@ -212,6 +236,10 @@ class Manifest(_Strict):
                 f"The manifest.json of the feature cache {folder} is damaged: {first_problem(error)}; delete the "
                 "folder and run 'tagfill features' again."
             ) from None
+        if manifest.version < VERSION:
+            manifest.image_count = manifest.views["eval"].rows if "eval" in manifest.views else 0
+            for view in manifest.views.values():
+                view.shards = shard_sizes(view.rows, manifest.shard_rows)
         manifest.version = VERSION
         return manifest
 

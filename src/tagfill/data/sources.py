@@ -147,7 +147,7 @@ class FeatureSource:
         if tokens:
             cache.require_tokens()
         self._pairs, self._on_bad = pairs, on_bad
-        self._missing = {image.row: image for image in cache.manifest.missing}
+        self._missing = cache.missing
         self._splits: dict[str, tuple[NDArray[np.int64], LabelMatrix]] = {}
 
     def train(self, batches: Sequence[NDArray[np.int64]], epoch: int) -> Iterator[Batch]:
@@ -173,7 +173,7 @@ class FeatureSource:
         sets: list[tuple[str, ...]] = [(name,) for name in self._cache.weak_views]
         if self._pairs:
             sets = list(self._cache.pairs)
-        covering = [names for names in sets if all(self._cache.view(name).covers(rows) for name in names)]
+        covering = [names for names in sets if all(self._cache.covers(name, rows) for name in names)]
         if not covering:
             wanted = "no weak and strong views" if self._pairs else "no view"
             raise TagfillError(

@@ -21,7 +21,7 @@ import stat
 import tarfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -95,6 +95,13 @@ def open_root(root: str | os.PathLike[str], *, progress: Progress = SILENT) -> R
     )
 
 
+def file_sizes(root: Root, names: Sequence[str]) -> list[int | None]:
+    """Bytes of the files of images: 0 if there is none, None if the root does not tell, as a URL does not."""
+    if isinstance(root, FolderRoot | ShardRoot):
+        return [root.size(name) for name in names]
+    return [None] * len(names)
+
+
 def _open_shards(shards: list[Path], progress: Progress) -> ShardRoot:
     root = ShardRoot(tuple(shards))
     root.index(progress)
@@ -143,6 +150,13 @@ class FolderRoot:
             raise ImageError(name, f"there is no such file below {self.folder}") from None
         except OSError as error:
             raise ImageError(name, f"the file cannot be read ({error.strerror})") from None
+
+    def size(self, name: str) -> int:
+        """Bytes of an image file; 0 if there is none."""
+        try:
+            return (self.folder / name).stat().st_size
+        except (OSError, ValueError):
+            return 0
 
     def names(self) -> list[str]:
         """The image files, sorted."""
@@ -198,6 +212,11 @@ class ShardRoot:
                 return file.read(size)
         except OSError as error:
             raise ImageError(name, f"its shard {shard} cannot be read ({error.strerror})") from None
+
+    def size(self, name: str) -> int:
+        """Bytes of a member; 0 if there is none."""
+        indexes, places = self._indexes
+        return indexes[places[name]].members[name][1] if name in places else 0
 
     def names(self) -> list[str]:
         """The image members, sorted."""

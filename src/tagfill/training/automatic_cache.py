@@ -1,11 +1,12 @@
 """A feature cache for runs that train only a head: without one, every epoch would run the frozen backbone again.
 
 The cache is in Tagfill's cache folder, named after the images, the backbone and its weights, so that all runs on the
-same images share it. The run is the same as one with `tagfill features` and `--features`.
+same images share it; it grows with the dataset. The run is the same as one with `tagfill features` and `--features`.
 """
 
 from __future__ import annotations
 
+import glob
 import shutil
 from pathlib import Path
 
@@ -93,10 +94,15 @@ def can_cache(recipe: Recipe) -> bool:
 
 
 def _fits_on_disk(dataset: Dataset, recipe: Recipe) -> bool:
-    """Whether a cache takes at most half of the free disk, at two bytes per feature."""
+    """Whether a cache takes at most half of the free disk, at two bytes per feature.
+
+    Existing caches of the dataset count as free: this one may be among them, or grow from one.
+    """
     backbone = create_backbone(recipe.backbone, pretrained=False, image_size=recipe.image_size)
     rows, columns = backbone.grid
     views = len(dataset) + (_VIEWS_OF_TRAINING - 1) * len(dataset.splits.get("train", ()))
     folder = cache_folder()
     existing = next(path for path in (folder, *folder.parents) if path.exists())
-    return views * rows * columns * backbone.channels * 2 <= _FREE_SHARE * shutil.disk_usage(existing).free
+    caches = (folder / "features").glob(f"{glob.escape(f'{dataset.name}-{recipe.backbone}')}-*/views/*/*.npy")
+    free = shutil.disk_usage(existing).free + sum(path.stat().st_size for path in caches)
+    return views * rows * columns * backbone.channels * 2 <= _FREE_SHARE * free

@@ -462,8 +462,8 @@ def _frozen_features(context: RunContext, cache: FeatureCache | None, source: So
 
 def cached_features(dataset: Dataset, cache: FeatureCache, split: str) -> NDArray[np.float32]:
     """Read pooled features of a split's images from a cache: N×D."""
-    view = cache.view("eval")
-    return np.asarray(view.pooled(view.find(dataset.split(split))))
+    rows = dataset.split(split)
+    return cache.read(["eval"], np.zeros(len(rows), np.int64), rows, maps=False)[0].numpy()
 
 
 def compute_frozen_features(backbone: Backbone, source: Source, split: str, size: int) -> NDArray[np.float32]:
