@@ -267,10 +267,11 @@ def recovered_labels(run: Run, dataset: Dataset, *, features: str | None, device
     truth = true_labels(dataset, "train")
     model = LoadedModel.open(run, dataset, features=features, device=device)
     thresholds = model.model.thresholds or (DEFAULT_THRESHOLD,) * len(dataset.classes)
+    labels = dataset.labels("train")
     called = right = missing = 0
-    for batch, prediction in model.predict("train"):
-        present = probabilities(prediction.logits.numpy(), model.model.calibration) >= np.array(thresholds)
-        found = recovered(present, batch.labels.numpy(), truth.rows(batch.index.numpy()))
+    for index, logits in model.logit_batches("train"):
+        present = probabilities(logits, model.model.calibration) >= np.array(thresholds)
+        found = recovered(present, labels.rows(index), truth.rows(index))
         called, right, missing = called + found.called, right + found.right, missing + found.missing
     return Recovered(called, right, missing) if missing else None
 

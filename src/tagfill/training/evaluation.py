@@ -18,6 +18,7 @@ from torch import nn
 
 from tagfill.contract import Batch, Prediction, Ranks
 from tagfill.data import FeatureCache, FeatureSource, PixelSource, Source
+from tagfill.data.sources import chunks
 from tagfill.dataset import SCHEMA, Dataset
 from tagfill.dataset.tables import OBSERVED
 from tagfill.deprecation import renamed_keywords
@@ -47,8 +48,9 @@ from tagfill.metrics import (
 )
 from tagfill.models import Classifier, choose_device
 from tagfill.probabilities import Calibration, measure_calibration, probabilities
-from tagfill.progress import NOTEBOOK, Progress
+from tagfill.progress import NOTEBOOK, Bar, Progress
 from tagfill.training.evaluation_result import Evaluation, Mistake
+from tagfill.training.kept_logits import MAX_SCORES, KeptLogits
 from tagfill.training.localization import locations_with_extent, measure_localization
 from tagfill.training.run_folder import Run
 
@@ -132,6 +134,8 @@ def evaluate(
         meter = LocalizationMeter(width)
         passes = measure_localization(passes, locations_with_extent(dataset, split), meter, maps=localize)
     gathered = gather_predictions(_counted(passes, f"evaluating {split}", dataset, split, progress), Ranks(), width)
+    if trained.kept is not None and localize is None:
+        trained.kept.write(dataset, split, gathered.index, gathered.scores)
     scored = _summarize(gathered, split, dataset.classes, *decisions, definition, empty)
     scored = replace(scored, root=dataset.root, mistakes=find_mistakes(gathered, dataset, split, decisions[0]))
     if meter is not None:
@@ -284,6 +288,7 @@ class LoadedModel:
     model: Classifier
     dataset: Dataset
     source: Source
+    kept: KeptLogits | None = None  # for the model of a run, unless its boost was changed
 
     @classmethod
     def open(
@@ -314,18 +319,22 @@ class LoadedModel:
         model = Classifier.load(folder / "best" if (folder / "best").is_dir() else folder)
         if model.classes != dataset.classes:
             raise TagfillError(f"The model in {folder} was trained on other classes than dataset {dataset.name} has.")
+        keeps = (folder / "best").is_dir() and boost is None and boost_from is None
         if boost is not None or boost_from is not None:
             model = _boosted(model, boost, boost_from)
         model = model.to(choose_device(device))
         assert model.backbone is not None
         if features is None:
             pixels = PixelSource(dataset, model.backbone.preprocessing.size, EVAL, seed=0, workers=workers)
-            return cls(model, dataset, pixels)
+            return cls(model, dataset, pixels, KeptLogits(folder, folder / "best", None) if keeps else None)
         cache = FeatureCache.open(features, dataset)
         if cache.manifest.fingerprint != model.backbone.fingerprint():
             raise TagfillError(f"The feature cache {features} was made by another backbone than the model in {folder}.")
-        source = FeatureSource(dataset, cache, maps=model.spatial or maps, tokens=model.token, seed=0)
-        return cls(model, dataset, source)
+        spatial = model.spatial or maps
+        source = FeatureSource(dataset, cache, maps=spatial, tokens=model.token, seed=0)
+        whole = cache.manifest.views.get("eval")
+        origin = None if whole is None else f"{whole.identity} {'maps' if spatial else 'pooled'}"
+        return cls(model, dataset, source, KeptLogits(folder, folder / "best", origin) if keeps and origin else None)
 
     def predict(
         self, split: str, index: NDArray[np.int64] | None = None, *, maps: bool = False, attention: bool = False
@@ -341,6 +350,50 @@ class LoadedModel:
 
         passes = predict(self.model, self.source, split, positions, maps=maps, attention=attention, place=place)
         return ((batch, prediction.cpu()) for batch, prediction in passes)
+
+    def logits(
+        self, split: str, index: NDArray[np.int64] | None = None, *, bar: Bar | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Positions of a split, ascending, and their logits; images that cannot be read are missing.
+
+        Logits of a whole split are kept in the folder of the run, and read from there until its model or the images
+        change; see `kept_logits.py`.
+
+        Args:
+            split: the split.
+            index: ascending positions; all by default.
+            bar: to advance by the number of images.
+        """
+        width = len(self.dataset.classes)
+        positions, values = [np.empty(0, np.int64)], [np.empty((0, width), np.float32)]
+        for at, logits in self.logit_batches(split, index):
+            positions.append(at)
+            values.append(logits)
+            if bar is not None:
+                bar.advance(len(at))
+        return np.concatenate(positions), np.concatenate(values)
+
+    def logit_batches(
+        self, split: str, index: NDArray[np.int64] | None = None
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """The same in batches, for splits whose logits do not fit into memory."""
+        size, width = len(self.dataset.split(split)), len(self.dataset.classes)
+        known = None if self.kept is None else self.kept.read(self.dataset, split)
+        if known is not None:
+            chosen = np.arange(len(known[0])) if index is None else np.flatnonzero(np.isin(known[0], index))
+            for part in chunks(chosen, _ROWS_AT_ONCE):
+                yield known[0][part], known[1][part]
+            return
+        keeps = self.kept is not None and (index is None or len(index) == size) and size * width <= MAX_SCORES
+        positions, values = [np.empty(0, np.int64)], [np.empty((0, width), np.float32)]
+        for batch, prediction in self.predict(split, index):
+            at, logits = batch.index.numpy(force=True), prediction.logits.float().numpy(force=True)
+            if keeps:
+                positions.append(at)
+                values.append(logits)
+            yield at, logits
+        if keeps and self.kept is not None:
+            self.kept.write(self.dataset, split, np.concatenate(positions), np.concatenate(values))
 
 
 def _boosted(model: Classifier, boost: float | None, boost_from: float | None) -> Classifier:

@@ -231,3 +231,20 @@ def test_the_command_does_not_overwrite_the_page(
     assert written == {"page": str(page), "markdown": str(page.with_suffix(".md"))}
     assert "give --force" in call("--out", str(page))[2]
     assert "must end in .html" in call("--out", str(tmp_path / "page"))[2]
+
+
+def test_a_report_scores_no_image_again(compared: Compared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    predicted: list[bool] = []
+    predict = LoadedModel.predict
+
+    def recorded(model: LoadedModel, split: str, index: Any = None, *, maps: bool = False, **options: Any) -> Any:
+        predicted.append(maps)
+        return predict(model, split, index, maps=maps, **options)
+
+    monkeypatch.setattr(LoadedModel, "predict", recorded)
+    runs = [compared[0] / "runs" / f"{name}-s0" for name in ("full", "an", "role")]
+    report_runs(runs, out=tmp_path / "report.html")
+    assert predicted == [True, True, True]  # class maps of a few examples, once per method
+    chart = "report-files/classes/classes.csv"
+    again = {row["class"]: row["role"] for row in rows_of(tmp_path / chart)}
+    assert again == {row["class"]: row["role"] for row in rows_of(compared[0] / chart)}

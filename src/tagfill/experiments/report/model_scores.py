@@ -149,13 +149,8 @@ def score_models(
 
 def predict_logits(model: LoadedModel, sample: ImageSample, bar: Any) -> tuple[Scores, NDArray[np.int64]]:
     """Logits, and the row of the sample that each belongs to; images that cannot be read are missing."""
-    index, values = [np.empty(0, np.int64)], [np.empty((0, len(model.dataset.classes)), np.float32)]
-    for batch, prediction in model.predict(sample.split, sample.index):
-        index.append(batch.index.numpy(force=True))
-        values.append(prediction.logits.float().numpy(force=True))
-        bar.advance(len(batch.index))
-    rows = np.searchsorted(sample.index, np.concatenate(index))
-    return np.concatenate(values), rows
+    index, logits = model.logits(sample.split, sample.index, bar=bar)
+    return logits, np.searchsorted(sample.index, index)
 
 
 def most_confident(
