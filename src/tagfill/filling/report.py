@@ -25,7 +25,7 @@ def write(folder: Path, summary: FillSummary) -> None:
         folder: of the result.
         summary: the numbers.
     """
-    sections = [_trust(summary), _classes(summary), *_photos(summary), _next_steps(folder, summary)]
+    sections = [_trust(summary), *_photos(summary), _classes(summary), _next_steps(folder, summary)]
     facts = {
         "tags given": f"{summary.given:,}",
         "tags added": f"{summary.added:,}",
