@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all fuzz minimal format lint types bench bench-voc numbers docs
+.PHONY: help venv demo test test-all fuzz minimal format lint types bench bench-voc numbers notebooks docs
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -79,6 +79,9 @@ bench-voc: venv ## run tables of VOC 2012: make bench-voc VOC=voc2012.tar TABLE=
 
 numbers: venv ## write the numbers of the documentation anew, from results of benchmarks
 	$(BIN)/python benchmarks/fill_in.py
+
+notebooks: venv ## run the notebooks of the documentation and store their outputs
+	OMP_NUM_THREADS=1 $(BIN)/python docs/notebooks/execute.py
 
 docs: $(VENV)/.installed-docs ## build the documentation into docs/_build/html
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs docs/_build/html

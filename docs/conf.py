@@ -11,9 +11,10 @@ author = "the Tagfill contributors"
 copyright = author
 version = release = installed_version("tagfill")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "docstrings", "mathml", "self_contained"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "docstrings", "mathml"]
+extensions += ["notebook_pages", "self_contained"]
 exclude_patterns = ["_build", "_extensions"]
-source_suffix = {".md": "markdown"}
+source_suffix = {".md": "markdown", ".ipynb": "markdown"}  # notebook_pages converts the second
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", ".*")]  # types of other projects; docstrings name their own in plain code
 
@@ -35,7 +36,7 @@ myst_heading_anchors = 3
 
 html_math_renderer = "mathml"
 html_static_path = ["_static"]
-html_css_files = ["equations.css"]
+html_css_files = ["equations.css", "notebooks.css"]
 html_theme = "furo"
 html_title = f"Tagfill {release}"
 html_copy_source = False

@@ -77,7 +77,7 @@ def _figure_class() -> type[Any]:
 
     class NotebookFigure(Figure):
         def _repr_png_(self) -> bytes:
-            return png(self)
+            return png(self, dpi=100)
 
     return NotebookFigure
 
@@ -179,11 +179,11 @@ def svg_file(figure: Any) -> bytes:
     return f"{head}>{scheme}{rest}".encode()
 
 
-def png(figure: Any) -> bytes:
+def png(figure: Any, *, dpi: int = 144) -> bytes:
     """A PNG file with a white background."""
     import matplotlib
 
     buffer = io.BytesIO()
     with matplotlib.rc_context(_STYLE):
-        figure.savefig(buffer, format="png", dpi=144, facecolor="white", metadata={"Software": None})
+        figure.savefig(buffer, format="png", dpi=dpi, facecolor="white", metadata={"Software": None})
     return buffer.getvalue()

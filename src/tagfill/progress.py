@@ -145,6 +145,8 @@ class _CellOutput:
         """The output: the number of older lines, the last lines, the bars."""
         older = len(self._lines) - _LINES
         lines = [f"… {older:,} earlier lines"] if older > 0 else []
+        if not self._lines and not self._bars:
+            return ""
         texts = [f"<div>{html.escape(line)}</div>" for line in [*lines, *self._lines[-_LINES:]]]
         return f'<div style="font-size:13px">{"".join(texts)}{"".join(bar.html() for bar in self._bars)}</div>'
 

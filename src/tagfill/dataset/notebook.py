@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _MANY_ROWS = 5_000_000  # annotations that a display does not count by itself
 _MANY_BYTES = 100 * 2**20
 _SHOWN_CLASSES = 20
+_RECORD_SIDE = 256  # of the photo of one image, in CSS pixels
 
 
 @dataclass(frozen=True)
@@ -103,9 +104,9 @@ class ImageRecord:
         def show(record: ImageRecord) -> str:
             size = f", {record.width} × {record.height} pixels" if record.width and record.height else ""
             absent = tags_html([Tag(name, "absent") for name in record.absent], limit=_SHOWN_CLASSES)
-            tile = record.tile()
+            photo = photo_grid(record.root, [record.tile()], side=_RECORD_SIDE)
             hint = "`.open()` reads the image, `.show()` shows it larger, `.labels` are the known labels."
-            return panel(f"{record.image} ({record.split}{size})", photo_grid(record.root, [tile]), absent, hint=hint)
+            return panel(f"{record.image} ({record.split}{size})", photo, absent if record.tags else "", hint=hint)
 
         return show(self)
 

@@ -41,7 +41,7 @@ from tagfill.progress import in_notebook
 MAX_PHOTOS = 8
 MAX_TAGS = 6  # of a photo
 SIDE = 144  # of a photo on the page, in CSS pixels
-_PIXELS = 208  # of a thumbnail, for screens with more than one pixel per CSS pixel
+_DENSITY = 1.45  # pixels of a thumbnail per CSS pixel, for sharp screens
 _SECONDS = 5.0  # after which no more photos are read, so that an image root that is far away does not block a cell
 
 TagKind = Literal["given", "added", "doubted", "absent"]
@@ -151,7 +151,7 @@ def counts_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, limit
     True
     """
     cell = "padding:2px 10px 2px 0;border:0"
-    numeric = [all(not isinstance(row[at], str) for row in rows) for at in range(len(columns))]
+    numeric = [all(_is_number(row[at]) for row in rows) for at in range(len(columns))]
     align = [f"text-align:{'right' if right else 'left'};{cell}" for right in numeric]
     head = "".join(f'<th style="{style}">{html.escape(name)}</th>' for style, name in zip(align, columns, strict=True))
     body = "".join(
@@ -166,6 +166,10 @@ def counts_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, limit
     return (
         f'<table style="border-collapse:collapse;margin:0"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     )
+
+
+def _is_number(value: Any) -> bool:
+    return not isinstance(value, str) or value.strip("-%").replace(",", "").replace(".", "", 1).isdigit()
 
 
 def _cell_text(value: Any) -> str:
@@ -196,7 +200,12 @@ def line_chart(name: str, values: Sequence[float]) -> str:
 
 
 def photo_grid(
-    root: Root | str | os.PathLike[str], tiles: Sequence[Tile], *, total: int | None = None, limit: int = MAX_PHOTOS
+    root: Root | str | os.PathLike[str],
+    tiles: Sequence[Tile],
+    *,
+    total: int | None = None,
+    limit: int = MAX_PHOTOS,
+    side: int = SIDE,
 ) -> str:
     """Photos side by side with their tags.
 
@@ -205,8 +214,10 @@ def photo_grid(
         tiles: photos to show.
         total: number of photos that these were taken from, if more than the tiles.
         limit: number of tiles to show at most; the others are counted.
+        side: of the square for a photo, in CSS pixels.
     """
-    shown = "".join(_tile_html(tile, photo) for tile, photo in _read_photos(root, tiles[:limit], _PIXELS))
+    photos = _read_photos(root, tiles[:limit], round(_DENSITY * side))
+    shown = "".join(_tile_html(tile, photo, side) for tile, photo in photos)
     if not shown:
         return ""
     rest = (len(tiles) if total is None else total) - min(limit, len(tiles))
@@ -214,7 +225,7 @@ def photo_grid(
     return f'<div style="display:flex;flex-wrap:wrap;gap:10px">{shown}{more}</div>'
 
 
-def _tile_html(tile: Tile, photo: Image.Image | str) -> str:
+def _tile_html(tile: Tile, photo: Image.Image | str, side: int) -> str:
     name = html.escape(tile.image)
     if isinstance(photo, str):
         look = (
@@ -224,12 +235,12 @@ def _tile_html(tile: Tile, photo: Image.Image | str) -> str:
     else:
         look = f"{_BOX};background:rgba(128,128,128,.1)"
         data = base64.b64encode(encode_jpeg(photo)).decode()
-        fit = f"max-width:{SIDE}px;max-height:{SIDE}px;margin:0"
+        fit = f"max-width:{side}px;max-height:{side}px;margin:0"
         inner = f'<img src="data:image/jpeg;base64,{data}" alt="{name}" style="{fit}">'
     note = f' <span style="opacity:.75">{html.escape(shorten(tile.note, 24))}</span>' if tile.note else ""
     return (
-        f'<div style="width:{SIDE}px;font-size:12px">'
-        f'<div title="{name}" style="width:{SIDE}px;height:{SIDE}px;{look}">{inner}</div>'
+        f'<div style="width:{side}px;font-size:12px">'
+        f'<div title="{name}" style="width:{side}px;height:{side}px;{look}">{inner}</div>'
         f'<div title="{name}" style="overflow-wrap:anywhere">{html.escape(shorten_name(tile.image))}{note}</div>'
         f"<div>{tags_html(tile.tags)}</div></div>"
     )
@@ -362,7 +373,8 @@ def display(picture: Image.Image) -> Image.Image | None:
     """Show a picture in the notebook and return None; in a script, return it."""
     if not in_notebook():
         return picture
+    from IPython.display import Image as CellImage
     from IPython.display import display as show_in_cell
 
-    show_in_cell(picture)
+    show_in_cell(CellImage(data=encode_jpeg(picture), format="jpeg"))  # a quarter of the size of a PNG
     return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -266,7 +267,9 @@ def create_backbone(
 
 
 def _bare_model(name: str, pretrained: bool, size: tuple[int, int] | None) -> Any:
-    import timm
+    with warnings.catch_warnings():  # in a notebook, tqdm asks for ipywidgets, which are not needed
+        warnings.filterwarnings("ignore", message="IProgress not found")
+        import timm
 
     if name in BACKBONES:
         if pretrained:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tagfill.training.evaluation_result import Evaluation
 
 MOST_CLASSES = 30  # bars of one plot
-_MOST_LINES = 6
+_MOST_LINES = 4
 
 
 def draw(evaluation: Evaluation, *plots: Callable[[Evaluation, Any], None]) -> Figure:
@@ -82,7 +82,7 @@ def precision_recall_plot(classes: Sequence[str] | None) -> Callable[[Evaluation
         panel.set_xlim(0, 100)
         panel.set_ylim(0, 102)
         if chosen:
-            panel.legend(fontsize=8, loc="lower left", frameon=True, framealpha=0.8, edgecolor="none")
+            panel.legend(fontsize=8, loc="best", frameon=True, framealpha=0.8, edgecolor="none")
         figures.label_panel(panel, "Precision at recall", "recall, percent", "precision, percent")
 
     return plot

@@ -196,7 +196,8 @@ class Evaluation:
         }
         if self.ceiling is not None:
             numbers["mAP of the ceiling"] = 100 * self.ceiling_mean
-        rows = [row for row in self.rows() if row[1] is not None]
+        at = self.columns().index("threshold")
+        rows = [[*row[:at], f"{row[at]:.2f}", *row[at + 1 :]] for row in self.rows() if row[1] is not None]
         few = len(rows) <= 2 * _SHOWN_CLASSES
         shown = rows if few else [*rows[:_SHOWN_CLASSES], *rows[-_SHOWN_CLASSES:]]
         which = "Classes, worst first" if few else f"The {_SHOWN_CLASSES} worst and the {_SHOWN_CLASSES} best classes"
@@ -209,7 +210,7 @@ class Evaluation:
         return panel(
             f"Evaluation of {known}",
             counts_table(list(numbers), [list(numbers.values())]),
-            f"{which}, in percent:" + counts_table(self.columns(), shown, limit=2 * _SHOWN_CLASSES),
+            f"{which}; scores in percent:" + counts_table(self.columns(), shown, limit=2 * _SHOWN_CLASSES),
             legend if photos else "",
             photos,
             hint="`.plot()` shows all classes, precision and recall, and calibration; `.rows()` are the numbers.",

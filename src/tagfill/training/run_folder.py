@@ -146,14 +146,13 @@ class Run:
 
     @never_raises
     def _repr_html_(self) -> str:
-        recipe, metrics = self.recipe, self.metrics()
+        recipe, description, metrics = self.recipe, self.description(), self.metrics()
         settings = {
-            "dataset": self.description()["dataset"],
-            "method": recipe.method,
+            "dataset": description["dataset"],
+            "method": " + ".join(description.get("auto", {}).get("members", [recipe.method])),
             "backbone": recipe.backbone,
-            "head": recipe.head,
-            "epochs": len(metrics),
-            "seed": recipe.seed,
+            "epochs": sum(stage.epochs for stage in recipe.stages),
+            "seed": str(recipe.seed),
         }
         scored = [line["val_mAP"] for line in metrics if "val_mAP" in line]
         loss = [sum(line["loss"].values()) for line in metrics if line.get("loss")]
