@@ -18,17 +18,8 @@ def markdown(notebook: dict[str, Any]) -> str:
 
     >>> cells = [{"cell_type": "markdown", "source": ["# A title"]}]
     >>> cells.append({"cell_type": "code", "source": "1 + 1", "outputs": [{"data": {"text/plain": "2"}}]})
-    >>> print(markdown({"cells": cells}).replace("~", ""))
-    # A title
-    <BLANKLINE>
-    python
-    1 + 1
-    <BLANKLINE>
-    <BLANKLINE>
-    text
-    2
-    <BLANKLINE>
-    <BLANKLINE>
+    >>> markdown({"cells": cells}).split()
+    ['#', 'A', 'title', '~~~~~~~~python', '1', '+', '1', '~~~~~~~~', '~~~~~~~~text', '2', '~~~~~~~~']
     """
     return "\n\n".join(part for cell in notebook["cells"] for part in _parts(cell)) + "\n"
 

@@ -12,9 +12,7 @@ from nbclient import NotebookClient
 def execute(path: Path, folder: Path) -> nbformat.NotebookNode:
     """Return a notebook with its outputs, run in a folder; raises if a cell does."""
     notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(
-        notebook, timeout=300, record_timing=False, resources={"metadata": {"path": str(folder)}}
-    )
+    client = NotebookClient(notebook, timeout=300, record_timing=False, resources={"metadata": {"path": str(folder)}})
     client.execute()
     return notebook
 

@@ -32,7 +32,7 @@ def test_photos_are_small_few_and_whole(tmp_path):
     for number in range(9):
         pictures.write(tmp_path, f"{number}.png", pictures.encode(pictures.photo(300, 600, seed=number)))
     html = photo_grid(tmp_path, [Tile(f"{number}.png") for number in range(9)], total=1200)
-    assert [photo.size for photo in embedded(html)] == [(209, 104)] * MAX_PHOTOS
+    assert [photo.size for photo in embedded(html)] == [(216, 108)] * MAX_PHOTOS
     assert f"and {1200 - MAX_PHOTOS:,} more" in html
     assert len(html) < 200_000
 

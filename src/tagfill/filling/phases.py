@@ -79,7 +79,7 @@ from tagfill.images import input_size
 from tagfill.io import atomic_write, exclusive_lock, replace_folder, sha256_of_strings, write_json
 from tagfill.labels import UNKNOWN
 from tagfill.models import Classifier, choose_device, create_backbone
-from tagfill.progress import SILENT, Progress
+from tagfill.progress import NOTEBOOK, Progress
 from tagfill.training import Recipe, Run, build_recipe, check_start, resume, start
 from tagfill.training.evaluation import LoadedModel
 
@@ -112,7 +112,7 @@ def fill(
     device: str = "auto",
     jobs: int | None = None,
     workers: int = 0,
-    progress: Progress = SILENT,
+    progress: Progress = NOTEBOOK,
 ) -> Fill:
     """Fill in the tags that photos lack.
 

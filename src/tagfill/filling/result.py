@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tagfill.curation.estimates import EstimateSummary
@@ -22,6 +23,16 @@ from tagfill.curation.review import open_session
 from tagfill.curation.suggestions import Suggestions
 from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError, first_problem
+from tagfill.images.notebook import (
+    MAX_PHOTOS,
+    Tag,
+    Tile,
+    counts_table,
+    never_raises,
+    panel,
+    paragraph,
+    photo_grid,
+)
 from tagfill.io import atomic_write, write_json
 from tagfill.labels import POSITIVE
 from tagfill.models import Classifier
@@ -384,7 +395,7 @@ class Fill:
         try:
             import pandas  # noqa: F401
         except ModuleNotFoundError:
-            raise TagfillError("A data frame needs pandas; install it with: pip install pandas.") from None
+            raise TagfillError("to_pandas needs pandas; install it with: pip install 'tagfill[pandas]'.") from None
         return self.table.to_pandas()
 
     def __repr__(self) -> str:
@@ -395,6 +406,37 @@ class Fill:
     def __str__(self) -> str:
         """What was found, in a few sentences."""
         return "\n".join(self.summary.sentences())
+
+    @never_raises
+    def _repr_html_(self) -> str:
+        one = self.summary
+        classes = [
+            [c.name, c.given, c.added, round(c.expected_right), round(c.expected_missing), c.to_review]
+            for c in sorted(one.classes, key=lambda c: -c.added)
+        ]
+        columns = ["tag", "given", "added", "expected right", "expected missing", "to review"]
+        return panel(
+            f"Filled {one.photos:,} photos: {one.given:,} tags given, {one.added:,} added",
+            "<br>".join(paragraph(sentence) for sentence in one.sentences()),
+            counts_table(columns, classes),
+            photo_grid(one.root, self._examples(), total=one.photos_with_additions),
+            hint="`.table` has all tags, `.review()` asks about what is uncertain, `.report` is a page to read.",
+        )
+
+    def _examples(self) -> list[Tile]:
+        """Some photos to which tags were added, from all of the table."""
+        changed = self.table.filter(pc.greater(pc.list_value_length(self.table["added"]), 0))
+        some = np.unique(np.linspace(0, max(changed.num_rows - 1, 0), MAX_PHOTOS).round().astype(np.int64))
+        return [
+            Tile(
+                row["image"],
+                [
+                    *(Tag(name) for name in row["tags"]),
+                    *(Tag(name, "added", p) for name, p in zip(row["added"], row["probability"], strict=True)),
+                ],
+            )
+            for row in changed.take(some[: changed.num_rows]).to_pylist()
+        ]
 
 
 def choose_separator(classes: Sequence[str]) -> str:

@@ -41,7 +41,7 @@ from tagfill.progress import in_notebook
 MAX_PHOTOS = 8
 MAX_TAGS = 6  # of a photo
 SIDE = 144  # of a photo on the page, in CSS pixels
-_DENSITY = 1.45  # pixels of a thumbnail per CSS pixel, for sharp screens
+_DENSITY = 1.5  # pixels of a thumbnail per CSS pixel, for sharp screens
 _SECONDS = 5.0  # after which no more photos are read, so that an image root that is far away does not block a cell
 
 TagKind = Literal["given", "added", "doubted", "absent"]
