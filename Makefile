@@ -49,7 +49,7 @@ minimal: ## run part of the tests with the lowest versions of dependencies, in .
 	$(PYTHON) -m venv .venv-minimal
 	$(PYTHON) tests/lowest_versions.py > .venv-minimal/constraints.txt
 	.venv-minimal/bin/python -m pip install -qq --disable-pip-version-check --constraint .venv-minimal/constraints.txt \
-		--editable ".[pretrained,tensorboard,export,serve]" pytest pytest-xdist hypothesis httpx scikit-learn playwright
+		--editable ".[pretrained,tensorboard,export,serve,pandas]" pytest pytest-xdist hypothesis httpx scikit-learn playwright
 	OMP_NUM_THREADS=1 .venv-minimal/bin/python -m pytest --numprocesses $(JOBS) -m "not long" \
 		-W default::DeprecationWarning $(LOWEST)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
 AS_PINNED = ("torch", "torchvision")
-LOWERED = ("pretrained", "tensorboard", "export", "serve")  # extras, besides what is always installed
+LOWERED = ("pretrained", "tensorboard", "export", "serve", "pandas")  # extras, besides what is always installed
 
 
 def lowest(requirements: list[str]) -> dict[str, str]:

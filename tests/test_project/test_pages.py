@@ -23,7 +23,7 @@ def extension(name: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["docstrings", "self_contained"])
+@pytest.mark.parametrize("name", ["docstrings", "notebook_pages", "self_contained"])
 def test_extensions_do_what_their_examples_say(name):
     outcome = doctest.testmod(extension(name))
     assert outcome.attempted > 0

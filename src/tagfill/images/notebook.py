@@ -49,7 +49,7 @@ _TAG_STYLES: dict[TagKind, str] = {
     "given": "background:rgba(68,119,170,.22)",
     "added": "background:rgba(34,136,51,.24)",
     "doubted": "background:rgba(238,102,119,.28)",
-    "absent": "text-decoration:line-through;opacity:.65",
+    "absent": "opacity:.65",
 }
 _TAG_SIGNS: dict[TagKind, str] = {"given": "", "added": "+ ", "doubted": "? ", "absent": "no "}
 _BOX = "display:flex;align-items:center;justify-content:center;overflow:hidden;border-radius:4px"
