@@ -24,7 +24,8 @@ def test_tags_and_photos_become_a_dataset(call, folder):
     outcome = call("import", "tags", "tags.csv", "--photos", "photos", "--out", "data")
     assert outcome.code == 0
     assert "3 photos" not in outcome.err
-    assert "2 photos in column 'file'; tags in 'keywords', separated by ','; 2 tags; 1.5 per photo" in outcome.err
+    assert "2 photos, 2 tags, 1.5 per photo" in outcome.err
+    assert "  tags       'keywords', separated by ','" in outcome.err
     assert "warning: 1 of 3 photos of the table are not below photos and are left out: 'gone.jpg'." in outcome.out
     assert "Next: tagfill inspect data" in outcome.out
     assert Dataset.open("data").names() == ["a.jpg", "b.jpg", "c.jpg"]

@@ -31,25 +31,31 @@ BOTH = {"a.jpg": {"cat": True, "dog": True}, "b.jpg": {"cat": True}}
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "where"),
     [
-        ("image,tag\na.jpg,cat\na.jpg,dog\nb.jpg,cat\n", "in column 'image'; tags in 'tag', one per row"),
-        ("file;keywords\na.jpg;cat, dog\nb.jpg;cat\n", "in column 'file'; tags in 'keywords', separated by ','"),
-        ('Photo,Tags\na.jpg,"cat, dog"\nb.jpg,cat\n', "in column 'Photo'; tags in 'Tags', separated by ','"),
-        ("file_name\tlabel\na.jpg\tcat|dog\nb.jpg\tcat\n", "in column 'file_name'; tags in 'label', separated by '|'"),
-        ("class,path\ncat ;dog,a.jpg\n cat,b.jpg\n,\n", "in column 'path'; tags in 'class', separated by ';'"),
-        ('image,tags\na.jpg,"[""cat"", ""dog""]"\nb.jpg,"[""cat""]"\n', "tags in 'tags', as JSON lists"),
-        ("image,tags\na.jpg,\"['cat', 'dog']\"\nb.jpg,['cat']\n", "tags in 'tags', as JSON lists"),
-        ("x,cat,dog\na.jpg,1,1\nb.jpg,1,\n", "in column 'x'; one column per tag"),
-        ("index,img,cat,dog\n0,a.jpg,True,yes\n1,b.jpg,1.0,NaN\n", "in column 'img'; one column per tag"),
+        ("image,tag\na.jpg,cat\na.jpg,dog\nb.jpg,cat\n", "'tag', one per row"),
+        ("file;keywords\na.jpg;cat, dog\nb.jpg;cat\n", "'keywords', separated by ','"),
+        ('Photo,Tags\na.jpg,"cat, dog"\nb.jpg,cat\n', "'Tags', separated by ','"),
+        ("file_name\tlabel\na.jpg\tcat|dog\nb.jpg\tcat\n", "'label', separated by '|'"),
+        ("class,path\ncat ;dog,a.jpg\n cat,b.jpg\n,\n", "'class', separated by ';'"),
+        ('image,tags\na.jpg,"[""cat"", ""dog""]"\nb.jpg,"[""cat""]"\n', "'tags', as JSON lists"),
+        ("image,tags\na.jpg,\"['cat', 'dog']\"\nb.jpg,['cat']\n", "'tags', as JSON lists"),
+        ("x,cat,dog\na.jpg,1,1\nb.jpg,1,\n", "one column per tag"),
+        ("index,img,cat,dog\n0,a.jpg,True,yes\n1,b.jpg,1.0,NaN\n", "one column per tag"),
+        ("x;cat;dog\na.jpg;WAHR;✓\nb.jpg;1,0;-\n", "one column per tag"),
+        ("image,tags\na.jpg,\"{'dog', 'cat'}\"\nb.jpg,{'cat'}\n", "'tags', as JSON lists"),
+        ("image,tag 1,tag 2\na.jpg,cat,dog\nb.jpg,cat,\n", "'tag 1', 'tag 2', one per cell"),
+        ("image,tags\na.jpg,cat,dog\nb.jpg,cat\n", "'tags', separated by ','"),
+        ("sep=;\r\nimage;tags\r\na.jpg;cat,dog\r\nb.jpg;cat\r\n", "'tags', separated by ','"),
     ],
 )
-def test_the_layout_is_found(tmp_path, text, sentence):
+def test_the_layout_is_found(tmp_path, text, where):
     found = table(tmp_path, text)
     assert given_tags(found) == BOTH
-    assert str(found).startswith("2 photos ")
-    assert sentence in str(found)
-    assert "; 2 tags; 1.5 per photo" in str(found)
+    first, photos, its_tags = str(found).splitlines()[:3]
+    assert first == "tags: 2 photos, 2 tags, 1.5 per photo"
+    assert photos.split() == ["photos", repr(found.options["image_column"])]
+    assert its_tags == f"  tags       {where}"
 
 
 def test_the_options_found_read_the_table_in_the_same_way(tmp_path):
@@ -65,6 +71,21 @@ def test_the_options_found_read_the_table_in_the_same_way(tmp_path):
     assert table(tmp_path, text, **found.options) == found
     assert {photo.image: photo.split for photo in found.photos} == {"a.jpg": "val", "b.jpg": "train"}
     assert given_tags(table(tmp_path, text, separator="none"))["a.jpg"] == {"cat, dog": True}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+def test_the_encodings_of_spreadsheets_are_read(tmp_path, encoding):
+    (tmp_path / "tags.csv").write_bytes("image;tags\r\nä.jpg;Bär\r\n".encode(encoding))
+    found = tags.parse(tmp_path / "tags.csv")
+    assert given_tags(found) == {"ä.jpg": {"Bär": True}}
+    assert ["read as Windows-1252" in text for text in found.warnings] == [True] * (encoding == "cp1252")
+
+
+def test_numbered_columns_are_read_again_with_the_options_found(tmp_path):
+    text = "image,tag1,tag2,note\na.jpg,cat,dog,x\nb.jpg,cat,,y\n"
+    found = table(tmp_path, text)
+    assert (found.options["tag_column"], found.ignored) == ("tag1,tag2", ("note",))
+    assert table(tmp_path, text, **found.options) == found
 
 
 def test_tables_in_memory_are_read_without_a_file():
@@ -96,7 +117,8 @@ def test_other_tags_are_unknown_unless_a_photo_is_complete(tmp_path):
 
 
 def test_a_value_column_says_what_is_absent(tmp_path):
-    data = table(tmp_path, "image,label,value\na.jpg,cat,1\na.jpg,dog,0\nb.jpg,dog,\n").to_dataset()
+    text = "image,label,value\na.jpg,cat,1\na.jpg,dog,0\nimage,label,value\nb.jpg,dog,\n"  # two files that were joined
+    data = table(tmp_path, text).to_dataset()
     assert known_labels(data) == {"a.jpg": {"cat": True, "dog": False}, "b.jpg": {"dog": None}}
 
 
@@ -127,7 +149,10 @@ def test_minus_one_takes_a_coding(tmp_path):
         ("x,label\na,cat\nb,dog\n", "which column of .* names the photos.*image_column="),
         ("image,x\na.jpg,red cat\n", "which column of .* holds tags.*tag_column="),
         ("a.jpg,cat\nb.jpg,dog\n", "first line of .* has 'a.jpg', which looks like a photo"),
-        ("image,tags\na.jpg,dog,cat\n", "line 2: found 3 cells, but the header has 2; .*quotes"),
+        ("image,tags,split\na.jpg,dog,cat,train\n", "line 2: found 4 cells, but the header has 3; .*quotes"),
+        ("image,tags\na.jpg,b.jpg,cat\n", "line 2: found 3 cells, but the header has 2; .*quotes"),
+        ("sep=;\nimage;tag\na.jpg;cat;dog\n", "line 3: found 3 cells"),
+        ("image,tag,value\na.jpg,cat,1\nb.jpg,dog,0\nb.jpg,cat,maybe\n", "line 4: found 'maybe' in column 'value'"),
         ("image,tags\n", "has no rows"),
         ("image,tags\na.jpg,\n", "has no tag in any row"),
         ("image,tags\n,cat\n", "line 2: found no photo in column 'image'"),
@@ -171,6 +196,8 @@ def test_spaces_do_not_separate_but_are_pointed_out(tmp_path):
     assert found.classes == ("haze primary", "haze water", "primary")
     assert "separator=' '" in found.warnings[0]
     assert table(tmp_path, "image,tags\na.jpg,haze primary\n", separator=" ").classes == ("haze", "primary")
+    slashes = table(tmp_path, "image,tag\na.jpg,cat/dog\nb.jpg,dog/cow\nc.jpg,cat\n")
+    assert (len(slashes.classes), "separator='/'" in slashes.warnings[0]) == (3, True)
 
 
 @pytest.fixture
@@ -184,25 +211,36 @@ def test_photos_without_a_row_join_and_missing_ones_are_named(tmp_path, photos):
     found = table(tmp_path, "image,tag\na.jpg,cat\nmore/c.jpg,dog\ngone.jpg,dog\n").with_photos(photos)
     assert (found.missing, found.untagged) == (("gone.jpg",), ("b.jpg", "more/d.JPG", "old/d.jpg"))
     assert "1 of 3 photos of the table are not below" in found.warnings[0]
-    assert "3 more photos without a row" in str(found)
+    assert "3 more photos, which become unlabeled images" in str(found)
     data = found.to_dataset(split="pool")
     assert known_labels(data)["b.jpg"] == {}
     assert splits(data)["b.jpg"] == "pool"
     assert data.names() == ["a.jpg", "more/c.jpg", "b.jpg", "more/d.JPG", "old/d.jpg"]
 
 
-def test_photos_are_found_without_folders_or_ending_where_only_one_fits(tmp_path, photos):
+def test_photos_are_found_without_folders_in_any_case_and_with_another_ending(tmp_path, photos):
     names = ["photos/a.jpg", str(photos / "b.jpg"), "c", "x\\y\\d.JPG"]
     text = "image,tag\n" + "".join(f"{name},cat\n" for name in names)
     found = table(tmp_path, text).with_photos(photos)
     assert [photo.image for photo in found.photos] == ["a.jpg", "b.jpg", "more/c.jpg", "more/d.JPG"]
-    twice = table(tmp_path, "image,tag\nx/a.jpg,cat\ny/a.jpg,dog\nb.jpg,cat\nd,cat\n").with_photos(photos)
-    assert twice.missing == ("x/a.jpg", "y/a.jpg", "d")  # two names for one photo, and two photos for one name
+    others = table(tmp_path, "image,tag\nA.JPG,cat\nb.jpeg,cat\nMORE/C.HEIC,cat\nOld/D.jpg,cat\n").with_photos(photos)
+    assert [photo.image for photo in others.photos] == ["a.jpg", "b.jpg", "more/c.jpg", "old/d.jpg"]
+
+
+def test_photos_that_are_not_clear_are_left_out_and_named(tmp_path, photos):
+    text = "image,tag\nx/a.jpg,cat\ny/a.jpg,dog\nb.jpg,cat\nd,cat\nz.jpg,cat\n"
+    found = table(tmp_path, text).with_photos(photos)
+    assert found.missing == ("x/a.jpg", "y/a.jpg", "d", "z.jpg")
+    missing, ambiguous, repeated = found.warnings
+    assert "1 of 5 photos of the table are not below" in missing
+    assert "'d' could be 'more/d.JPG' or 'old/d.jpg'" in ambiguous
+    assert "'x/a.jpg', 'y/a.jpg'; write names with their folders" in repeated
 
 
 def test_no_photo_at_all_is_an_error(tmp_path, photos):
     with pytest.raises(
-        DatasetError, match=r"None of the 1 photos in column 'image' is below .*'z.jpg'; check --photos"
+        DatasetError,
+        match=r"None of the 1 photos in column 'image', such as 'z.jpg', is below .* such as 'a.jpg'; check",
     ):
         table(tmp_path, "image,tag\nz.jpg,cat\n").with_photos(photos)
 
@@ -218,8 +256,10 @@ def test_reading_says_what_was_understood_and_warns(tmp_path, photos):
     with pytest.warns(TagfillWarning, match="'Cat' and 'cat'"):
         data = tags.read(tmp_path / "tags.csv", root=photos, progress=Saying())
     assert said == [
-        "2 photos in column 'image'; tags in 'tag', one per row; 2 tags; 1.0 per photo; "
-        "3 more photos without a row, which become unlabeled images."
+        "tags: 2 photos, 2 tags, 1.0 per photo\n"
+        "  photos     'image'\n"
+        "  tags       'tag', one per row\n"
+        "  no row     3 more photos, which become unlabeled images"
     ]
     assert len(data) == 5
 

@@ -36,7 +36,10 @@ def name_flags(sentence: str, names: Iterable[str]) -> str:
     "--order is 'odd'; give one of a, b."
     >>> name_flags("Choose absent_means='unknown'.", ["absent_means"])
     'Choose --absent-means unknown.'
+    >>> name_flags("It is not clear; give separator=';'.", ["option"])
+    "It is not clear; give --option separator=';'."
     """
+    names = list(names)
     for name in names:
         flag = f"--{name.replace('_', '-')}"
         word = rf"(?<![\w.-]){name}"
@@ -44,7 +47,16 @@ def name_flags(sentence: str, names: Iterable[str]) -> str:
         sentence = re.sub(rf"{word}=['\"]?(\w+)['\"]?", rf"{flag} \1", sentence)
         if "_" in name:
             sentence = re.sub(rf"{word}(?![\w=])", flag, sentence)
+    if "option" in names:
+        sentence = _OPTION_OF_TABLES.sub(r"--option \1=", sentence)
     return sentence
+
+
+# options of formats, as errors about tables name them
+_OPTION_OF_TABLES = re.compile(
+    r"(?<![\w./-])"
+    r"((?:image|tag|value|split|complete)_column|class_columns|separator|delimiter|coding|classes|undecided)="
+)
 
 
 def _flags(command: list[str]) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Annotated
 
 import typer
 
-from tagfill.cli import flags, inspect, terminal
+from tagfill.cli import flags, inspect, name_flags, terminal
 from tagfill.errors import TagfillError, TagfillWarning
 from tagfill.options import option_parameters, parse_options, require_options
 
@@ -64,7 +64,8 @@ def import_(
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", TagfillWarning)
             dataset = read(*sources, progress=progress, **values)
-        problems = [{"severity": "warning", "problem": str(warning.message)} for warning in caught]
+        said = (name_flags(str(warning.message), ["absent_means", "option"]) for warning in caught)
+        problems = [{"severity": "warning", "problem": sentence} for sentence in said]
         dataset.save(out)
     saved = Dataset.open(out)
     problems += [{**problem, "severity": "warning"} for problem in inspect.missing_photos(saved)]

@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -23,10 +23,13 @@ import pyarrow.parquet as pq
 
 from tagfill.dataset import tables
 from tagfill.errors import DatasetError
-from tagfill.formats import image_files, text_files
+from tagfill.formats import text_files
+from tagfill.formats.dataset_builder import name_some
+from tagfill.formats.photo_lookup import is_photo_name
 from tagfill.progress import Progress
 
 SEPARATORS = ";|,"
+_RARE_SEPARATORS = {" ": "spaces", "/": "slashes", "+": "plus signs", "&": "ampersands", "#": "hash signs"}
 JSON, NONE = "json", "none"  # values of `separator`: cells are JSON lists; each cell is one tag
 _DELIMITERS = ",\t;|"
 _SAMPLE = 1 << 16  # bytes, to find the delimiter
@@ -36,6 +39,7 @@ _IMAGE_NAMES = (
     *("imagename", "imagefile", "imagepath", "photoname", "photopath", "imageid", "images", "files", "photos"),
 )
 _ONE_TAG = ("tag", "label", "class", "category", "keyword", "classname", "labelname", "tagname")
+_NUMBERED_TAGS = re.compile(f"(?:{'|'.join(_ONE_TAG)})s?[0-9]+")
 _SEVERAL_TAGS = ("tags", "labels", "classes", "categories", "keywords")
 _VALUE_NAMES = ("value", "present")
 _SPLIT_NAMES = ("split", "subset", "set", "partition")
@@ -43,10 +47,13 @@ _COMPLETE_NAMES = ("complete", "iscomplete", "exhaustive")
 _NUMBERING = ("", "id", "index", "unnamed:0")  # columns that count rows, as pandas writes them
 
 STATE_WORDS = {
-    **dict.fromkeys(["1", "1.0", "true", "yes", "x"], "1"),
-    **dict.fromkeys(["0", "0.0", "-0.0", "false", "no"], "0"),
-    **dict.fromkeys(["-1", "-1.0"], "-1"),
-    **dict.fromkeys(["", "nan", "none", "null", "na", "n/a"], ""),
+    **dict.fromkeys(["1", "1.0", "1,0", "true", "yes", "y", "x", "✓", "✔", "☑"], "1"),
+    **dict.fromkeys(["0", "0.0", "-0.0", "0,0", "false", "no", "n", "✗", "✘"], "0"),
+    **dict.fromkeys(["-1", "-1.0", "-1,0"], "-1"),
+    **dict.fromkeys(["", "nan", "none", "null", "na", "n/a", "-"], ""),
+    # as spreadsheets in other languages write true and false
+    **dict.fromkeys(["wahr", "vrai", "verdadero", "vero", "verdadeiro", "waar", "prawda"], "1"),
+    **dict.fromkeys(["falsch", "faux", "falso", "onwaar", "fałsz"], "0"),
 }
 
 
@@ -65,6 +72,7 @@ class TableCells:
         delimiter: between cells; None if the source is no text.
         numbers: line or row number of each row.
         columns: the cells by column.
+        encoding: of the file, if it is text.
     """
 
     where: str
@@ -74,6 +82,7 @@ class TableCells:
     delimiter: str | None
     numbers: list[int]
     columns: dict[str, list[Any]]
+    encoding: str | None = None
 
     @classmethod
     def load(cls, source: Any, delimiter: str | None, progress: Progress) -> TableCells:
@@ -92,23 +101,28 @@ class TableCells:
             except (pa.ArrowException, OSError, ValueError) as error:
                 raise DatasetError(f"{path} cannot be read as Parquet: {tables.first_line(error)[:200]}.") from None
             return cls._of_arrow(table, str(path), path.stem, path.parent)
-        delimiter = delimiter or _find_delimiter(path)
-        rows = text_files.read_table(path, delimiter, progress)
+        encoding = text_files.find_encoding(path)
+        said, skipped = _spreadsheet_delimiter(path, encoding)
+        delimiter = delimiter or said or _find_delimiter(path, encoding)
+        rows = text_files.read_table(
+            path, delimiter, progress, encoding=encoding, skipped_lines=skipped, fit=_fit_last_cell
+        )
         header = [name.strip() for name in next(rows)[1]]
-        if any(_is_image(name) for name in header):
+        if any(is_photo_name(name) for name in header):
             raise DatasetError(
-                f"The first line of {path} has '{next(filter(_is_image, header))[:200]}', which looks like a photo; "
-                "put a line with the names of the columns above it, such as image,tags."
+                f"The first line of {path} has '{next(filter(is_photo_name, header))[:200]}', which looks like a "
+                "photo; put a line with the names of the columns above it, such as image,tags."
             )
         text_files.require_distinct_columns(path, header)
         numbers, content = [], []
         for number, row in rows:
             stripped = [cell.strip() for cell in row]
-            if any(stripped):  # spreadsheets write rows of nothing but delimiters
+            # spreadsheets write rows of nothing but delimiters, and files that were joined repeat their header
+            if any(stripped) and stripped != header:
                 numbers.append(number)
                 content.append(stripped)
         columns = {name: [row[at] for row in content] for at, name in enumerate(header)}
-        return cls(str(path), path.stem, path.parent, "line", delimiter, numbers, columns)._checked()
+        return cls(str(path), path.stem, path.parent, "line", delimiter, numbers, columns, encoding)._checked()
 
     @classmethod
     def _of_arrow(cls, table: pa.Table, where: str, name: str, folder: Path) -> TableCells:
@@ -167,11 +181,30 @@ def _text(value: Any) -> Any:
     return str(value).strip()
 
 
-def _find_delimiter(path: Path) -> str:
+def _spreadsheet_delimiter(path: Path, encoding: str) -> tuple[str | None, int]:
+    """Return the delimiter that a first line such as `sep=;` names, which spreadsheets read, and the lines it takes."""
+    with path.open("rb") as file:
+        first = file.read(16).decode(encoding, errors="replace").lstrip("\ufeff").splitlines()[:1]
+    found = re.fullmatch(r'"?sep=(.)"?', first[0]) if first else None
+    return (found[1], 1) if found else (None, 0)
+
+
+def _fit_last_cell(row: list[str], header: list[str], delimiter: str) -> list[str] | None:
+    """Tags that are not in quotes, as in `a.jpg,cat,dog` below `image,tags`: the rest of the row is the last cell."""
+    if _plain(header[-1]) not in _SEVERAL_TAGS or any(map(is_photo_name, row[len(header) - 1 :])):
+        return None
+    if len(row) == len(header) - 1:
+        return [*row, ""]
+    if len(row) < len(header) or delimiter not in SEPARATORS:
+        return None
+    return [*row[: len(header) - 1], delimiter.join(row[len(header) - 1 :])]
+
+
+def _find_delimiter(path: Path, encoding: str) -> str:
     """Return the delimiter that splits the header best: into known names, and as many cells as other rows have."""
     with path.open("rb") as file:
         sample = file.read(_SAMPLE)
-    lines = sample.decode("utf-8-sig", errors="replace").splitlines(keepends=True)
+    lines = sample.decode(encoding, errors="replace").lstrip("\ufeff").splitlines(keepends=True)
     if len(sample) == _SAMPLE:
         lines = lines[:-1]
     usual = text_files.delimiter_for(path)
@@ -195,10 +228,10 @@ def _find_delimiter(path: Path) -> str:
 
 @dataclass(frozen=True)
 class TagColumns:
-    """Which column is what."""
+    """Which column is what; tags are in columns of tags, of which there may be several, or in columns of classes."""
 
     image: str
-    tag: str | None
+    tags: tuple[str, ...]
     classes: tuple[str, ...]
     value: str | None
     split: str | None
@@ -216,6 +249,8 @@ def find_columns(
     complete: str | None,
 ) -> TagColumns:
     """Return which column is what; columns that are given are only checked."""
+    tags: tuple[str, ...]
+    chosen: tuple[str, ...]
     image = _find_image_column(cells) if image is None else cells.require(image, "image_column")
     split = _first_named(cells, _SPLIT_NAMES) if split is None else cells.require(split, "split_column")
     if complete is None:
@@ -226,24 +261,38 @@ def find_columns(
     if classes is not None:
         for name in classes:
             cells.require(name, "class_columns")
-        chosen = tuple(classes)
+        tags, chosen = (), tuple(classes)
     elif tag is not None:
-        cells.require(tag, "tag_column")
-        chosen = ()
+        tags, chosen = _given_tag_columns(cells, tag), ()
     else:
-        tag, chosen = _find_tags(cells, others)
-    if tag is not None and value is None:
-        value = next((n for n in others if n != tag and _plain(n) in _VALUE_NAMES and cells.holds_states(n)), None)
+        tags, chosen = _find_tags(cells, others)
+    if tags and value is None:
+        value = next(
+            (n for n in others if n not in tags and _plain(n) in _VALUE_NAMES and _mostly_states(cells, n)), None
+        )
     elif value is not None:
         cells.require(value, "value_column")
-    used = {image, split, complete, tag, value, *chosen}
-    return TagColumns(image, tag, chosen, value, split, complete, tuple(n for n in cells.columns if n not in used))
+    used = {image, split, complete, value, *tags, *chosen}
+    unused = tuple(name for name in cells.columns if name not in used)
+    return TagColumns(image, tags, chosen, value, split, complete, unused)
+
+
+def _mostly_states(cells: TableCells, column: str) -> bool:
+    """Whether most cells are 1, 0 or blank; others are then errors, and not a reason to ignore the column."""
+    texts = cells.texts(column)
+    return 2 * sum(text.lower() in STATE_WORDS for text in texts) > len(texts)
+
+
+def _given_tag_columns(cells: TableCells, tag: str) -> tuple[str, ...]:
+    """The column of this name, or the columns of these names, separated by commas."""
+    names = (tag,) if tag in cells.columns else tuple(name.strip() for name in tag.split(","))
+    return tuple(cells.require(name, "tag_column") for name in names)
 
 
 def _find_image_column(cells: TableCells) -> str:
     """Return the column whose name, or else whose content, says that it holds photos."""
     shares = {
-        name: sum(_is_image(cell) for cell in texts) / len(texts)
+        name: sum(is_photo_name(cell) for cell in texts) / len(texts)
         for name, texts in ((name, cells.texts(name)) for name in cells.columns)
     }
     named = [name for known in _IMAGE_NAMES for name in cells.columns if _plain(name) == known]
@@ -252,15 +301,14 @@ def _find_image_column(cells: TableCells) -> str:
     filled = [name for name, share in shares.items() if share >= 0.9]
     if len(filled) == 1:
         return filled[0]
-    listed = ", ".join(f"'{name[:60]}'" for name in cells.columns)
     raise DatasetError(
-        f"It is not clear which column of {cells.where} names the photos, its columns are {listed}; name it with "
-        "image_column=."
+        f"It is not clear which column of {cells.where} names the photos, its columns are {name_some(cells.columns)}; "
+        "name it with image_column=."
     )
 
 
-def _find_tags(cells: TableCells, others: list[str]) -> tuple[str | None, tuple[str, ...]]:
-    """Return the column of tags, or the columns of classes."""
+def _find_tags(cells: TableCells, others: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the columns of tags, or the columns of classes."""
     states = [name for name in others if cells.holds_states(name) and _plain(name) not in _NUMBERING]
     named = [name for name in others if _plain(name) in (*_ONE_TAG, *_SEVERAL_TAGS)]
     words = [name for name in named if name not in states]
@@ -271,22 +319,33 @@ def _find_tags(cells: TableCells, others: list[str]) -> tuple[str | None, tuple[
             f"{cells.where} has several columns that may hold tags, {listed}; choose one with tag_column=."
         )
     if words:
-        return words[0], ()
+        return (words[0],), ()
+    numbered = tuple(name for name in others if _NUMBERED_TAGS.fullmatch(_plain(name)))
+    if len(numbered) > 1 and not all(cells.holds_states(name) for name in numbered):
+        return numbered, ()  # tag1, tag2, …
     values = [name for name in states if _plain(name) in _VALUE_NAMES]
     if named and len(states) - len(values) == 1:
         if values or not any(cells.texts(named[0])):  # tags that are called 0 or 1, with a value; or no tags at all
-            return named[0], ()
+            return (named[0],), ()
         raise DatasetError(
             f"Column '{named[0]}' of {cells.where} holds only 1, 0, -1 or blank; give tag_column={named[0]} if these "
             f"are names of tags, or class_columns=[\"{named[0]}\"] if they say whether '{named[0]}' is present."
         )
     if states:
-        return None, tuple(states)
-    listed = ", ".join(f"'{name[:60]}'" for name in cells.columns)
+        return (), tuple(states)
     raise DatasetError(
-        f"It is not clear which column of {cells.where} holds tags, its columns are {listed}; name it with "
-        "tag_column=, or the columns of classes with class_columns=."
+        f"It is not clear which column of {cells.where} holds tags, its columns are {name_some(cells.columns)}; name "
+        f"it with tag_column=, or the columns of classes with class_columns={_odd_cell(cells, others)}."
     )
+
+
+def _odd_cell(cells: TableCells, others: list[str]) -> str:
+    """Part of a sentence: the cell that keeps most columns from being columns of classes, if one does."""
+    words = Counter(cell.lower() for name in others for cell in cells.texts(name))
+    odd = [(word, count) for word, count in words.most_common() if word not in STATE_WORDS]
+    if len(others) > 1 and odd and len(odd) <= 2 and odd[0][1] >= len(others):
+        return f", whose cells are 1, 0 or blank and not '{odd[0][0][:40]}'"
+    return ""
 
 
 def _first_named(cells: TableCells, known: Collection[str]) -> str | None:
@@ -298,27 +357,23 @@ def _plain(name: str) -> str:
     return re.sub(r"[\s_\-]+", "", name.casefold())
 
 
-def _is_image(cell: str) -> bool:
-    return PurePosixPath(cell).suffix.lower() in (*image_files.SUFFIXES, ".gif", ".bmp", ".tif", ".tiff", ".heic")
-
-
 # Tags in cells
 
 
-def find_separator(cells: TableCells, column: str, separator: str | None, warned: list[str]) -> str:
-    """Return the separator that was given, or the one that the cells show."""
+def find_separator(cells: TableCells, columns: Sequence[str], separator: str | None, warned: list[str]) -> str:
+    """Return the separator that was given, or the one that the cells of these columns show."""
     if separator is not None:
         if not separator:
             raise DatasetError(f"separator is empty; give the text between tags, '{JSON}' or '{NONE}'.")
         return separator
-    content = cells.columns[column]
+    column, content = columns[0], [cell for name in columns for cell in cells.columns[name]]
     filled = [cell for cell in content if cell]
     if any(isinstance(cell, list) for cell in content) or (
         filled and all(parse_list(cell) is not None for cell in filled)
     ):
         return JSON
     distinct = {cell for cell in filled if isinstance(cell, str)}
-    several = _plain(column) in _SEVERAL_TAGS
+    several = len(columns) == 1 and _plain(column) in _SEVERAL_TAGS
     found = {mark: _evidence(distinct, mark) for mark in SEPARATORS if any(mark in cell for cell in distinct)}
     # a mark separates if the pieces of most cells recur in other cells, or if the column's name is a plural
     separating = [mark for mark, share in found.items() if share >= 0.5 or (several and len(found) == 1)]
@@ -327,11 +382,13 @@ def find_separator(cells: TableCells, column: str, separator: str | None, warned
         if not any(_evidence(rest, mark) > 0 for mark in found if mark != separating[0]):
             return separating[0]
     elif not separating and not any(found.values()) and not (several and found):
-        if several and _evidence(distinct, " ") >= 0.8:
-            warned.append(
-                f"Many cells of column '{column}' hold several words that recur in other cells; if spaces separate "
-                "tags, give separator=' '."
-            )
+        for mark, least in ((" ", 0.8 if several else 1.1), *((mark, 0.8) for mark in "/+&#")):
+            if sum(mark in cell for cell in distinct) > 1 and _evidence(distinct, mark) >= least:
+                warned.append(
+                    f"Pieces of many cells of column '{column}' recur in other cells; if {_RARE_SEPARATORS[mark]} "
+                    f"separate tags, give separator='{mark}'."
+                )
+                break
         return NONE
     marks = " and ".join(f"'{mark}'" for mark in found)
     example = next(cell for cell in sorted(distinct) if any(mark in cell for mark in found))
@@ -351,10 +408,16 @@ def _evidence(cells: Collection[str], mark: str) -> float:
 
 
 def parse_list(cell: Any) -> list[str] | None:
-    """Return the tags of a JSON list, or of a list as Python writes it; None if the cell is neither."""
+    """Return the tags of a JSON list, or of a list, tuple or set as Python writes it; None if the cell is neither.
+
+    >>> parse_list('["cat", "dog"]'), parse_list("{'dog', 'cat'}"), parse_list("cat")
+    (['cat', 'dog'], ['cat', 'dog'], None)
+    """
     if isinstance(cell, list):
         return cell
-    if not (cell.startswith("[") and cell.endswith("]")):
+    if cell == "set()":
+        return []
+    if cell[:1] + cell[-1:] not in ("[]", "()", "{}"):
         return None
     try:
         content = json.loads(cell)
@@ -363,9 +426,10 @@ def parse_list(cell: Any) -> list[str] | None:
             content = ast.literal_eval(cell)
         except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
             return None
-    if not isinstance(content, list) or not all(isinstance(item, str | int | float) for item in content):
+    if not isinstance(content, list | tuple | set) or not all(isinstance(item, str | int | float) for item in content):
         return None
-    return [str(item).strip() for item in content]
+    tags = [str(item).strip() for item in content]
+    return sorted(tags) if isinstance(content, set) else tags
 
 
 def split_cell(cell: str, separator: str) -> list[str]:

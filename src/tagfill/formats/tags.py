@@ -13,7 +13,9 @@ and the error names the option that decides.
 
     >>> table = parse({"file": ["a.jpg", "b.jpg"], "keywords": ["cat; dog", "cat"]})
     >>> print(table)
-    2 photos in column 'file'; tags in 'keywords', separated by ';'; 2 tags; 1.5 per photo.
+    tags: 2 photos, 2 tags, 1.5 per photo
+      photos     'file'
+      tags       'keywords', separated by ';'
     >>> table.options
     {'image_column': 'file', 'tag_column': 'keywords', 'separator': ';'}
     >>> table.to_dataset().classes
@@ -28,55 +30,35 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from tagfill.dataset import Dataset
 from tagfill.dataset.dataset import image_root
-from tagfill.errors import DatasetError, TagfillError, TagfillWarning, unknown_name
+from tagfill.errors import DatasetError, TagfillError, TagfillWarning
 from tagfill.formats import image_files, text_files, writer
 from tagfill.formats.dataset_builder import DatasetBuilder, check_absent_means, class_name_problems, name_some
-from tagfill.formats.tag_columns import (
-    JSON,
-    NONE,
-    SEPARATORS,
-    STATE_WORDS,
-    TableCells,
-    TagColumns,
-    find_columns,
-    find_separator,
-    parse_list,
-    split_cell,
+from tagfill.formats.photo_lookup import FoundPhotos, look_up_photos
+from tagfill.formats.tag_columns import JSON, NONE, SEPARATORS, STATE_WORDS, TableCells, find_columns, find_separator
+from tagfill.formats.tag_rows import (
+    TaggedPhoto,
+    collect_photos,
+    find_coding,
+    found_classes,
+    order_classes,
+    read_class_columns,
+    read_tag_columns,
 )
-from tagfill.formats.wide_csv import CODINGS
 from tagfill.images import open_root
 from tagfill.io import atomic_write
-from tagfill.labels import NEGATIVE, POSITIVE
 from tagfill.progress import SILENT, Progress
 
 TITLE = "Table of tags (CSV, TSV, Parquet): finds columns, delimiter and separator by itself"
 
 
 @dataclass(frozen=True)
-class TaggedPhoto:
-    """What a table says about one photo.
-
-    Attributes:
-        image: path below the image root.
-        split: of the photo.
-        states: tags that are given: present, absent, or None for "cannot tell".
-        complete: whether all tags that are not given are absent.
-    """
-
-    image: str
-    split: str
-    states: dict[str, bool | None]
-    complete: bool = False
-
-
-@dataclass(frozen=True)
 class TagTable:
-    """A table of tags, and how it was understood; as text, a sentence for people.
+    """A table of tags, and how it was understood; `print` shows it.
 
     Attributes:
         name: of the dataset.
@@ -88,6 +70,7 @@ class TagTable:
         warnings: sentences about what may be wrong.
         missing: photos of the table that are not below the root; left out of `photos`. Known after `with_photos`.
         untagged: photos below the root that the table does not name. Known after `with_photos`.
+        tag_columns: the columns with tags; none if each class has a column.
     """
 
     name: str
@@ -99,41 +82,43 @@ class TagTable:
     warnings: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     untagged: tuple[str, ...] = ()
+    tag_columns: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """What was understood, for example `2 photos in column 'file'; tags in 'keywords', separated by ';'; …`."""
-        count = len(self.photos)
+        """What was understood, in lines for a terminal: sizes, then what each column is."""
+        count, options = len(self.photos), self.options
         present = sum(state is True for photo in self.photos for state in photo.states.values())
-        parts = [
-            f"{_count(count, 'photo')} in column '{self.options['image_column']}'",
-            self._where_tags_are(),
-            _count(len(self.classes), "tag"),
-            f"{present / max(count, 1):.1f} per photo",
-        ]
-        if "split_column" in self.options:
-            sizes = Counter(photo.split for photo in self.photos)
-            listed = ", ".join(f"{split} {number:,}" for split, number in sizes.items())
-            parts.append(f"splits in '{self.options['split_column']}' ({listed})")
+        lines = {"photos": f"'{options['image_column']}'", "tags": self._where_tags_are()}
+        if "value_column" in options:
+            lines["value"] = f"'{options['value_column']}'"
+        if "split_column" in options:
+            splits = Counter(photo.split for photo in self.photos)
+            listed = ", ".join(f"{split} {number:,}" for split, number in splits.items())
+            lines["split"] = f"'{options['split_column']}': {listed}"
         if complete := sum(photo.complete for photo in self.photos):
-            parts.append(f"all tags given for {_count(complete, 'photo')}")
+            column = f"'{options['complete_column']}': " if "complete_column" in options else ""
+            lines["complete"] = f"{column}all tags are given for {_count(complete, 'photo')}"
         if self.ignored:
-            parts.append(f"not used: {name_some(self.ignored)}")
+            lines["not used"] = name_some(self.ignored)
         if self.untagged:
-            parts.append(f"{_count(len(self.untagged), 'more photo')} without a row, which become unlabeled images")
-        return "; ".join(parts) + "."
+            lines["no row"] = f"{_count(len(self.untagged), 'more photo')}, which become unlabeled images"
+        sizes = f"{_count(count, 'photo')}, {_count(len(self.classes), 'tag')}, {present / max(count, 1):.1f} per photo"
+        return "\n".join([f"{self.name}: {sizes}", *(f"  {what:<10} {text}" for what, text in lines.items())])
 
     def _where_tags_are(self) -> str:
         if "class_columns" in self.options:
             return "one column per tag"
-        column, separator = self.options["tag_column"], self.options["separator"]
-        how = {NONE: "one per row", JSON: "as JSON lists"}.get(separator, f"separated by '{separator}'")
-        return f"tags in '{column}', {how}"
+        names, separator = self.tag_columns, self.options["separator"]
+        one = "one per row" if len(names) == 1 else "one per cell"
+        how = {NONE: one, JSON: "as JSON lists"}.get(separator, f"separated by '{separator}'")
+        return f"{name_some(names)}, {how}"
 
     def with_photos(self, root: str | os.PathLike[str], *, progress: Progress = SILENT) -> TagTable:
         """Return a copy whose photos were looked up below an image root.
 
-        Names are found as they are; else without leading folders, or without their ending, where that leads to exactly
-        one photo. Photos that are not found are left out and listed in `missing`; others are listed in `untagged`.
+        Names are found as they are; else without leading folders, in any case, or with another ending or none, where
+        that leads to exactly one photo. Photos that are not found are left out and listed in `missing`; photos that the
+        table does not name are listed in `untagged`.
 
         Args:
             root: a folder, tar shards, a zip file or a URL that can be listed.
@@ -143,27 +128,24 @@ class TagTable:
             DatasetError: none of the photos is there.
         """
         available = open_root(root, progress=progress).names()
-        found = _look_up([photo.image for photo in self.photos], available, image_root(root))
+        looked_up = look_up_photos([photo.image for photo in self.photos], available, image_root(root))
+        found = looked_up.found
         missing = tuple(photo.image for photo in self.photos if photo.image not in found)
-        if not found:
+        if not found and not looked_up.ambiguous:
+            there = f"where there are photos such as '{available[0][:200]}'" if available else "where there are none"
             raise DatasetError(
-                f"None of the {len(missing):,} photos in column '{self.options['image_column']}' is below {root}, the "
-                f"first being '{missing[0][:200]}'; check --photos, and that image_column= names the right column."
+                f"None of the {len(missing):,} photos in column '{self.options['image_column']}', such as "
+                f"'{missing[0][:200]}', is below {root}, {there}; check --photos, and that image_column= names the "
+                "right column."
             )
         named = set(found.values())
-        warned = self.warnings
-        if missing:
-            warned += (
-                f"{len(missing):,} of {len(self.photos):,} photos of the table are not below {root} and are left out: "
-                f"{name_some(missing)}.",
-            )
         return replace(
             self,
             root=image_root(root),
             photos=tuple(replace(photo, image=found[photo.image]) for photo in self.photos if photo.image in found),
             missing=missing,
             untagged=tuple(name for name in available if name not in named),
-            warnings=warned,
+            warnings=(*self.warnings, *_lookup_problems(looked_up, len(self.photos), str(root))),
         )
 
     def to_dataset(self, *, split: str = "train") -> Dataset:
@@ -183,6 +165,28 @@ class TagTable:
         for image in self.untagged:
             builder.add_image(image, split)
         return builder.build()
+
+
+def _lookup_problems(photos: FoundPhotos, total: int, root: str) -> list[str]:
+    """Sentences about photos of a table that are left out."""
+    sentences = []
+    if photos.missing:
+        sentences.append(
+            f"{len(photos.missing):,} of {total:,} photos of the table are not below {root} and are left out: "
+            f"{name_some(photos.missing)}."
+        )
+    if photos.ambiguous:
+        name, both = next(iter(photos.ambiguous.items()))
+        sentences.append(
+            f"{_count(len(photos.ambiguous), 'photo')} of the table could be several files below {root} and are left "
+            f"out: '{name[:200]}' could be '{both[0][:200]}' or '{both[1][:200]}'; write names with their folders."
+        )
+    if photos.repeated:
+        sentences.append(
+            f"{_count(len(photos.repeated), 'name')} of the table lead to a photo that another name leads to as well, "
+            f"and are left out: {name_some(photos.repeated)}; write names with their folders."
+        )
+    return sentences
 
 
 def _count(number: int, what: str) -> str:
@@ -214,7 +218,7 @@ def read(
         root: where the photos are. Photos that the table does not name join without labels, and photos that are not
             there are left out with a warning. By default the folder of the file, in which nothing is looked up.
         image_column: the column with the path or name of a photo.
-        tag_column: the column with tags.
+        tag_column: the column with tags; several, as in `tag1,tag2`, are separated by commas.
         class_columns: the columns that are classes, instead of a column of tags.
         value_column: the column that says whether the tag of a row is present (1), absent (0) or undecided (blank).
         split_column: the column with the split of a photo.
@@ -305,196 +309,46 @@ def parse(
     if cells.delimiter is not None:
         options["delimiter"] = cells.delimiter
     warned: list[str] = []
-    if coding is not None and columns.tag is not None:
-        raise DatasetError(f"coding= is for columns of classes, but tags are in column '{columns.tag}'; leave it out.")
-    if separator is not None and columns.tag is None:
+    if cells.encoding == "cp1252":
+        warned.append(
+            f"{cells.where} is not UTF-8 and was read as Windows-1252; if names of tags or photos look wrong, save it "
+            "as UTF-8."
+        )
+    if coding is not None and columns.tags:
+        column = columns.tags[0]
+        raise DatasetError(f"coding= is for columns of classes, but tags are in column '{column}'; leave it out.")
+    if separator is not None and not columns.tags:
         raise DatasetError("separator= is for a column of tags, but each class has a column; leave it out.")
-    if columns.tag is not None:
-        options["tag_column"] = columns.tag
-        options["separator"] = find_separator(cells, columns.tag, separator, warned)
-        given = _read_tag_column(cells, columns, options["separator"])
+    if columns.tags:
+        options["tag_column"] = ",".join(columns.tags)
+        options["separator"] = find_separator(cells, columns.tags, separator, warned)
+        given = read_tag_columns(cells, columns, options["separator"])
     else:
         options["class_columns"] = list(columns.classes)
-        states, zero_is_unknown = _find_coding(cells, columns.classes, coding, absent_means)
+        states, zero_is_unknown = find_coding(cells, columns.classes, coding, absent_means)
         if zero_is_unknown:
             warned.append(
                 "0 was read as unknown, because no cell is blank; absent_means='absent' reads it as absent, if every "
                 "0 was checked."
             )
-        given = _read_class_columns(cells, columns.classes, states)
-    found = _found_classes(given, columns.classes)
-    names = _class_order(cells, found, classes)
+        given = read_class_columns(cells, columns.classes, states)
+    found = found_classes(given, columns.classes)
+    names = order_classes(cells, found, classes)
     for option in ("value", "split", "complete"):
         if (name := getattr(columns, option)) is not None:
             options[f"{option}_column"] = name
-    photos = _collect(cells, columns, given, split, absent_means)
-    warned += class_name_problems(names, separator_can_be_given=columns.tag is not None)
-    return TagTable(cells.name, cells.folder, names, photos, options, ignored=columns.ignored, warnings=tuple(warned))
-
-
-# What the rows say
-
-
-Given = list[dict[str, bool | None]]  # what each row says
-
-
-def _read_tag_column(cells: TableCells, columns: TagColumns, separator: str) -> Given:
-    assert columns.tag is not None
-    values: list[bool | None] = [True] * len(cells.numbers)
-    if columns.value is not None:
-        values = [_truth(cells, row, columns.value) for row in range(len(cells.numbers))]
-    given: Given = []
-    for row, cell in enumerate(cells.columns[columns.tag]):
-        tags = _tags_of(cell, separator)
-        if tags is None:
-            raise cells.error(row, f"'{cell[:80]}' in column '{columns.tag}'", "it is no JSON list of names")
-        given.append(dict.fromkeys(filter(None, tags), values[row]))
-        if not given[-1] and values[row] is not None and columns.value is not None:
-            raise cells.error(row, f"a {columns.value} without a tag", "name the tag")
-    return given
-
-
-def _tags_of(cell: Any, separator: str) -> list[str] | None:
-    if isinstance(cell, list):
-        return cell
-    if not cell:
-        return []
-    if separator == JSON:
-        return parse_list(cell)
-    return [cell] if separator == NONE else split_cell(cell, separator)
-
-
-def _truth(cells: TableCells, row: int, column: str) -> bool | None:
-    cell = str(cells.columns[column][row])
-    state = STATE_WORDS.get(cell.lower())
-    if state not in ("1", "0", ""):
-        raise cells.error(row, f"'{cell[:40]}' in column '{column}'", "1, 0 or blank is expected")
-    return None if state == "" else state == "1"
-
-
-# Columns of classes
-
-
-def _find_coding(
-    cells: TableCells, classes: Sequence[str], coding: str | None, absent_means: str | None
-) -> tuple[dict[str, int], bool]:
-    """Return what the cells mean, and whether 0 had to be read as unknown."""
-    if coding is not None:
-        if coding not in CODINGS:
-            raise unknown_name("coding", coding, CODINGS)
-        return CODINGS[coding], False
-    seen = {cell.lower() for name in classes for cell in cells.texts(name)}
-    kinds = {STATE_WORDS[cell] for cell in seen if cell in STATE_WORDS}
-    if "-1" in kinds:
-        raise DatasetError(
-            f"{cells.where} holds -1, which is unknown in some tables and absent in others; give coding='canonical' "
-            "(0 absent, -1 unknown) or coding='observed' (-1 absent, 0 unknown)."
-        )
-    if absent_means == "absent" or (absent_means is None and "" in kinds):
-        return CODINGS["blank"], False
-    unknown_zero = {cell: state for cell, state in CODINGS["blank"].items() if cell != "0"}
-    return unknown_zero | {"0": -1}, absent_means is None and "0" in kinds
-
-
-def _read_class_columns(cells: TableCells, classes: Sequence[str], states: Mapping[str, int]) -> Given:
-    given: Given = [{} for _ in cells.numbers]
-    for name in classes:
-        for row, cell in enumerate(cells.texts(name)):
-            word = STATE_WORDS.get(cell.lower())
-            if word is None or word not in states:
-                raise cells.error(row, f"'{cell[:40]}' in column '{name}'", "1, 0 or blank is expected")
-            if states[word] in (POSITIVE, NEGATIVE):
-                given[row][name] = states[word] == POSITIVE
-    return given
-
-
-# Photos
-
-
-def _found_classes(given: Given, columns: tuple[str, ...]) -> list[str]:
-    if columns:
-        return list(columns)
-    return sorted({tag for its in given for tag in its})
-
-
-def _class_order(cells: TableCells, found: list[str], classes: Sequence[str] | None) -> tuple[str, ...]:
-    if classes is None:
-        if not found:
-            raise DatasetError(f"{cells.where} has no tag in any row; there is nothing to learn from.")
-        return tuple(found)
-    if unlisted := [tag for tag in found if tag not in set(classes)]:
-        raise DatasetError(
-            f"{cells.where} has tag '{unlisted[0][:60]}', which is not among the classes given; add it to them."
-        )
-    return tuple(classes)
-
-
-def _collect(
-    cells: TableCells, columns: TagColumns, given: Given, split: str, absent_means: str | None
-) -> tuple[TaggedPhoto, ...]:
-    """Return one entry per photo; rows of the same photo add up, and may not contradict each other."""
-    photos: dict[str, TaggedPhoto] = {}
-    names = cells.texts(columns.image)
-    parts = None if columns.split is None else cells.texts(columns.split)
-    zeros_are_absent = absent_means == "absent"
-    for row, its in enumerate(given):
-        name = names[row].replace("\\", "/").removeprefix("./")
-        if not name or "\0" in name:
-            raise cells.error(row, f"no photo in column '{columns.image}'", "name it or drop the row")
-        part = image_files.split_for_folder(parts[row]) if parts is not None and parts[row] else split
-        complete = zeros_are_absent or (columns.complete is not None and bool(_truth(cells, row, columns.complete)))
-        photo = photos.setdefault(name, TaggedPhoto(name, part, {}, complete))
-        if photo.split != part:
-            found = f"photo '{name[:200]}' in split '{part[:60]}', but it was in '{photo.split[:60]}' before"
-            raise cells.error(row, found, "a photo belongs to one split")
-        for tag, present in its.items():
-            if photo.states.setdefault(tag, present) != present:
-                found = f"tag '{tag[:60]}' of photo '{name[:200]}' in another state than before"
-                raise cells.error(row, found, "correct one of the two rows")
-        if complete and not photo.complete:
-            photos[name] = replace(photo, complete=True)
-    return tuple(photos.values())
-
-
-def _look_up(names: Sequence[str], available: Sequence[str], root: Path | str) -> dict[str, str]:
-    """Return the photo of each name that has one; no photo belongs to two names."""
-    known = set(available)
-    found = {name: name for name in names if name in known}
-    rest = [name for name in names if name not in known]
-    if not rest:
-        return found
-    endings = _unique({name: _endings(name) for name in available})
-    stems = _unique(
-        {name: [str(PurePosixPath(ending).with_suffix("")) for ending in _endings(name)] for name in available}
+    photos = collect_photos(cells, columns, given, split, absent_means)
+    warned += class_name_problems(names, separator_can_be_given=bool(columns.tags))
+    return TagTable(
+        cells.name,
+        cells.folder,
+        names,
+        photos,
+        options,
+        ignored=columns.ignored,
+        warnings=tuple(warned),
+        tag_columns=columns.tags,
     )
-    base = None if isinstance(root, str) else root.absolute().as_posix() + "/"
-    guessed: dict[str, str] = {}
-    for name in rest:
-        if base is not None and name.startswith(base) and name[len(base) :] in known:
-            guessed[name] = name[len(base) :]
-            continue
-        for index in (endings, stems):
-            if photo := next((index[end] for end in _endings(name) if end in index), None):
-                guessed[name] = photo
-                break
-    taken = Counter([*found.values(), *guessed.values()])
-    return found | {name: photo for name, photo in guessed.items() if taken[photo] == 1}
-
-
-def _endings(name: str) -> list[str]:
-    """A path without its first folders, longest first.
-
-    >>> _endings("a/b/1.jpg")
-    ['a/b/1.jpg', 'b/1.jpg', '1.jpg']
-    """
-    parts = [part for part in name.split("/") if part]
-    return ["/".join(parts[at:]) for at in range(len(parts))]
-
-
-def _unique(keys: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Invert a mapping; keys that lead to several names are left out."""
-    counts = Counter(key for its in keys.values() for key in its)
-    return {key: name for name, its in keys.items() for key in its if counts[key] == 1}
 
 
 # Writing

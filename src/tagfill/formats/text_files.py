@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
+import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from tagfill.errors import DatasetError
@@ -24,32 +26,50 @@ def read_lines(path: Path, progress: Progress = SILENT) -> Iterator[tuple[int, s
 
 
 def read_table(
-    path: Path, delimiter: str | None = None, progress: Progress = SILENT
+    path: Path,
+    delimiter: str | None = None,
+    progress: Progress = SILENT,
+    *,
+    encoding: str = "utf-8",
+    skipped_lines: int = 0,
+    fit: Callable[[list[str], list[str], str], list[str] | None] | None = None,
 ) -> Iterator[tuple[int, list[str]]]:
     """Iterate over the line number and the cells of each row of a CSV or TSV file, the header first.
 
     Cells may be quoted, and may then hold delimiters, quotes and line ends; a quote that is never closed is refused.
     Spaces that follow a delimiter do not belong to the cell.
+
+    Args:
+        path: the file.
+        delimiter: between cells; by default that of the file's ending.
+        progress: told about each megabyte.
+        encoding: of the text.
+        skipped_lines: lines above the header.
+        fit: given a row that has another number of cells than the header, the header and the delimiter, returns the
+            row with as many cells, or None if it is wrong.
     """
-    reader = csv.reader(
-        _decode(path, progress), delimiter=delimiter or delimiter_for(path), skipinitialspace=True, strict=True
-    )
-    width = None
+    delimiter = delimiter or delimiter_for(path)
+    lines = itertools.islice(_decode(path, progress, encoding), skipped_lines, None)
+    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
+    header: list[str] | None = None
     try:
         for row in reader:
             if not row:
                 continue
-            if width is None:
-                width = len(row)
-            if len(row) != width:
-                found = f"{len(row)} cells, but the header has {width}"
+            header = row if header is None else header
+            number, fitted = skipped_lines + reader.line_num, row
+            if len(row) != len(header):
+                fitted = (None if fit is None else fit(row, header, delimiter)) or []
+            if not fitted:
+                found = f"{len(row)} cells, but the header has {len(header)}"
                 raise line_error(
-                    path, reader.line_num, found, "correct the line; cells that contain the delimiter must be in quotes"
+                    path, number, found, "correct the line; cells that contain the delimiter must be in quotes"
                 )
-            yield reader.line_num, row
+            yield number, fitted
     except csv.Error as error:
-        raise line_error(path, reader.line_num, f"an unreadable row ({error})", "correct the line") from None
-    if width is None:
+        number = skipped_lines + reader.line_num
+        raise line_error(path, number, f"an unreadable row ({error})", "correct the line") from None
+    if header is None:
         raise DatasetError(f"{path} is empty; its first line must name the columns.")
 
 
@@ -101,9 +121,37 @@ def _quote(value: str) -> str:
     return '"' + value.replace('"', '""') + '"' if _NEEDS_QUOTES(value) else value
 
 
-def _decode(path: Path, progress: Progress) -> Iterator[str]:
+def find_encoding(path: Path) -> str:
+    """Return how a text file is encoded.
+
+    UTF-8; UTF-16 if the file says so, as the Unicode text of spreadsheets does; anything else is taken for
+    Windows-1252, in which spreadsheets in Western Europe write CSV files.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with require_file(path, "text").open("rb") as file:
+        start = file.read(2)
+        if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            return "utf-16"
+        try:
+            decoder.decode(start)
+            while block := file.read(_REPORT_BYTES):
+                decoder.decode(block)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return "cp1252"
+    return "utf-8"
+
+
+def _decode(path: Path, progress: Progress, encoding: str = "utf-8") -> Iterator[str]:
     """Iterate over the decoded lines with their ends; the progress bar counts bytes."""
     unreported = 0
+    if encoding == "utf-16":  # the ends of its lines are not those of bytes
+        with path.open(encoding=encoding, newline="") as text:
+            try:
+                yield from (line for part in text for line in part.splitlines(keepends=True))
+            except UnicodeError:
+                raise DatasetError(f"{path} is not the UTF-16 text that it begins as; save it as UTF-8.") from None
+        return
     with (
         require_file(path, "text").open("rb") as file,
         progress.bar(f"Reading {path.name}", path.stat().st_size) as bar,
@@ -117,7 +165,8 @@ def _decode(path: Path, progress: Progress) -> Iterator[str]:
                 bar.advance(unreported)
                 unreported = 0
             try:
-                yield raw.decode()
+                yield raw.decode(encoding)
             except UnicodeDecodeError:
-                raise line_error(path, number, "bytes that are not UTF-8", "save the file as UTF-8") from None
+                found = f"bytes that are not {'UTF-8' if encoding == 'utf-8' else 'text'}"
+                raise line_error(path, number, found, "save the file as UTF-8") from None
         bar.advance(unreported)
