@@ -122,6 +122,9 @@ def test_a_data_frame_with_paths_in_its_index(small):
     with pytest.warns(TagfillWarning, match=r"gone\.jpg"):
         found = Dataset.from_pandas(frame, small.root)
     assert {record.image: record.tags for record in found} == {"a.jpg": ("cat", "dog"), "b.jpg": ("cat",)}
+    twice = pandas.DataFrame([["a.jpg", "cat", "dog"]], columns=["image", "tags", "tags"])
+    with pytest.raises(DatasetError, match="Duplicate column names"):
+        Dataset.from_pandas(twice)
     with pytest.raises(DatasetError, match="tag_column"):
         Dataset.from_pandas(pandas.DataFrame({"file": ["a.jpg"], "what": ["cat"]}))
 

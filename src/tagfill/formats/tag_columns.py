@@ -167,7 +167,7 @@ def _plain_frame(source: Any) -> Any:
     if not hasattr(source, "reset_index"):
         return source
     frame = source.reset_index(drop=all(name is None for name in source.index.names))
-    for column in frame.columns:
+    for column in (name for name, kind in frame.dtypes.items() if kind == "object"):
         if any(isinstance(value, os.PathLike) for value in frame[column]):
             frame[column] = [os.fspath(value) if isinstance(value, os.PathLike) else value for value in frame[column]]
     return frame

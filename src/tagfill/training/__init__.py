@@ -2,7 +2,7 @@
 
 from tagfill.training.automatic_cache import cache_features
 from tagfill.training.evaluation import evaluate
-from tagfill.training.evaluation_result import Evaluation
+from tagfill.training.evaluation_result import Evaluation, Mistake
 from tagfill.training.recipe import Recipe, build_recipe, make_recipe, override, read_recipe
 from tagfill.training.run import check_start, resume, start, train
 from tagfill.training.run_folder import Run
@@ -10,6 +10,7 @@ from tagfill.training.trainer import Saving
 
 __all__ = [
     "Evaluation",
+    "Mistake",
     "Recipe",
     "Run",
     "Saving",
