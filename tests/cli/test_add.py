@@ -26,7 +26,7 @@ def test_new_photos_are_appended_without_labels(call, folder):
     assert json.loads(outcome.out) == {"dataset": "data", "split": "pool", "added": 2, "skipped": 0, "images": 3}
     outcome = call("add", "data")
     assert "1 photos added to split train of data, 3 were there already; it has 4 images" in outcome.out
-    assert "Next: tagfill features data" in outcome.out
+    assert "Next: tagfill fill data" in outcome.err
     data = Dataset.open("data")
     assert splits(data) == {"b.jpg": "train", "new/1.jpg": "pool", "new/2.jpg": "pool", "a.jpg": "train"}
     assert known_labels(data) == {"b.jpg": {"cat": True}, "new/1.jpg": {}, "new/2.jpg": {}, "a.jpg": {}}

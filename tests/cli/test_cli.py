@@ -295,7 +295,7 @@ def test_train_shows_its_defaults_and_takes_an_image_size(call: Call) -> None:
         assert default in shown.replace("[default: (", "(").replace(")]", ")")
 
 
-def test_a_misspelled_method_leaves_nothing_behind(
+def test_a_mistake_is_named_at_once_and_leaves_nothing_behind(
     call: Call, scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -303,6 +303,12 @@ def test_a_misspelled_method_leaves_nothing_behind(
     assert call("train", str(scenes), "--method", "rolle").code == 2
     assert call("train", str(scenes), "--method", "rolle", "--out", "here").code == 2
     assert call("compare", str(scenes), "--methods", "rolle", "--out", "there").code == 2
+    assert "no head 'camm'" in call("train", str(scenes), "--head", "camm", "--out", "here").err
+    for command in ("train", "fill"):
+        assert "give --pretrained timm" in call(command, str(scenes), "--backbone", "resnet50", "--out", "here").err
+    planned = ["plan", str(scenes), "--run", "nowhere", "--hours", "1", "--out", "plan"]
+    assert "--kind is 'Q'; give one of I, SP" in call(*planned, "--kind", "Q").err
+    assert "s.xls is neither" in call("suggest", str(scenes), "--run", "nowhere", "--out", "s.xls").err
 
     assert list(tmp_path.iterdir()) == []
 
@@ -313,3 +319,19 @@ def test_a_command_ends_with_the_next_step(call: Call, scenes: Path, tmp_path: P
     assert f"Next: tagfill train {out}" in call("simulate", "single-positive", str(scenes), "--out", str(out)).err
     again = ["simulate", "single-positive", str(scenes), "--out", str(out), "--force", "--json"]
     assert "Next:" not in call(*again).err
+    assert f"Next: tagfill train {scenes}" in call("inspect", str(scenes)).err
+    assert f"Next: tagfill fill {out} --out filled" in call("inspect", str(out)).err
+    assert "Next:" not in call("inspect", str(out), "--json").err
+    table = tmp_path / "tags.csv"
+    assert f"Next: tagfill fill {table} --photos {scenes}" in call("write", str(out), "--out", str(table)).err
+    assert "Next: tagfill train DATASET --method NAME" in call("list", "methods").err
+
+
+def test_every_command_has_a_next_step() -> None:
+    """Except `serve`, which runs until it is stopped."""
+    commands = [
+        path for path in Path(tagfill.cli.__file__).parent.glob("*.py") if "    as_json: flags.Json" in path.read_text()
+    ]
+
+    assert len(commands) > 15
+    assert [path.name for path in commands if "terminal.next_step(" not in path.read_text()] == []

@@ -27,7 +27,7 @@ def test_tags_and_photos_become_a_dataset(call, folder):
     assert "2 photos, 2 tags, 1.5 per photo" in outcome.err
     assert "  tags       'keywords', separated by ','" in outcome.err
     assert "warning: 1 of 3 photos of the table are not below photos and are left out: 'gone.jpg'." in outcome.out
-    assert "Next: tagfill inspect data" in outcome.out
+    assert "Next: tagfill fill data --out filled" in outcome.err
     assert Dataset.open("data").names() == ["a.jpg", "b.jpg", "c.jpg"]
 
 

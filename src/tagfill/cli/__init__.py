@@ -19,7 +19,11 @@ def main() -> None:
     try:
         app(prog_name="tagfill")
     except TagfillError as error:
-        sys.stderr.write(f"Error: {name_flags(str(error), _flags(sys.argv[1:2]))}\n")
+        names = _flags(sys.argv[1:2])
+        sentence = name_flags(str(error), names)
+        if "photos" in names and "option" in names:
+            sentence = name_options(sentence, _format_options())
+        sys.stderr.write(f"Error: {sentence}\n")
         sys.exit(2)
 
 
@@ -57,6 +61,34 @@ _OPTION_OF_TABLES = re.compile(
     r"(?<![\w./-])"
     r"((?:image|tag|value|split|complete)_column|class_columns|separator|delimiter|coding|classes|undecided)="
 )
+
+
+def name_options(sentence: str, names: Iterable[str]) -> str:
+    """Say how options of formats are given on the command line.
+
+    Args:
+        sentence: the error.
+        names: of the options.
+
+    >>> name_options("It has no column 'label'; name the right one with label_column=.", ["label_column"])
+    "It has no column 'label'; name the right one with --option label_column=."
+    >>> name_options("Name it in ignore=['note'].", ["ignore"])
+    'Name it in --option ignore=note.'
+    >>> name_options("Name the root with root=.", ["root"])
+    'Name the root with --photos.'
+    """
+    sentence = re.sub(r"(?<![\w.-])root=", "--photos", sentence)
+    words = "|".join(sorted(names, key=len, reverse=True))
+    sentence = re.sub(rf"(?<![\w.-])(?<!--option )({words})=", r"--option \1=", sentence)
+    return re.sub(r"(--option \w+)=\['([^']*)'\]", r"\1=\2", sentence)
+
+
+def _format_options() -> set[str]:
+    """Names of the options of all formats."""
+    from tagfill import formats
+    from tagfill.options import option_parameters
+
+    return {option for name in formats.FORMATS for option in option_parameters(formats.get(name).read)}
 
 
 def _flags(command: list[str]) -> list[str]:

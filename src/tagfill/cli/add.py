@@ -47,8 +47,7 @@ def add(
         f"{counts['added']:,} photos added to split {split} of {folder}, {counts['skipped']:,} were there already; it "
         f"has {len(grown):,} images"
     )
-    if counts["added"]:
-        terminal.show(f"Next: tagfill features {folder}")
+    terminal.next_step(f"tagfill fill {folder} --out filled", f"tagfill train {folder}", quiet=not counts["added"])
 
 
 def _names_below(path: Path, root: Path, available: list[str]) -> list[str]:

@@ -53,6 +53,8 @@ def analyze(
     for table in section.tables:
         terminal.show_table(table.caption, table.columns, [[_cell(value) for value in row] for row in table.rows])
     terminal.show(f"Figures and numbers: {folder.absolute()}")
+    given = " ".join(run.rpartition("=")[2] for run in runs)
+    terminal.next_step(f"tagfill report {given} --analysis {folder} --out report.html", quiet=quiet)
 
 
 def _cell(value: object) -> str:

@@ -70,3 +70,4 @@ def audit(
     if result.added.unanswered or result.left_out.unanswered:
         terminal.show("Continue with the same command")
     terminal.show(str(path))
+    terminal.next_step(f"tagfill review {filled}" if filled else f"tagfill train {dataset}")

@@ -49,6 +49,7 @@ def convert(
     height, width = model.backbone.preprocessing.size
     what = f"{model.backbone.name} with the head '{model.head_name}'"
     terminal.show(f"{out}: {what}, {len(names)} classes, images of {height}×{width} pixels")
+    terminal.next_step(f"tagfill evaluate {out} DATASET", f"tagfill predict {out} PHOTOS --out predictions.csv")
 
 
 def _convert_backbone(file: Path, out: Path, given: list[str], force: bool) -> None:
@@ -67,6 +68,7 @@ def _convert_backbone(file: Path, out: Path, given: list[str], force: bool) -> N
     with atomic_write(out) as target:
         target.write(save({name: value.clone().contiguous() for name, value in weights.items()}))
     terminal.show(f"{out}: {len(weights)} tensors")
+    terminal.next_step(f"tagfill train DATASET --backbone NAME --pretrained {out}")
 
 
 def _class_names(path: Path) -> list[str]:

@@ -102,6 +102,10 @@ def evaluate(
         terminal.show_json(result.to_json())
         return
     _show(result)
+    terminal.next_step(
+        f"tagfill predict {run} PHOTOS --out predictions.csv",
+        f"tagfill suggest {dataset} --run {run} --out suggestions.csv",
+    )
 
 
 def _show(result: Evaluation) -> None:

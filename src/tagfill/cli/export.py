@@ -39,9 +39,10 @@ def export(
             }
         )
         return
-    terminal.show(f"{exported.onnx}: {' and '.join(exported.outputs)}; sidecar {exported.sidecar.name}")
+    terminal.show(f"{exported.onnx}: {', '.join(exported.outputs)}; sidecar {exported.sidecar.name}")
     compared = [f"{value:.1e} on {kind} images" for kind, value in differences.items()]
     terminal.show(f"largest difference from torch: {', '.join(compared)}")
+    terminal.next_step(f"tagfill serve {onnx}", f"tagfill predict {onnx} PHOTOS --out predictions.csv")
 
 
 def _dataset_of(run: Path) -> str | None:

@@ -70,5 +70,4 @@ def import_(
     saved = Dataset.open(out)
     problems += [{**problem, "severity": "warning"} for problem in inspect.missing_photos(saved)]
     inspect.show(saved, problems, as_json=as_json)
-    if not as_json:
-        terminal.show(f"Next: tagfill inspect {out}, or tagfill features {out} --out {out}-features")
+    terminal.next_step(*inspect.next_steps(saved, out), quiet=quiet or as_json)

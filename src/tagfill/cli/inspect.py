@@ -55,6 +55,15 @@ def inspect(
         show(dataset, problems, as_json=as_json)
     if any(problem["severity"] == "error" for problem in problems):
         raise typer.Exit(2)
+    terminal.next_step(*next_steps(dataset, folder), quiet=quiet or as_json)
+
+
+def next_steps(dataset: Dataset, folder: Path) -> list[str]:
+    """What is usually done with a dataset: fill in what is missing, or train if nothing is."""
+    steps = [f"tagfill train {folder}"]
+    if "train" not in dataset.splits:
+        return []
+    return steps if dataset.labels("train").complete() else [f"tagfill fill {folder} --out filled", *steps]
 
 
 def missing_photos(dataset: Dataset) -> list[dict[str, str]]:

@@ -45,6 +45,17 @@ def list_(
     shown = ("name", "table", "best") if what == "recipes" else ("name", "about", "paper", "needs", "options")
     columns = [column for column in shown if column in rows[0]]
     terminal.show_table(what, columns, [[_cell(row[column]) for column in columns] for row in rows])
+    terminal.next_step(_NEXT_STEPS[what])
+
+
+_NEXT_STEPS = {
+    "methods": "tagfill train DATASET --method NAME",
+    "recipes": "tagfill list recipes NAME",
+    "heads": "tagfill train DATASET --head NAME",
+    "protocols": "tagfill simulate NAME DATASET --out DIR",
+    "formats": "tagfill import NAME SRC --out DIR",
+    "analyses": "tagfill analyze NAME RUN",
+}
 
 
 def _methods() -> list[dict[str, Any]]:

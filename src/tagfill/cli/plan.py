@@ -77,3 +77,6 @@ def plan(
     terminal.show(str(made.estimates))
     for file in files:
         terminal.show(str(file))
+    terminal.next_step(
+        f"tagfill import label-studio EXPORT.json --out DIR   (after annotating {files[2]})", quiet=quiet
+    )

@@ -89,6 +89,8 @@ def predict(
             **shared,
         )
         _show(filled, as_json)
+        if filled.finished:
+            terminal.next_step(*_next_steps(run, images, out), quiet=quiet or as_json)
         return
     if heatmaps is not None or engine is not None:
         raise TagfillError("--heatmaps and --engine need a file for the results; give --out too.")
@@ -124,6 +126,13 @@ def _thresholds(texts: list[str]) -> float | dict[str, float] | None:
     if "" in named and len(named) > 1:
         raise TagfillError("--threshold was given both for all classes and for single ones; give one or the other.")
     return named.get("", named) if named else None
+
+
+def _next_steps(run: Path, images: list[str], out: Path) -> list[str]:
+    steps = [f"tagfill write {out} --out tags.csv"]
+    if out.suffix != ".jsonl" and len(images) == 1 and (Path(images[0]) / "dataset.yaml").is_file():
+        steps.append(f"tagfill review {images[0]} --suggestions {out} --run {run}")
+    return steps
 
 
 def _line(found: ImagePrediction) -> dict[str, object]:

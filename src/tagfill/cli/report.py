@@ -49,3 +49,4 @@ def report(
         terminal.show_json({"page": str(page.absolute()), "markdown": str(page.with_suffix(".md").absolute())})
         return
     terminal.show(str(page))
+    terminal.next_step(f"tagfill predict {runs[0]} PHOTOS --out predictions.csv", quiet=quiet)

@@ -76,8 +76,11 @@ def review(
             page.serve(session, f"All tags of {len(session.photos):,} photos")
         decided = len(session.log.entries) - before
     _show(dataset, decided, as_json, wanted, session.photos)
-    if filled and decided:
-        terminal.next_step(f"tagfill fill {filled}", quiet=as_json)
+    if filled:
+        step = f"tagfill fill {filled}"
+    else:
+        step = f"tagfill train {dataset}" if wanted is None else f"tagfill evaluate RUN {dataset} --split {split}"
+    terminal.next_step(step, quiet=as_json or not decided)
 
 
 def _show(
@@ -94,9 +97,8 @@ def _show(
         lines.append(f"{complete:,} of {len(photos):,} photos are complete; they are the split '{wanted.split}'")
         if complete < len(photos):
             lines.append("Continue with the same command")
-        if complete:
-            lines.append(f"Next: tagfill evaluate RUN {dataset} --split {wanted.split}")
     if as_json:
         terminal.show_json(summary)
-    for line in [] if as_json else lines:
+        return
+    for line in lines:
         terminal.show(line)

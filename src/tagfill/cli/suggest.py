@@ -42,9 +42,11 @@ def suggest(
     as_json: flags.Json = False,
 ) -> None:
     """Suggest."""
+    from tagfill.curation import Suggestions
     from tagfill.curation.suggest import suggest as make_suggestions
 
     dataset, run = flags.dataset_and_run("suggest", dataset, run_folder, run)
+    Suggestions.check_path(out)
     found = make_suggestions(
         dataset,
         run,

@@ -61,3 +61,10 @@ def write(
     else:
         listed = ", ".join(f"{count:,} {what}" for what, count in counts.items())
         terminal.show(f"{out}: {listed}, written as {format_}")
+    if predictions:
+        step = f"tagfill review DATASET --suggestions {source}"
+    elif format_ == "tags":
+        step = f"tagfill fill {out} --photos {dataset.root} --out filled"
+    else:
+        step = f"tagfill import {format_} {out} --out DIR   (after annotating)"
+    terminal.next_step(step, quiet=quiet or as_json)

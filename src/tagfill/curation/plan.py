@@ -34,7 +34,7 @@ from tagfill.experiments.report import Table
 from tagfill.formats import cvat, label_studio
 from tagfill.io import atomic_write, write_json
 from tagfill.progress import NOTEBOOK, Progress
-from tagfill.protocols.costs import Costs
+from tagfill.protocols.costs import KINDS, Costs
 
 SOURCE = "plan"
 _LIMIT = 2_000_000  # pairs of a plan; 40 hours at one second per pair are 144,000
@@ -180,6 +180,9 @@ def plan(
     costs = costs or Costs()
     if not 0 < hours < float("inf"):
         raise TagfillError(f"{hours} hours cannot be planned; give more than 0.")
+    one_of("goal", goal, GOALS)
+    if kind is not None:
+        one_of("kind", kind, KINDS)
     labels, rows = data.labels(), data.split(split)
     size = len(rows) * len(data.classes)
     spent = 100 * float(data.labels(split).known.sum()) / size

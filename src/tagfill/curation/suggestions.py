@@ -83,6 +83,11 @@ class Suggestions:
         """No suggestions."""
         return cls(SCHEMA.empty_table())
 
+    @staticmethod
+    def check_path(path: Path) -> None:
+        """Raise if suggestions cannot be written to a file of this name."""
+        _file_type(path)
+
     def save(self, path: Path) -> None:
         """Write a Parquet or CSV file, atomically."""
         file_type = _file_type(path)

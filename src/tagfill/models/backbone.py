@@ -30,6 +30,7 @@ from tagfill.models.feature_layout import class_token_attention, detect_layout, 
 from tagfill.models.weights import (
     BUNDLED_MEAN,
     BUNDLED_STD,
+    check_bundled,
     load_bundled_weights,
     load_weights,
     read_safetensors,
@@ -266,11 +267,23 @@ def create_backbone(
     return Backbone(name, model, Preprocessing(size or tuple(config["input_size"][1:]), mean, std))
 
 
+def check_backbone(name: str, pretrained: bool | str = False) -> None:
+    """Raise if there is no such backbone, or no bundled weights of it although they are wanted."""
+    import timm
+
+    if name not in BACKBONES and name not in CVT_NAMES and not timm.is_model(name):
+        near = difflib.get_close_matches(name, [*timm.list_models(), *CVT_NAMES, *BACKBONES], n=6)
+        raise unknown_name("backbone", name, near or ["tf_efficientnet_lite0", "resnet50"])
+    if pretrained == "bundled":
+        check_bundled(name)
+
+
 def _bare_model(name: str, pretrained: bool, size: tuple[int, int] | None) -> Any:
     with warnings.catch_warnings():  # in a notebook, tqdm asks for ipywidgets, which are not needed
         warnings.filterwarnings("ignore", message="IProgress not found")
         import timm
 
+    check_backbone(name)
     if name in BACKBONES:
         if pretrained:
             raise TagfillError(
@@ -286,9 +299,6 @@ def _bare_model(name: str, pretrained: bool, size: tuple[int, int] | None) -> An
                 "and give its path."
             )
         return Cvt(name)
-    if not timm.is_model(name):
-        near = difflib.get_close_matches(name, [*timm.list_models(), *CVT_NAMES, *BACKBONES], n=6)
-        raise unknown_name("backbone", name, near or ["tf_efficientnet_lite0", "resnet50"])
     config = timm.get_pretrained_cfg(name)
     fixed: dict[str, Any] = (
         {"img_size": size} if size is not None and config is not None and config.fixed_input_size else {}

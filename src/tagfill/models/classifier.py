@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,12 +83,17 @@ def create_head(name: str, channels: int, classes: int, *, seed: int, **options:
     >>> create_head("cam", 512, 20, seed=0, boost=5.0).spatial
     True
     """
-    if name not in HEADS:
-        raise unknown_name("head", name, HEADS)
-    checked = check_options(HEADS[name], options, f"head '{name}'")
+    checked = check_head(name, options)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed, "head"))
         return HEADS[name](channels, classes, **checked)
+
+
+def check_head(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a head; raise if it or one of them does not exist."""
+    if name not in HEADS:
+        raise unknown_name("head", name, HEADS)
+    return check_options(HEADS[name], options, f"head '{name}'")
 
 
 def combine(members: Sequence[Classifier], *, boost: float | None = None) -> Classifier:

@@ -103,6 +103,15 @@ def _classifier_prefixes(model: Any) -> tuple[str, ...]:
     return tuple(f"{name}." for name in ((names,) if isinstance(names, str) else names))
 
 
+def check_bundled(backbone: str) -> None:
+    """Raise if there are no bundled weights of a backbone."""
+    if backbone != BUNDLED_BACKBONE:
+        raise TagfillError(
+            f"Bundled weights exist for {BUNDLED_BACKBONE} only, not for {backbone}; give --pretrained timm to "
+            "download timm's weights, the path of a safetensors file, or --pretrained none for random weights."
+        )
+
+
 def load_bundled_weights(model: nn.Module, backbone: str) -> dict[str, Tensor]:
     """Load the bundled weights under the names of a timm model, without those of its classifier.
 
@@ -110,11 +119,7 @@ def load_bundled_weights(model: nn.Module, backbone: str) -> dict[str, Tensor]:
         model: timm's model with its classifier, for names and shapes.
         backbone: its name; only `tf_efficientnet_lite0` is bundled.
     """
-    if backbone != BUNDLED_BACKBONE:
-        raise TagfillError(
-            f"Bundled weights exist for {BUNDLED_BACKBONE} only, not for {backbone}; give --pretrained timm to "
-            "download timm's weights, the path of a safetensors file, or --pretrained none for random weights."
-        )
+    check_bundled(backbone)
     stored = cache_folder() / "weights" / f"{BUNDLED_BACKBONE}-{_PACKAGE_SHA256[:12]}.safetensors"
     state = _read_stored(stored)
     if state is None:

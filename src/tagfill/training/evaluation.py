@@ -111,7 +111,9 @@ def evaluate(
     one_of("definition", definition, get_args(Definition))
     one_of("empty", empty, get_args(Empty))
     if bootstrap and (definition, empty) != ("step", "skip"):
-        raise TagfillError("The interval is that of mAP by step and skip; leave out bootstrap with other definitions.")
+        raise TagfillError(
+            f"The interval is that of mAP by step and skip; leave out bootstrap={bootstrap} with other ones."
+        )
     trained = LoadedModel.open(
         run,
         dataset,

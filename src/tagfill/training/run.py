@@ -19,6 +19,8 @@ from tagfill.errors import RunError, unknown_name
 from tagfill.io import exclusive_lock, recover_folder
 from tagfill.models import HEADS, choose_device
 from tagfill.models.allocator import disable_heap_trimming
+from tagfill.models.backbone import check_backbone
+from tagfill.models.classifier import check_head
 from tagfill.options import option_parameters
 from tagfill.progress import NOTEBOOK, SILENT, Progress
 from tagfill.training import auto, checkpoints
@@ -141,13 +143,15 @@ def check_start(recipe: Recipe, *, out: str | Path | None, device: str = "auto",
     """Raise for what can be known to be wrong before anything is computed or written.
 
     Args:
-        recipe: its methods and options must exist.
+        recipe: its methods, head and backbone must exist.
         out: the run folder, which must be empty; None checks no folder.
         device: must exist.
         force: allow a folder that is not empty.
     """
     choose_device(device)
     auto.check_method(recipe)
+    check_head(recipe.head, recipe.head_options)
+    check_backbone(recipe.backbone, recipe.pretrained)
     if out is not None:
         _check_free(Run(Path(out)), force)
 
