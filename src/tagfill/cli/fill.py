@@ -53,6 +53,9 @@ def fill(
     image_size: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Side of the square input.", show_default="the backbone's")
     ] = None,
+    features: Annotated[
+        Path | None, typer.Option(help="Use this feature cache, and complete it.", show_default="one below --out")
+    ] = None,
     epochs: Annotated[int, typer.Option(min=1, help="Epochs of training.")] = 10,
     folds: Annotated[int, typer.Option(min=2, help="Models that check each other's photos.")] = 5,
     seed: flags.Seed = 0,
@@ -85,6 +88,7 @@ def fill(
         backbone=backbone,
         pretrained=flags.parse_pretrained(pretrained),
         image_size=image_size,
+        features=features,
         epochs=epochs,
         folds=folds,
         seed=seed,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tagfill import protocols, scenes
+from tagfill.data.extract import features
 from tagfill.dataset import Dataset
 from tagfill.filling.phases import fill
 from tagfill.filling.result import Fill
@@ -74,7 +75,10 @@ def demonstrate(
     table = folder / "tags.csv"
     if not table.exists():
         _write_table(part, table)
-    result = fill(table, photos=str(data.root), out=folder / "filled", jobs=jobs, progress=progress)
+    cache = features(data, progress=progress)  # that of the comparison, which has all views
+    result = fill(
+        table, photos=str(data.root), out=folder / "filled", features=cache.folder, jobs=jobs, progress=progress
+    )
     return compare_with_truth(result, data)
 
 

@@ -45,7 +45,7 @@ from tagfill.curation.review import AUDIT, FOLDER, apply_log
 from tagfill.curation.suggest import Doubts, pair_table
 from tagfill.curation.suggestions import MISSING, SCHEMA, WRONG, Suggestions
 from tagfill.data import FeatureCache
-from tagfill.data.extract import features
+from tagfill.data.extract import features as compute_features
 from tagfill.dataset import Dataset
 from tagfill.dataset.description import FILE as DATASET_FILE
 from tagfill.dataset.tables import from_records
@@ -106,6 +106,7 @@ def fill(
     backbone: str = "tf_efficientnet_lite0",
     pretrained: bool | str = "bundled",
     image_size: int | str | None = None,
+    features: str | os.PathLike[str] | None = None,
     epochs: int = 10,
     folds: int = 5,
     seed: int = 0,
@@ -134,6 +135,8 @@ def fill(
         backbone: timm's name of the network.
         pretrained: its weights.
         image_size: side of the square input; by default the backbone's.
+        features: folder of a feature cache to use, which gets the photos that it does not have; by default one below
+            `work`.
         epochs: of training.
         folds: models that are trained so that no photo is scored by a model that knows its tags.
         seed: of all random draws.
@@ -163,6 +166,7 @@ def fill(
             backbone=backbone,
             pretrained=pretrained,
             image_size=image_size,
+            features=None if features is None else str(Path(features).absolute()),
             epochs=epochs,
             folds=folds,
             seed=seed,
@@ -280,12 +284,14 @@ class _Filling:
     def _features_folder(self) -> Path:
         """The cache, named after the network, so that another one gets its own."""
         one = self.settings
+        if one.features is not None:
+            return Path(one.features)
         network = sha256_of_strings(str(value) for value in (one.backbone, one.pretrained, one.image_size, one.seed))
         return self.folder / WORK / f"features-{network[:8]}"
 
     def _features(self, data: Dataset) -> FeatureCache:
         with self._phase("features", f"Features of {len(data):,} photos") as progress:
-            return features(
+            return compute_features(
                 data,
                 backbone=self.settings.backbone,
                 pretrained=self.settings.pretrained,

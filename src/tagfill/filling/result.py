@@ -94,6 +94,7 @@ class Settings(_Content):
         backbone: of the model.
         pretrained: weights of the backbone.
         image_size: of its input.
+        features: folder of the feature cache, if it is not below `work`.
         epochs: of training.
         folds: models for cross-fitting.
         seed: of all random draws.
@@ -109,6 +110,7 @@ class Settings(_Content):
     backbone: str = "tf_efficientnet_lite0"
     pretrained: bool | str = "bundled"
     image_size: int | str | None = None
+    features: str | None = None
     epochs: int = 10
     folds: int = 5
     seed: int = 0
