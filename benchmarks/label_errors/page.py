@@ -19,11 +19,13 @@ def page(results: dict[str, Any]) -> str:
     new = settings["new_seed"]
     return f"""# Wrong annotations
 
-Written by `{results["command"]}` at commit `{results["commit"]}` on a machine with {machine["cores"]} cores
-({machine["system"]}, Python {machine["python"]}, torch {machine["torch"]}, cleanlab {machine["cleanlab"]}).
+Written by `{results["command"]}`
+at commit `{results["commit"]}` on a machine with {machine["cores"]} cores ({machine["system"]}, Python
+{machine["python"]}, torch {machine["torch"]}, cleanlab {machine["cleanlab"]}).
 
-Photos with errors that we made: {photos}. Scores ({settings["epochs"]} epochs on cached features) are cross-fitted with
-{settings["folds"]} folds and without a validation split. All rules judge the same probabilities.
+Photos with errors that we made: {photos}.
+Scores ({settings["epochs"]} epochs on cached features) are cross-fitted with {settings["folds"]} folds and without a
+validation split. All rules judge the same probabilities.
 
 - *Complete labels*: {100 * settings["share"]:g} % of the tags are wrong. Half of them moved to a class that the photo
   does not show, which makes two annotations wrong; the others were dropped, so that a class that is there is
@@ -39,8 +41,8 @@ is `find_multilabel_issues_per_class` with its default filter, ordered by `get_l
 are means over seeds.
 
 The constants of Tagfill's rule were chosen while looking at the first {new} seeds of VOC 2012 and at COCO photos with
-one tag each, those of cleanlab were not. Seed {new} was measured once, afterwards. Moved tags are easier for Tagfill
-than other errors, because its order uses the class that the tag replaced.
+one tag each; seed {new}, and COCO with complete labels, were not looked at before. cleanlab has its defaults. Moved tags
+are easier for Tagfill than other errors, because its order uses the class that the tag replaced.
 
 ## Annotations
 
