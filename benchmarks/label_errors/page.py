@@ -41,8 +41,8 @@ is `find_multilabel_issues_per_class` with its default filter, ordered by `get_l
 are means over seeds.
 
 The constants of Tagfill's rule were chosen while looking at the first {new} seeds of VOC 2012 and at COCO photos with
-one tag each; seed {new}, and COCO with complete labels, were not looked at before. cleanlab has its defaults. Moved tags
-are easier for Tagfill than other errors, because its order uses the class that the tag replaced.
+one tag each; seed {new}, and COCO with complete labels, were not looked at before. cleanlab has its defaults. Moved
+tags are easier for Tagfill than other errors, because its order uses the class that the tag replaced.
 
 ## Annotations
 
