@@ -6,7 +6,6 @@ the calibration is estimated from cross-fitted scores and the tags alone, as `ta
 
 from __future__ import annotations
 
-import shutil
 from typing import Any
 
 from bench import Bench
@@ -19,6 +18,7 @@ from tagfill.curation.crossfit import cross_fit
 from tagfill.metrics import expected_calibration_error
 from tagfill.probabilities import Calibration, probabilities
 from tagfill.progress import SILENT
+from tagfill.training import Run
 from tagfill.training.evaluation import LoadedModel, gather_predictions
 
 METHODS = ("an", "auto")
@@ -49,9 +49,9 @@ def scores(bench: Bench, method: str, folds: int, epochs: int) -> dict[str, dict
     for source, name in (("measured", "single"), ("estimated", "blind")):
         say(f"{method}, {source}")
         folder, cache = bench.work / "runs" / f"calibration-{method}-{source}", bench.work / "features" / "eval"
-        shutil.rmtree(folder, ignore_errors=True)
-        data = bench.material.open(name)
-        run = tagfill.train(data, method=method, features=cache, epochs=epochs, out=folder / "run")
+        data, run = bench.material.open(name), Run(folder / "run")
+        if not (run.description_path.exists() and run.finished):
+            run = tagfill.train(data, method=method, features=cache, epochs=epochs, out=run.folder, force=True)
         if source == "estimated":
             scored = cross_fit(
                 run.folder, data, "train", folds=folds, out=folder / "folds", features=cache,
