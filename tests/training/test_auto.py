@@ -30,17 +30,30 @@ def chosen(material, dataset, **settings):
     return auto.choose(dataset, build_recipe({"dataset": "x", "method": "auto", **settings}, features=material.cache))
 
 
-def test_positives_alone_are_learned_by_an_ensemble_with_a_boost(material, run):
+def with_negatives(material, count):
+    """The dataset after a review in which some labels turned out to be absent."""
+    single = tagfill.Dataset.open(material.single)
+    labels = tagfill.Dataset.open(material.full).labels("train").dense()
+    absent = [(image, label) for image, label in np.argwhere(labels == 0)][:count]
+    names = single.names(single.split("train"))
+    return single.with_records(
+        [{"image": names[image], "label": single.classes[label], "present": False} for image, label in absent]
+    )
+
+
+def test_tags_alone_are_learned_by_an_ensemble_with_a_boost(material, run):
     model = Classifier.load(run.model_folder)
     assert (model.head_name, model.head.members, model.head.boost) == ("ensemble", 3, 5.0)
     description = run.description()["auto"]
-    assert description["members"] == ["wan", "em", "ll-r"]
+    assert description["members"] == ["wan", "lda", "lda-soft"]
+    assert [folder.name for folder in run.members_folder.iterdir()] == ["wan"]  # the others are computed
     assert "No label is known to be absent" in description["reason"]
     assert description["reason"] in (run.folder / "log.txt").read_text()
 
 
-def test_the_ensemble_adds_what_its_members_predict(material, run):
+def test_the_ensemble_adds_what_its_members_predict(material, tmp_path):
     dataset = tagfill.Dataset.open(material.single)
+    run = train(material, tmp_path / "run", epochs=1, options={"auto": {"members": ["wan", "em", "ll-r"]}})
 
     def logits(folder, boost=None):
         model = LoadedModel.open(folder, dataset, features=material.cache, boost=boost)
@@ -60,15 +73,10 @@ def test_evaluation_takes_the_run(material, run):
     assert found.calibration_from == "measured"
 
 
-@pytest.mark.parametrize("stop_in", ["combine_runs", "member_recipe"])
+@pytest.mark.parametrize("stop_in", ["fit_discriminants", "member_recipe"])
 def test_a_stopped_run_ends_like_an_uninterrupted_one(material, run, tmp_path, monkeypatch, stop_in):
-    original, calls = getattr(auto, stop_in), []
-
-    def stop(*arguments):
-        calls.append(arguments)
-        if stop_in == "combine_runs" or len(calls) == 2:
-            raise KeyboardInterrupt
-        return original(*arguments)
+    def stop(*arguments, **options):
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(auto, stop_in, stop)
     with pytest.raises(KeyboardInterrupt):
@@ -82,8 +90,11 @@ def test_a_stopped_run_ends_like_an_uninterrupted_one(material, run, tmp_path, m
 def test_what_is_known_decides(material):
     full = tagfill.Dataset.open(material.full)
     some = tagfill.protocols.random_entries(full, proportion=0.5)
-    assert chosen(material, full).members == ("bce",)
-    assert chosen(material, some).members == ("csl",)
+    assert chosen(material, full).members == ("bce", "lda-soft")
+    assert chosen(material, some).members == ("csl", "lda-soft")
+    reviewed = chosen(material, with_negatives(material, 5))
+    assert reviewed.members == ("wan", "lda", "lda-soft")
+    assert "Few labels are known to be absent" in reviewed.reason
     none = tagfill.protocols.dropped_positives(full, keep=0.0)
     with pytest.raises(TagfillError, match="is known to be present; annotate some"):
         chosen(material, none)
@@ -99,6 +110,8 @@ def test_given_settings_are_kept_and_a_chosen_recipe_is_not_chosen_again(materia
         chosen(material, single, options={"auto": {"members": ["em", "wann"]}})
     with pytest.raises(TagfillError, match="method 'auto'"):
         chosen(material, single, options={"auto": {"member": ["em"]}})
+    with pytest.raises(TagfillError, match="needs a method that is trained"):
+        chosen(material, single, options={"auto": {"members": ["lda"]}})
 
 
 def test_models_that_cannot_be_combined_are_not(material):
@@ -108,10 +121,10 @@ def test_models_that_cannot_be_combined_are_not(material):
 
 
 def test_one_member_is_boosted_at_inference(material, tmp_path):
-    run = train(material, tmp_path / "run", dataset=material.full, epochs=1)
+    run = train(material, tmp_path / "run", epochs=1, options={"auto": {"members": ["em"]}})
     head = Classifier.load(run.model_folder).head
     assert (type(head).__name__, head.boost, head.boost_train) == ("CamHead", 5.0, False)
-    member = Classifier.load(run.folder / "members" / "bce" / "best").head
+    member = Classifier.load(run.folder / "members" / "em" / "best").head
     torch.testing.assert_close(head.fc.weight, member.fc.weight)
 
 

@@ -1,22 +1,25 @@
 """The method `auto`: methods that suit what is known about the training images, combined into one model.
 
-    labels are complete              bce
-    no label is known to be absent   wan, em and ll-r, as an ensemble
-    otherwise                        csl
+    labels are complete                bce and lda-soft
+    tags only, hardly any absent label wan, lda and lda-soft
+    otherwise                          csl and lda-soft
 
-Each method trains a `cam` head of its own on the same features, with its defaults. The heads become the members of one
+`bce`, `wan` and `csl` train a `cam` head with their defaults. `lda` and `lda-soft` are linear discriminants on the same
+features, which are computed in seconds (`tagfill.training.discriminant`). The heads become the members of one
 `ensemble` head, standardized on training images, with BoostLU at inference. `docs/choosing.md` says what these choices
 rest on.
 
 A head other than `cam`, and a backbone that trains, cannot be combined: then the first method is trained alone.
 
-The run folder of `auto` holds a run per method in `members/`, and the combined model in `best/`.
+The run folder of `auto` holds a run per trained method in `members/`, and the combined model in `best/`. Discriminants
+are computed when the members are combined.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,7 @@ from tagfill.images import EVAL
 from tagfill.metrics import average_precision
 from tagfill.models import Classifier, EnsembleHead, combine
 from tagfill.options import check_options
+from tagfill.training.discriminant import DISCRIMINANTS, LDA, LDA_SOFT, fit_discriminants, tags_only
 from tagfill.training.evaluation import LoadedModel, can_validate, choose_decisions, gather_predictions
 from tagfill.training.recipe import Recipe
 from tagfill.training.run_folder import Run
@@ -40,7 +44,7 @@ from tagfill.training.run_folder import Run
 AUTO = "auto"
 BOOST = 5.0  # of BoostLU, at inference
 STATISTICS_IMAGES = 2000  # training images that standardize the members' logits
-POSITIVES_ONLY, WITH_NEGATIVES, COMPLETE = ("wan", "em", "ll-r"), ("csl",), ("bce",)
+TAGS_ONLY, WITH_NEGATIVES, COMPLETE = ("wan", LDA, LDA_SOFT), ("csl", LDA_SOFT), ("bce", LDA_SOFT)
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ class Choice:
 
     Attributes:
         recipe: all settings, with the members in `options.auto.members`.
-        members: methods to train, in order.
+        members: methods in order, those to train first.
         reason: one or two sentences for the user.
     """
 
@@ -58,15 +62,24 @@ class Choice:
     reason: str
 
 
+def trained(members: Sequence[str]) -> list[str]:
+    """The members that are trained; the others are computed."""
+    return [name for name in members if name not in DISCRIMINANTS]
+
+
 def auto_options(*, members: Sequence[str] = ()) -> tuple[str, ...]:
     """Options of `auto`.
 
     Args:
-        members: methods to train; none lets `auto` choose.
+        members: methods to combine, which may include `lda` and `lda-soft`; none lets `auto` choose.
     """
-    for name in members:
+    for name in trained(members):
         methods.create(name)
-    return tuple(members)
+    if members and not trained(members):
+        raise TagfillError(
+            "options.auto.members needs a method that is trained, such as wan, beside the discriminants."
+        )
+    return tuple(dict.fromkeys([*trained(members), *members]))
 
 
 def check_method(recipe: Recipe) -> None:
@@ -108,13 +121,14 @@ def _suitable(dataset: Dataset) -> tuple[tuple[str, ...], str]:
     """Methods for what is known about the training images, and why."""
     labels = dataset.labels("train")
     if labels.complete():
-        return COMPLETE, "All labels of the training images are known, so auto trains bce."
+        return COMPLETE, "All labels of the training images are known, so auto combines bce and lda-soft."
     if not labels.positives.sum():
         raise TagfillError(f"No label of the training images of {dataset.name} is known to be present; annotate some.")
-    if (labels.known == labels.positives).all():
-        return POSITIVES_ONLY, "No label is known to be absent, so auto trains wan, em and ll-r and combines them."
+    if tags_only(labels):
+        few = "Few labels are" if labels.negatives.any() else "No label is"
+        return TAGS_ONLY, f"{few} known to be absent, so auto combines wan, lda and lda-soft."
     share = labels.known.sum() / (len(labels) * labels.width)
-    return WITH_NEGATIVES, f"{share:.1%} of the labels are known, absent ones too, so auto trains csl."
+    return WITH_NEGATIVES, f"{share:.1%} of the labels are known, absent ones too, so auto combines csl and lda-soft."
 
 
 def _cannot_combine(recipe: Recipe) -> str | None:
@@ -136,10 +150,10 @@ def member_recipe(recipe: Recipe, member: str) -> Recipe:
 
 
 def combine_runs(runs: Sequence[Run], dataset: Dataset, recipe: Recipe, folder: Path) -> dict[str, Any]:
-    """Combine finished runs into one model folder.
+    """Combine finished runs and discriminants into one model folder.
 
     Args:
-        runs: one per member.
+        runs: one per member that is trained.
         dataset: that they were trained on.
         recipe: of the combined run.
         folder: of the model.
@@ -149,6 +163,9 @@ def combine_runs(runs: Sequence[Run], dataset: Dataset, recipe: Recipe, folder: 
     """
     models = [Classifier.load(run.model_folder) for run in runs]
     boost = float(recipe.head_options.get("boost", 1.0))
+    if computed := [name for name in _given_members(recipe) if name in DISCRIMINANTS]:
+        source_of = partial(_source, dataset=dataset, recipe=recipe)
+        models += fit_discriminants(computed, models[0], dataset, source_of, boost=boost, seed=recipe.seed)
     if recipe.head == "cam" and len(models) == 1:
         model = models[0].convert_head("cam", **recipe.head_options)
     elif len(models) == 1:

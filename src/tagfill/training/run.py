@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -190,7 +191,8 @@ def _fit_auto(
     logged = Logged(progress, run.folder / "log.txt")
     logged.say(chosen["reason"])
     members = []
-    for number, name in enumerate(chosen["members"], start=1):
+    to_train = auto.trained(chosen["members"])
+    for number, name in enumerate(to_train, start=1):
         logged.say(f"{name}, method {number} of {len(chosen['members'])}")
         member = Run(run.members_folder / name)
         if member.begun:
@@ -199,10 +201,18 @@ def _fit_auto(
             own = auto.member_recipe(recipe, name)
             started = start(dataset, own, out=member.folder, saving=saving, force=True, progress=progress, **settings)
             members.append(started)
-    result = auto.combine_runs(members, dataset, recipe, run.model_folder)
+    if computed := [name for name in chosen["members"] if name not in to_train]:
+        logged.say(f"computing {' and '.join(computed)}")
+    begin, threads = time.perf_counter(), torch.get_num_threads()
+    torch.set_num_threads(recipe.threads)
+    try:
+        result = auto.combine_runs(members, dataset, recipe, run.model_folder)
+    finally:
+        torch.set_num_threads(threads)
     seconds = [json.loads(line)["seconds"] for member in members for line in member.timings()]
+    total = sum(seconds) + time.perf_counter() - begin
     epoch = {"stage": result["stage"], "epoch": result["epoch"]}
-    run.append("timings.jsonl", {**epoch, "seconds": sum(seconds), "images": len(dataset.split("train"))})
+    run.append("timings.jsonl", {**epoch, "seconds": total, "images": len(dataset.split("train"))})
     if "val_mAP" in result:
         run.append("metrics.jsonl", {**epoch, "val_mAP": result["val_mAP"]})
     run.finish(result)
