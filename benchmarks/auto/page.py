@@ -26,10 +26,7 @@ def page(results: dict[str, Any]) -> str:
         f"{size['labels']:.2f} labels per training image"
         for name, size in results["sizes"].items()
     ]
-    return f"""---
-orphan: true
----
-# The method `auto`
+    return f"""# The method `auto`
 
 Written by `{results["command"]}` at commit `{results["commit"]}` on a machine with {machine["cores"]} cores
 ({machine["system"]}, Python {machine["python"]}).

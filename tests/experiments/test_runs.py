@@ -15,7 +15,7 @@ def test_a_trained_backbone_is_scored_on_images(material: dict[str, Any], tmp_pa
     linear = {"name": "linear", "input": "cache", "epochs": 1}
     everything = {"name": "everything", "train": "all", "epochs": 1, "start": {"head": "best"}}
     settings = {name: value for name, value in material.items() if name != "dataset"}
-    run = tagfill.train(data, out=tmp_path / "run", stages=[linear, everything], **settings)
+    run = tagfill.train(data, method="an", out=tmp_path / "run", stages=[linear, everything], **settings)
 
     outcome = score_run(run, data, split="test", recover=True)
 

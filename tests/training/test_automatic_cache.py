@@ -37,8 +37,10 @@ def cache_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("one_thread")  # the last bits of features depend on it
 def test_results_are_those_of_an_explicit_cache(material: Material, tmp_path: Path, cache_home: Path) -> None:
     cache = tagfill.features(material.single, out=tmp_path / "cache", **material.settings)
-    given = tagfill.train(material.single, out=tmp_path / "given", features=cache, epochs=2, **material.settings)
-    own = tagfill.train(material.single, out=tmp_path / "own", cache=True, epochs=2, **material.settings)
+    given = tagfill.train(
+        material.single, method="an", out=tmp_path / "given", features=cache, epochs=2, **material.settings
+    )
+    own = tagfill.train(material.single, method="an", out=tmp_path / "own", cache=True, epochs=2, **material.settings)
 
     for name in ("metrics.jsonl", "best/model.safetensors"):
         assert (own.folder / name).read_bytes() == (given.folder / name).read_bytes()
@@ -106,7 +108,7 @@ def test_a_full_disk_is_left_alone(
 
     monkeypatch.setattr(automatic_cache.shutil, "disk_usage", lambda path: Usage)
 
-    run = tagfill.train(material.single, out=tmp_path / "run", cache=True, epochs=1, **material.settings)
+    run = tagfill.train(material.single, method="an", out=tmp_path / "run", cache=True, epochs=1, **material.settings)
 
     assert run.recipe.features is None
     assert not cache_home.exists()
@@ -120,7 +122,9 @@ def test_what_is_wrong_from_the_start_leaves_nothing_behind(
 
     for cache in (False, True):
         with pytest.raises(TagfillError):
-            tagfill.train(material.single, out=tmp_path / "run", cache=cache, **{**material.settings, **change})
+            tagfill.train(
+                material.single, out=tmp_path / "run", cache=cache, **{"method": "an", **material.settings, **change}
+            )
 
     assert not (tmp_path / "run").exists()
     assert not cache_home.exists()

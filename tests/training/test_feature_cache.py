@@ -58,7 +58,9 @@ def test_too_many_of_them_stop_the_run(
 ) -> None:
     data, cache = damaged
     with pytest.raises(tagfill.TagfillError, match="2 images cannot be decoded, more than the 1"):
-        tagfill.train(data, features=cache, epochs=1, out=tmp_path / "run", max_bad_images=0.01, **material.settings)
+        tagfill.train(
+            data, method="an", features=cache, epochs=1, out=tmp_path / "run", max_bad_images=0.01, **material.settings
+        )
 
 
 @pytest.fixture

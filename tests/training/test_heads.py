@@ -112,7 +112,7 @@ def test_a_cache_without_class_tokens_is_refused_for_them(material: Material, tm
 
 
 def train_with_options(material: Material, out: Path, **settings: Any) -> Run:
-    settings = {"epochs": 1, "select": "last", **material.settings, **settings}
+    settings = {"method": "an", "epochs": 1, "select": "last", **material.settings, **settings}
     return tagfill.train(material.single, out=out, features=material.cache, **settings)
 
 
@@ -154,7 +154,14 @@ def test_classes_without_a_positive_are_not_boosted_in_training(material: Materi
     few = data.replace(annotations=rows.take(kept)).save(tmp_path / "few")
 
     run = tagfill.train(
-        few, out=tmp_path / "run", features=material.cache, epochs=1, boost=5.0, select="last", **material.settings
+        few,
+        method="an",
+        out=tmp_path / "run",
+        features=material.cache,
+        epochs=1,
+        boost=5.0,
+        select="last",
+        **material.settings,
     )
 
     expected = few.labels("train").positives > 0

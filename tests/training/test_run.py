@@ -178,7 +178,7 @@ def test_saved_model_scores_what_training_saw(material: Material, tmp_path: Path
 def test_unsaved_dataset_is_kept_in_the_run(material: Material, tmp_path: Path) -> None:
     part = tagfill.protocols.single_positive(Dataset.open(material.full), seed=1200)
 
-    run = tagfill.train(part, out=tmp_path / "run", features=material.cache, epochs=1, **material.settings)
+    run = tagfill.train(part, method="an", out=tmp_path / "run", features=material.cache, epochs=1, **material.settings)
 
     assert Dataset.open(run.folder / "dataset").identities == Dataset.open(material.single).identities
 

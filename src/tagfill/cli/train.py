@@ -1,5 +1,7 @@
 """Train a classifier, from flags or from a recipe, or resume a run.
 
+Example: `tagfill train photos --out runs/photos`
+
 Example: `tagfill train scenes-sp --method en+scl --features scenes-features --epochs 15 --out runs/en-scl`
 
 Example: `tagfill train --recipe spml-voc12 --row ll-r+boost --device cuda --out runs/ll-r-boost`
@@ -28,7 +30,8 @@ def train(
     row: Annotated[str | None, typer.Option(help="Row of a recipe with several rows.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Run folder to continue.")] = None,
     method: Annotated[
-        str | None, typer.Option(help="`auto`, or see `tagfill list methods`; add terms with `+`.")
+        str | None,
+        typer.Option(help="`auto`, or see `tagfill list methods`; add terms with `+`.", show_default="auto"),
     ] = None,
     backbone: Annotated[
         str | None, typer.Option(help="Name of a timm model.", show_default="tf_efficientnet_lite0")
@@ -130,7 +133,7 @@ def train(
             raise TagfillError(
                 "There is no dataset to train on; give its folder, a --recipe with one, or a run to --resume."
             )
-        content.setdefault("method", "an")
+        content.setdefault("method", "auto")
         budget = [] if memory_budget is None else [f"memory.budget_gb={memory_budget}"]
         overrides = parse_settings([*budget, *(setting or [])])
         made = training.build_recipe(content, features=features, epochs=epochs, lr=lr, overrides=overrides)

@@ -31,7 +31,7 @@ from tagfill import methods
 from tagfill.contract import Ranks
 from tagfill.data import FeatureCache, FeatureSource, PixelSource, Source
 from tagfill.dataset import Dataset
-from tagfill.errors import TagfillError
+from tagfill.errors import ImageError, TagfillError
 from tagfill.images import EVAL
 from tagfill.metrics import average_precision
 from tagfill.models import Classifier, EnsembleHead, combine
@@ -191,9 +191,13 @@ def _source(model: Classifier, dataset: Dataset, recipe: Recipe) -> Source:
     """Cached features, or images."""
     if recipe.final_features is None:
         assert model.backbone is not None
-        return PixelSource(dataset, model.backbone.preprocessing.size, EVAL, seed=0)
+        return PixelSource(dataset, model.backbone.preprocessing.size, EVAL, seed=0, on_bad=_skip)
     cache = FeatureCache.open(recipe.final_features, dataset)
     return FeatureSource(dataset, cache, maps=model.spatial, tokens=model.token, seed=0)
+
+
+def _skip(error: ImageError) -> None:
+    """Leave an image out; the runs of the members have counted and reported it."""
 
 
 def _member_logits(head: EnsembleHead, loaded: LoadedModel) -> Tensor:

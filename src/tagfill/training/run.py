@@ -37,7 +37,7 @@ from tagfill.training.trainer import Saving, Trainer
 def train(
     dataset: Dataset | str | Path,
     *,
-    method: str = "an",
+    method: str = auto.AUTO,
     backbone: str = "tf_efficientnet_lite0",
     head: str = "cam",
     features: str | os.PathLike[str] | None = None,
@@ -54,8 +54,8 @@ def train(
 
     Args:
         dataset: the data, or its folder; one that was never saved is saved inside the run folder.
-        method: how to learn from partial labels; methods that add up are joined by `+`. `auto` chooses methods by what
-            is known about the images, and combines them.
+        method: how to learn from partial labels: `auto`, which chooses methods by what is known about the images and
+            combines them, or a name of `tagfill list methods`; methods that add up are joined by `+`.
         backbone: timm's name of the backbone, or the name of a custom one in `tagfill.models.BACKBONES`.
         head: turns features into logits.
         features: a feature cache, or its folder, to train on instead of images.
@@ -73,7 +73,7 @@ def train(
         The finished run.
 
     Example:
-        >>> run = tagfill.train(part, method="en+scl", features=cache, epochs=10)  # doctest: +SKIP
+        >>> run = tagfill.train(part, features=cache)  # doctest: +SKIP
     """
     data = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
     of_head = {name: settings.pop(name) for name in _head_options(head) & settings.keys()}
@@ -353,7 +353,7 @@ def _warn_without_negatives(context: RunContext) -> None:
         if part is not None:
             context.progress.say(
                 f"Warning: '{part}' learns from labels that are known to be absent, and no training image has one, so "
-                "it cannot work here; use auto, wan, em or ll-r."
+                "it cannot work here; use auto."
             )
 
 
