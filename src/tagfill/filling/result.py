@@ -228,8 +228,8 @@ class FillSummary(_Content):
     decisions: int
     to_review: int
     estimates: EstimateSummary
-    doubts: str
-    doubted: int
+    doubts: str = ""
+    doubted: int = 0
     val_mAP: float | None  # noqa: N815
     classes: list[ClassSummary]
     past: list[PastFill]
