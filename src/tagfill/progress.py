@@ -148,7 +148,8 @@ class _CellOutput:
         if not self._lines and not self._bars:
             return ""
         texts = [f"<div>{html.escape(line)}</div>" for line in [*lines, *self._lines[-_LINES:]]]
-        return f'<div style="font-size:13px">{"".join(texts)}{"".join(bar.html() for bar in self._bars)}</div>'
+        bars = [bar.html() for bar in self._bars]
+        return f'<div style="font-size:13px;white-space:pre-wrap">{"".join([*texts, *bars])}</div>'
 
 
 class _NotebookBar:

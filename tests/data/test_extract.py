@@ -28,7 +28,7 @@ from data.cases import (
     tiny,
 )
 from tagfill.data import FeatureCache, FeatureSource, extract, verify_cache
-from tagfill.data.extract import features
+from tagfill.data.extract import count_missing_views, features
 from tagfill.data.feature_cache import unpack_geometry
 from tagfill.data.sources import ViewRequest, load_views
 from tagfill.engines import create_engine
@@ -289,6 +289,7 @@ def test_images_that_are_added_compute_only_their_own_features(tmp_path, whole):
     extract(first, tiny(), tmp_path, **options)
     before, seen = files(tmp_path / "views"), Listening()
     appended = selected([*range(9), *range(12, 18), 9, 10, 11, 18, 19])
+    assert count_missing_views(appended, tiny(), tmp_path, views=VIEWS, seed=3) == (5 + 3 * 3, 15)
     cache = extract(appended, tiny(), tmp_path, **options, progress=seen)
     assert seen.said == ["15 of 20 photos were there already."]
     assert seen.batches == 2 + 3 * 1  # of three images each: five for eval, three for each view of the training split

@@ -50,6 +50,7 @@ from tagfill.models import Backbone, choose_device, create_backbone
 from tagfill.models.allocator import disable_heap_trimming
 from tagfill.progress import NOTEBOOK, SILENT, Bar, Progress
 
+VIEWS = "eval,flip,crops:2"
 SHARD_ROWS = 1024
 _BATCH = 32
 _PROBED_IMAGES = 32  # to decide how features are stored
@@ -62,7 +63,7 @@ def features(
     backbone: str = "tf_efficientnet_lite0",
     pretrained: bool | str = "bundled",
     image_size: int | str | tuple[int, int] | None = None,
-    views: str = "eval,flip,crops:2",
+    views: str = VIEWS,
     out: str | Path | None = None,
     dtype: str = "auto",
     seed: int = 0,
@@ -148,7 +149,7 @@ def extract(
     backbone: Backbone,
     folder: Path,
     *,
-    views: str = "eval,flip,crops:2",
+    views: str = VIEWS,
     dtype: str = "auto",
     seed: int = 0,
     workers: int = 0,
@@ -179,21 +180,7 @@ def extract(
         raise TagfillError(f"'{dtype}' is not a type of cached features; choose {', '.join(DTYPES)} or auto.")
     chosen = choose_device(device)
     specs = parse_view_specs(views)
-    empty = Manifest(
-        images="",
-        backbone=backbone.name,
-        fingerprint=backbone.fingerprint(),
-        preprocessing=backbone.preprocessing,
-        grid=backbone.grid,
-        channels=backbone.channels,
-        dtype=dtype,
-        shard_rows=SHARD_ROWS,
-        seed=seed,
-        tokens=backbone.class_token,
-        missing=[],
-        views={},
-    )
-    listed = CachedImages.of(dataset)
+    empty, listed = _empty_manifest(backbone, dtype, seed), CachedImages.of(dataset)
     if not plan_extraction(folder, dataset, listed, empty, specs).complete:
         training = backbone.training
         backbone.eval().to(chosen)
@@ -212,6 +199,33 @@ def extract(
         finally:
             backbone.train(training).to("cpu")
     return FeatureCache.open(folder, dataset)
+
+
+def _empty_manifest(backbone: Backbone, dtype: str, seed: int) -> Manifest:
+    """The manifest of a cache without images and views."""
+    return Manifest(
+        images="",
+        backbone=backbone.name,
+        fingerprint=backbone.fingerprint(),
+        preprocessing=backbone.preprocessing,
+        grid=backbone.grid,
+        channels=backbone.channels,
+        dtype=dtype,
+        shard_rows=SHARD_ROWS,
+        seed=seed,
+        tokens=backbone.class_token,
+        missing=[],
+        views={},
+    )
+
+
+def count_missing_views(
+    dataset: Dataset, backbone: Backbone, folder: Path, *, views: str = VIEWS, seed: int = 0
+) -> tuple[int, int]:
+    """How many views of images `extract` would compute, and how many images need none."""
+    empty, specs = _empty_manifest(backbone, "auto", seed), parse_view_specs(views)
+    plan = plan_extraction(folder, dataset, CachedImages.of(dataset), empty, specs)
+    return sum(view.rows - view.done for view in plan.manifest.views.values()), plan.already_there
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ from tagfill.curation.review import AUDIT, FOLDER, apply_log
 from tagfill.curation.suggest import Doubts, pair_table
 from tagfill.curation.suggestions import MISSING, SCHEMA, WRONG, Suggestions
 from tagfill.data import FeatureCache
+from tagfill.data.extract import count_missing_views
 from tagfill.data.extract import features as compute_features
 from tagfill.dataset import Dataset
 from tagfill.dataset.description import FILE as DATASET_FILE
@@ -269,11 +270,14 @@ class _Filling:
         """Say how long it will take, from the time that the network needs for a few photos."""
         if (work / _SCORED).is_file():
             return
-        one, views = self.settings, len(data) + 3 * len(data.split(TRAIN))
+        one = self.settings
         size = None if one.image_size is None else input_size(one.image_size)
         backbone = create_backbone(one.backbone, pretrained=one.pretrained, image_size=size, seed=one.seed)
         per_view = seconds_per_view(data, backbone, choose_device(self.device))
-        looks = 0.0 if (self._features_folder() / "manifest.json").is_file() else views * per_view
+        views, already_there = count_missing_views(data, backbone, self._features_folder(), seed=one.seed)
+        if views and already_there:
+            self.progress.say(f"{already_there:,} of {len(data):,} photos were there already.")
+        looks = views * per_view
         models = 1 + one.folds / (self.jobs or os.cpu_count() or 1)
         heads = 10 + _HEAD_COST * per_view * models * len(data.split(TRAIN)) * one.epochs
         self.progress.say(
