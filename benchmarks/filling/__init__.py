@@ -5,7 +5,7 @@ from collections.abc import Callable
 from filling.cases import cases
 from filling.demonstration import demonstration
 from filling.missing import missing
-from filling.photos import budgets, heads, scratch, whole
+from filling.photos import budgets, calibration, heads, scratch, whole
 from filling.points import points
 from filling.published import published, published_by_budget
 from filling.review import review
@@ -14,6 +14,7 @@ from filling.step_files import step_files
 
 KINDS: dict[str, Callable[[str, str], str]] = {
     "budgets": budgets,
+    "calibration": calibration,
     "cases": cases,
     "demo": demonstration,
     "heads": heads,

@@ -3,6 +3,7 @@
 <!-- numbers: budgets I;SP;SP + PatchCluster -->
 <!-- numbers: whole an;en+scl;full -->
 <!-- numbers: heads -->
+<!-- numbers: calibration auto;an -->
 """
 
 from __future__ import annotations
@@ -54,6 +55,24 @@ def scratch(arguments: str, top: str) -> str:
 trained from random weights with real crops for {found["setting"]["epochs"]} epochs, {found["setting"]["seeds"]} seeds;
 chance level is {found["chance"]:.1f}."""
     return f"{table(['method', 'from random weights, mAP', 'gain over `an`'], rows)}\n\n{legend}"
+
+
+def calibration(arguments: str, top: str) -> str:
+    """Calibration error and number of labels that probabilities say, with and without calibration."""
+    found = results("voc12-g")
+    if found is None:
+        return ""
+    rows = []
+    for name in arguments.split(";"):
+        told = found["methods"][name]
+        for source, title in (("measured", "measured on validation"), ("estimated", "estimated, without validation")):
+            raw, calibrated = told[f"raw, {source}"], told[source]
+            cells = [f"{each['ECE']:.1f} %, {each['labels_per_image']:.2f}" for each in (raw, calibrated)]
+            rows.append([f"`{name}`", title, *cells])
+    legend = f"""Expected calibration error on the test photos of [VOC 2012]({top}benchmarks/voc12.md), and labels per
+photo that the probabilities add up to; {found["labels_per_image"]:.2f} are true. Trained with one tag per photo, one
+seed."""
+    return f"{table(['method', 'calibration', 'without it', 'with it'], rows)}\n\n{legend}"
 
 
 def heads(arguments: str, top: str) -> str:
