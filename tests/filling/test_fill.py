@@ -159,11 +159,7 @@ def test_without_a_change_nothing_is_computed_again(first, place):
 
 def test_another_rule_needs_no_training(first, place):
     folder, said = copy_of(first, place, "other-rule"), Said()
-    settings = {**first.summary.settings.model_dump(), "keep": "probability=0.999"}
-    content = json.loads((folder / "filled.json").read_text(encoding="utf-8"))
-    (folder / "filled.json").write_text(json.dumps({**content, "settings": settings}), encoding="utf-8")
-    (folder / "report.html").unlink()
-    again = tagfill.fill(folder, progress=said)
+    again = tagfill.fill(folder, keep="probability=0.999", progress=said)
     assert again.summary.added < first.summary.added
     assert not any("Scoring" in line for line in said.lines)
 

@@ -2,11 +2,10 @@
 
 Example: `tagfill fill tags.csv --photos photos --out filled`
 
-Example: `tagfill fill filled` after a review: uses the decisions, and computes only what changed
-
 Example: `tagfill fill labels.json --from coco --photos photos --keep precision=0.95 --format label-studio`
 
-Interrupted, it goes on where it stopped when it is started again.
+After a review, `tagfill fill filled` uses the decisions, and computes only what changed. Interrupted, it goes on where
+it stopped when it is started again.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def fill(
     Args:
         source: a table of tags (a CSV, TSV or Parquet file, an Arrow table, a data frame, a mapping of columns), a
             dataset or its folder, a file or folder in another format (see `source_format`), or the folder of an earlier
-            result, which takes the source and the settings from there.
+            result: then the source and all settings that are left at their defaults are those of the earlier call.
         photos: where the photos are; by default the folder of the table. Photos that the table does not name join.
         out: folder of the result.
         keep: which tags to add: `precision=0.9` adds as many as possible of which 90 % are expected to be right,
@@ -151,29 +151,27 @@ def fill(
         >>> result.table.to_pandas()  # doctest: +SKIP
         >>> result.review()  # doctest: +SKIP
     """
+    settings = Settings(
+        source=str(Path(source).absolute()) if isinstance(source, str | os.PathLike) else None,
+        source_format=source_format,
+        options=dict(options or {}),
+        photos=None if photos is None else str(photos),
+        method=method,
+        backbone=backbone,
+        pretrained=pretrained,
+        image_size=image_size,
+        features=None if features is None else str(Path(features).absolute()),
+        epochs=epochs,
+        folds=folds,
+        seed=seed,
+        keep=keep,
+        formats=tuple(formats),
+    )
     if isinstance(source, str | os.PathLike) and (Path(source) / SUMMARY_FILE).is_file():
-        earlier = Fill.open(source)
-        settings, out = earlier.summary.settings, source
+        out, settings = source, Fill.open(source).summary.settings.changed(settings)
         if settings.source is None:
             raise TagfillError(f"{source} was filled from a table in memory; give the table again.")
         source = settings.source
-    else:
-        settings = Settings(
-            source=str(Path(source).absolute()) if isinstance(source, str | os.PathLike) else None,
-            source_format=source_format,
-            options=dict(options or {}),
-            photos=None if photos is None else str(photos),
-            method=method,
-            backbone=backbone,
-            pretrained=pretrained,
-            image_size=image_size,
-            features=None if features is None else str(Path(features).absolute()),
-            epochs=epochs,
-            folds=folds,
-            seed=seed,
-            keep=keep,
-            formats=tuple(formats),
-        )
     Keep.parse(settings.keep)
     check_formats(settings.formats)
     folder = Path(out)

@@ -115,6 +115,16 @@ class Settings(_Content):
     folds: int = 5
     seed: int = 0
 
+    def changed(self, new: Settings) -> Settings:
+        """These settings with those of `new` that are not at their defaults, and the source of these.
+
+        >>> Settings(source="tags.csv", epochs=5).changed(Settings(source="filled", keep="probability=0.8")).epochs
+        5
+        """
+        given = {name for name, value in new if value != type(self).model_fields[name].default}
+        kept = {"source", "source_format", "options", "photos"}
+        return self.model_copy(update={name: getattr(new, name) for name in given - kept})
+
 
 class Example(_Content):
     """A photo to which a tag was added."""
