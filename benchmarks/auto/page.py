@@ -35,7 +35,7 @@ Written by `{results["command"]}` at commit `{results["commit"]}` on a machine w
 
 [`auto`](../training.md#the-method-auto) beside its members, single methods, the ensemble that it used before, and
 complete labels. Defaults everywhere: a `cam` head on cached features of the bundled backbone, Adam 1e-3, batches of 16,
-{results["epochs"]} epochs. There is no validation split, so the last epoch is kept. Everything, also `an` and complete
+{results["epochs"]} epochs. No validation split is used; the last epoch is kept. Everything, also `an` and complete
 labels, is tested with the boost that `auto` uses (BoostLU, α = {results["boost"]:g}, at inference only). All entries of
 a seed share known labels, order and initial weights, so gains over `an` are paired. The share of the gap is that
 between `an` and `bce` on complete labels.

@@ -4,7 +4,7 @@ import pytest
 
 from methods.cases import batch_of, maps_of, task_of
 from tagfill.errors import TagfillError
-from tagfill.methods import METHODS, create
+from tagfill.methods import METHODS, create, first_epoch
 
 ALL_IMAGES = [0, 1, 2, 3, 4, 5]
 
@@ -135,3 +135,11 @@ def test_the_state_of_each_part_comes_back_to_it():
         part.state = {"a.b": number}
     Sum(again).load_state_dict(Sum(parts).state_dict())
     assert [part.state for part in again] == [{"a.b": number} for number in range(11)]
+
+
+def test_methods_say_when_they_begin():
+    begins = {"an": 1, "wan": 1, "role": 1, "ll-r": 2, "en+scl": 2, "splc": 2, "curriculum": 2, "em-apl": 6}
+    assert {name: first_epoch(create(name), 10) for name in begins} == begins
+    assert first_epoch(create("em-apl"), 3) == 2  # its warm-up is half of the stage
+    assert first_epoch(create("splc", {"splc": {"warmup": 4}}), 3) == 5
+    assert first_epoch(object(), 3) == 1

@@ -120,6 +120,18 @@ def train(material: Material, out: Path, method: str, data: Dataset | None = Non
     )
 
 
+def test_a_method_that_never_begins_says_so(material: Material, tmp_path: Path) -> None:
+    never = train(material, tmp_path / "never", "splc", options={"splc": {"warmup": 4}})
+    early = train(material, tmp_path / "early", "em-apl", lr=10.0)  # every epoch is worse than the one before
+    begins = train(material, tmp_path / "begins", "splc")
+
+    never_log, early_log, begins_log = ((run.folder / "log.txt").read_text() for run in (never, early, begins))
+    assert "before epoch 5 'splc' is a simpler method, and stage 'main' ends with epoch 4" in never_log
+    assert early.best["epoch"] < 3
+    assert f"The best epoch, {early.best['epoch']}, comes before epoch 3, in which 'em-apl' begins" in early_log
+    assert "simpler" not in begins_log
+
+
 def pseudo_labels(run: Run) -> torch.Tensor:
     checkpoint, _ = open_newest(run.checkpoints)
     return checkpoint.of_rank(0)["memory.pseudo_labels.values"]

@@ -11,7 +11,7 @@ from typing import Any
 
 from tagfill.contract import Method
 from tagfill.errors import TagfillError, unknown_name
-from tagfill.methods.base import BaseMethod, LossMethod, Scheduled, Sum
+from tagfill.methods.base import BaseMethod, LossMethod, Scheduled, Sum, first_epoch
 from tagfill.methods.baselines import BASELINES
 from tagfill.methods.csl import ClassAwareSelective, PartialAsymmetric
 from tagfill.methods.curriculum import Curriculum
@@ -26,7 +26,18 @@ from tagfill.methods.soft_exposure import ls, se, se_i, se_l
 from tagfill.methods.splc import Splc
 from tagfill.options import check_options
 
-__all__ = ["ALIASES", "METHODS", "TERMS", "BaseMethod", "LossMethod", "Scheduled", "Sum", "create", "needs_negatives"]
+__all__ = [
+    "ALIASES",
+    "METHODS",
+    "TERMS",
+    "BaseMethod",
+    "LossMethod",
+    "Scheduled",
+    "Sum",
+    "create",
+    "first_epoch",
+    "needs_negatives",
+]
 
 METHODS: dict[str, Callable[..., Method]] = {
     **BASELINES,

@@ -31,6 +31,10 @@ class BaseMethod:
     paper: str = ""
     learns_from_labels: Literal["always", "never", "alone"] = "always"
 
+    def first_epoch(self, epochs: int) -> int:
+        """The first of a stage's epochs in which it is more than the simpler method that it begins as."""
+        return 1
+
     def setup(self, task: Task) -> None:
         """Nothing to prepare."""
 
@@ -113,12 +117,27 @@ class LossMethod(BaseMethod):
         return {self._name: value if self._scale == 1 else self._scale * value}
 
 
+def first_epoch(method: Method, epochs: int) -> int:
+    """The first of a stage's epochs in which a method is more than the simpler one that it begins as.
+
+    Args:
+        method: of any kind; 1 for one that does not say.
+        epochs: of the stage.
+    """
+    found: int = method.first_epoch(epochs) if isinstance(method, BaseMethod | Sum) else 1
+    return found
+
+
 class Sum:
     """Methods whose losses are added. Each keeps its own state, and they share memory by name."""
 
     def __init__(self, parts: list[Method]) -> None:
         self._parts = parts
         self.needs = frozenset().union(*(part.needs for part in parts))
+
+    def first_epoch(self, epochs: int) -> int:
+        """The last of the first epochs of all parts."""
+        return max(first_epoch(part, epochs) for part in self._parts)
 
     def setup(self, task: Task) -> None:
         """Set up each."""

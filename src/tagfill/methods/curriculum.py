@@ -52,6 +52,10 @@ class Curriculum(BaseMethod):
         self._task = task
         self._pseudo = task.memory.pseudo_labels()
 
+    def first_epoch(self, epochs: int) -> int:
+        """The epoch of the first pseudo-labels."""
+        return self._every + 1
+
     def begin_epoch(self, epoch: int) -> None:
         """Update the pseudo-labels every few epochs; a stage starts with those in its memory."""
         if epoch > 1 and (epoch - 1) % self._every == 0:

@@ -62,9 +62,13 @@ class AsymmetricPseudoLabeling(BaseMethod):
         self._warmup = warmup
         self._last: tuple[Tensor, Tensor] | None = None
 
+    def first_epoch(self, epochs: int) -> int:
+        """The epoch of the first soft negatives; before, it is EM."""
+        return (max(epochs // 2, 1) if self._warmup is None else self._warmup) + 1
+
     def setup(self, task: Task) -> None:
         """Ask for the table of soft negatives, and compute how many each class gets after an epoch."""
-        warmup = max(task.epochs // 2, 1) if self._warmup is None else self._warmup
+        warmup = self.first_epoch(task.epochs) - 1
         if not 1 <= warmup < task.epochs:
             raise TagfillError(
                 f"The method 'em-apl' makes soft negatives from the end of epoch {warmup} on, and the stage has "

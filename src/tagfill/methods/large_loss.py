@@ -42,6 +42,10 @@ class LargeLoss(Scheduled):
         self._candidates: Candidates = candidates
         self._large: tuple[Tensor, Tensor] | None = None
 
+    def first_epoch(self, epochs: int) -> int:
+        """The second: the first is AN."""
+        return 2
+
     def share(self) -> Fraction:
         """ρ_t, the share of all entries of a batch."""
         return (self._epoch - 1) * self._step

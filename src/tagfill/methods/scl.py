@@ -92,6 +92,10 @@ class ExpectedNegative(BaseMethod):
         self._scores = task.memory.scores(momentum=self._momentum, classes_per_image=self._classes_per_image)
         self._likely = task.memory.entries("expected_positives", most=most)
 
+    def first_epoch(self, epochs: int) -> int:
+        """The second, since the first is AN, unless the stage is a warm-up or continues one."""
+        return 1 if self._warmup or self._use_warmup_scores else 2
+
     def begin_epoch(self, epoch: int) -> None:
         """Choose the likely positives by the scores, once there are any; before, as in AN, the observed positives."""
         carried = self._use_warmup_scores and self._scores.visited

@@ -35,6 +35,10 @@ class Splc(Scheduled):
         self._warmup = warmup
         self._corrected: tuple[Tensor, Tensor] | None = None
 
+    def first_epoch(self, epochs: int) -> int:
+        """The epoch of the first corrections."""
+        return self._warmup + 1
+
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """One term, summed over the batch."""
         logits, labels, correct = prediction.logits, batch.labels, self._epoch > self._warmup

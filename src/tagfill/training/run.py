@@ -357,6 +357,30 @@ def _warn_without_negatives(context: RunContext) -> None:
             )
 
 
+def _warn_late_start(context: RunContext) -> None:
+    """Say so if a stage ends before its method begins to differ from the simpler one that it starts as."""
+    for stage in context.recipe.stages:
+        name, options = context.recipe.method_of(stage)
+        first = methods.first_epoch(methods.create(name, options), stage.epochs)
+        if first > stage.epochs:
+            context.progress.say(
+                f"Warning: before epoch {first} '{name}' is a simpler method, and stage '{stage.name}' ends with epoch "
+                f"{stage.epochs}; give it more epochs, or shorten its warm-up."
+            )
+
+
+def _note_early_best(context: RunContext, stage: int, epoch: int) -> None:
+    """Say so if the best epoch comes before its method begins to differ from a simpler one."""
+    chosen = context.recipe.stages[stage]
+    name, options = context.recipe.method_of(chosen)
+    first = methods.first_epoch(methods.create(name, options), chosen.epochs)
+    if epoch < first <= chosen.epochs:
+        context.progress.say(
+            f"The best epoch, {epoch}, comes before epoch {first}, in which '{name}' begins; until then it is "
+            "a simpler method."
+        )
+
+
 def _fit(context: RunContext, saving: Saving | None, checkpoint: Checkpoint | None) -> Run:
     """Train all stages that are left, and write the result into the run folder."""
     run, recipe, dataset, devices = context.run, context.recipe, context.dataset, context.devices
@@ -372,6 +396,7 @@ def _fit(context: RunContext, saving: Saving | None, checkpoint: Checkpoint | No
         )
     if checkpoint is None:
         _warn_without_negatives(context)
+        _warn_late_start(context)
     threads = torch.get_num_threads()
     torch.set_num_threads(recipe.threads)
     if any(stage.input == "images" for stage in recipe.stages):
@@ -388,6 +413,7 @@ def _fit(context: RunContext, saving: Saving | None, checkpoint: Checkpoint | No
         result |= {"val_mAP": 100 * best["score"], "chosen_by": f"mAP on val, {recipe.val_labels} labels"}
     else:
         result |= {"chosen_by": "last epoch"}
+    _note_early_best(context, int(best["stage"]), int(best["epoch"]))
     if devices.main:
         run.finish(result)
     devices.barrier()
