@@ -159,6 +159,7 @@ class PastFill(_Content):
     """An earlier result in the same folder, to say what got better.
 
     Attributes:
+        given: tags that were known.
         added: tags that it had added.
         expected_precision: what it expected of them.
         expected_found: share of the missing tags that it expected to have found.
@@ -168,6 +169,7 @@ class PastFill(_Content):
         val_mAP: on photos with complete labels, in percent.
     """
 
+    given: int
     added: int
     expected_precision: float | None
     expected_found: float
@@ -184,6 +186,7 @@ class PastFill(_Content):
             newest[row["image"], row["label"]] = row["present"]
         judged = [present for pair, present in newest.items() if pair in added and present is not None]
         return cls(
+            given=summary.given,
             added=summary.added,
             expected_precision=summary.expected_precision,
             expected_found=summary.expected_found,
@@ -292,12 +295,12 @@ class FillSummary(_Content):
     def what_changed(self) -> str:
         """What changed since the last result."""
         before = self.past[-1]
-        parts = [f"{self.decisions - before.decisions:,} new decisions were used"]
+        new = f"{self.decisions - before.decisions:,} new decisions were used"
+        parts = [f"{new}, and {self.given - before.given:,} more tags are known"]
         if before.decided:
             parts.append(f"of the tags added before, {before.decided:,} were judged and {before.right:,} were right")
-        parts.append(f"{self.added:,} tags are added instead of {before.added:,}")
         found = f"{self.expected_found:.0%} instead of {before.expected_found:.0%}"
-        parts.append(f"the share of missing tags that are expected to be found is {found}")
+        parts.append(f"of the tags that are still missing, {found} are expected to be added")
         if self.val_mAP is not None and before.val_mAP is not None:
             parts.append(f"mAP on photos with complete tags is {self.val_mAP:.1f} instead of {before.val_mAP:.1f}")
         return "Since the last run: " + "; ".join(parts) + "."
