@@ -269,7 +269,9 @@ def create_backbone(
 
 def check_backbone(name: str, pretrained: bool | str = False) -> None:
     """Raise if there is no such backbone, or no bundled weights of it although they are wanted."""
-    import timm
+    with warnings.catch_warnings():  # in a notebook, tqdm asks for ipywidgets, which are not needed
+        warnings.filterwarnings("ignore", message="IProgress not found")
+        import timm
 
     if name not in BACKBONES and name not in CVT_NAMES and not timm.is_model(name):
         near = difflib.get_close_matches(name, [*timm.list_models(), *CVT_NAMES, *BACKBONES], n=6)
@@ -279,11 +281,9 @@ def check_backbone(name: str, pretrained: bool | str = False) -> None:
 
 
 def _bare_model(name: str, pretrained: bool, size: tuple[int, int] | None) -> Any:
-    with warnings.catch_warnings():  # in a notebook, tqdm asks for ipywidgets, which are not needed
-        warnings.filterwarnings("ignore", message="IProgress not found")
-        import timm
-
     check_backbone(name)
+    import timm
+
     if name in BACKBONES:
         if pretrained:
             raise TagfillError(
