@@ -21,7 +21,7 @@ def main() -> None:
     except TagfillError as error:
         names = _flags(sys.argv[1:2])
         sentence = name_flags(str(error), names)
-        if "photos" in names and "option" in names:
+        if any(word in _COMMANDS_OF_FORMATS for word in sys.argv[1:2]):
             sentence = name_options(sentence, _format_options())
         sys.stderr.write(f"Error: {sentence}\n")
         sys.exit(2)
@@ -83,12 +83,17 @@ def name_options(sentence: str, names: Iterable[str]) -> str:
     return re.sub(r"(--option \w+)=\['([^']*)'\]", r"\1=\2", sentence)
 
 
+_COMMANDS_OF_FORMATS = ("import", "fill", "write")  # whose --option may be one of a format
+
+
 def _format_options() -> set[str]:
     """Names of the options of all formats."""
     from tagfill import formats
     from tagfill.options import option_parameters
 
-    return {option for name in formats.FORMATS for option in option_parameters(formats.get(name).read)}
+    found = [formats.get(name) for name in formats.FORMATS]
+    functions = [*(each.read for each in found), *(each.write for each in found if hasattr(each, "write"))]
+    return {option for function in functions for option in option_parameters(function)}
 
 
 def _flags(command: list[str]) -> list[str]:
