@@ -54,6 +54,29 @@ def test_a_threshold_that_is_never_or_always_reached() -> None:
     assert always == np.finfo(np.float32).min
 
 
+def test_two_slopes_meet_at_the_knot_and_old_files_have_one() -> None:
+    bent = Calibration(slope=2.0, offset=(1.0,), source="measured", bend=-1.5, knot=4.0)
+
+    assert np.log(bent([[3.0], [4.0], [6.0]]) / (1 - bent([[3.0], [4.0], [6.0]]))).ravel().tolist() == pytest.approx(
+        [7.0, 9.0, 10.0]
+    )
+    assert bent.savable
+    assert not bent.model_copy(update={"bend": -2.0}).savable  # flat beyond the knot
+    old = Calibration.model_validate_json('{"slope": 2.0, "offset": [1.0], "source": "measured"}')
+    assert (old.bend, float(old([[3.0]])[0, 0])) == (0.0, pytest.approx(float(sigmoid(7.0))))
+
+
+def test_a_bend_is_measured_where_labels_show_one() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0, 4, (6000, 2))
+    truth = Calibration(slope=1.0, offset=(-1.0, 0.0), source="measured", bend=-0.7, knot=0.0)
+    found = measure_calibration(logits, (rng.random(logits.shape) < truth(logits)).astype(np.int8))
+
+    assert found is not None
+    assert np.abs(found(logits) - truth(logits)).max() < 0.06
+    assert (found.slope, found.slope + found.bend) == (pytest.approx(1.0, abs=0.15), pytest.approx(0.3, abs=0.1))
+
+
 def test_calibration_is_measured_on_complete_labels_only() -> None:
     rng = np.random.default_rng(0)
     logits = rng.normal(0, 2, (4000, 3)).astype(np.float32)

@@ -1,8 +1,10 @@
 """Probabilities of logits, bit-identical everywhere they are shown, written or compared with a threshold.
 
-    p = σ(a·g + b_c) = 1 / (1 + exp(−a·g − b_c))
+    p = σ(u) = 1 / (1 + exp(−u)),   u = a·g + d·max(g − k, 0) + b_c
 
-with the calibration of the model, a > 0 and b_c of each class, or a = 1 and b_c = 0 without one.
+with the calibration of the model, b_c of each class and slopes a below and a + d > 0 above the knot k, or u = g without
+one. Two slopes are needed because the logits of a class that is present are spread wider than those of one that is
+absent, most of all if class maps are boosted.
 
 A threshold is the probability of some validation image. The code that chooses it and the code that applies it must
 compute that probability in the same way, or the image itself may fall below its own threshold.
@@ -21,6 +23,7 @@ from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
 
 _COMPLETE_SHARE = 0.95  # share of known pairs from which labels count as complete
 _MAX_STEPS, _TOLERANCE = 50, 1e-10  # of Newton's method
+_KNOTS, _KNOT_PAIRS = (0.05, 0.1, 0.2, 0.3, 0.4), 200_000  # quantiles to try, and pairs to compare them on
 _BLOCK = 1 << 20  # entries at a time, to bound the memory of double precision
 _LARGEST, _INFINITY = 0x7F7FFFFF, 0x7F800000  # bits of the largest single-precision number, and of infinity
 
@@ -42,9 +45,11 @@ class Calibration(BaseModel):
     """Turns logits into probabilities; saved with a model.
 
     Attributes:
-        slope: a.
+        slope: a, below the knot.
         offset: b_c of each class.
         source: `measured` on complete labels, `estimated` from tags alone, or `none` if there was nothing to fit to.
+        bend: d, by how much the slope changes at the knot; 0 is a straight line.
+        knot: k, in units of the logits.
 
     >>> Calibration(slope=2.0, offset=(0.0, -2.0), source="measured")(np.array([[0.0, 1.0]]))
     array([[0.5, 0.5]])
@@ -55,6 +60,8 @@ class Calibration(BaseModel):
     slope: _Finite
     offset: tuple[_Finite, ...]
     source: Literal["measured", "estimated", "none"]
+    bend: _Finite = 0.0
+    knot: _Finite = 0.0
 
     @classmethod
     def identity(cls, width: int) -> Calibration:
@@ -74,7 +81,7 @@ class Calibration(BaseModel):
     @property
     def savable(self) -> bool:
         """Whether a model can be saved with it: it was fitted, and a higher logit is a higher probability."""
-        return self.fitted and self.slope > 0
+        return self.fitted and self.slope > 0 and self.slope + self.bend > 0
 
     def apply(self, logits: Any, *, sigmoid: Callable[[Any], Any], constant: Callable[[Any], Any]) -> Any:
         """The formula, for the arrays of any library.
@@ -84,7 +91,11 @@ class Calibration(BaseModel):
             sigmoid: of that library.
             constant: turns a number or L numbers into an array of that library.
         """
-        return sigmoid(constant(self.slope) * logits + constant(self.offset))
+        log_odds = constant(self.slope) * logits + constant(self.offset)
+        if self.bend:
+            beyond = logits - constant(self.knot)
+            log_odds = log_odds + constant(self.bend / 2) * (beyond + abs(beyond))
+        return sigmoid(log_odds)
 
     def __call__(self, logits: ArrayLike) -> NDArray[np.float64]:
         """Probabilities of N×L logits."""
@@ -157,9 +168,10 @@ def calibrate(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> Cali
     y = (labels[known] == POSITIVE).astype(np.float64)
     if not len(y) or y.min() == y.max():
         return Calibration.identity(width)
-    slope, offset = _fit(z, y)
     class_of = np.nonzero(known)[1]
-    base = slope * z + offset
+    knot = _choose_knot(z, y)
+    weights = _fit(_design(z, knot), y)
+    base = weights @ _design(z, knot)
     deltas = np.zeros(width)
     for _ in range(_MAX_STEPS):
         p = sigmoid(base + deltas[class_of])
@@ -169,7 +181,11 @@ def calibrate(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> Cali
         deltas -= step
         if np.abs(step).max() < _TOLERANCE:
             break
-    return Calibration(slope=slope, offset=tuple((offset + deltas).tolist()), source="measured")
+    slope, offset = float(weights[0]), weights[1] + deltas
+    bend = 0.0 if knot is None else float(weights[2])
+    return Calibration(
+        slope=slope, offset=tuple(offset.tolist()), source="measured", bend=bend, knot=0.0 if knot is None else knot
+    )
 
 
 def is_complete(labels: NDArray[np.integer]) -> bool:
@@ -178,11 +194,38 @@ def is_complete(labels: NDArray[np.integer]) -> bool:
     return bool(known.mean() >= _COMPLETE_SHARE) and bool((labels == POSITIVE).any() and (labels == NEGATIVE).any())
 
 
-def _fit(z: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
-    """Slope and offset by Newton's method; a weak prior at (1, 0) keeps them finite for separable labels."""
-    design = np.stack([z, np.ones_like(z)])
-    weights, prior = np.array([1.0, 0.0]), np.array([1.0, 0.0])
-    strength = np.diag([1e-3, 1e-3])
+def _design(z: NDArray[np.float64], knot: float | None) -> NDArray[np.float64]:
+    """The terms of the log odds: g, 1 and, with a knot, max(g − k, 0)."""
+    terms = [z, np.ones_like(z)] if knot is None else [z, np.ones_like(z), np.maximum(z - knot, 0)]
+    return np.stack(terms)
+
+
+def _choose_knot(z: NDArray[np.float64], y: NDArray[np.float64]) -> float | None:
+    """The knot with the highest likelihood, at a quantile of the logits of present labels; None for a straight line.
+
+    Two more parameters must pay for themselves (Bayesian information criterion), and both slopes be positive.
+    """
+    part = slice(None, None, max(1, len(z) // _KNOT_PAIRS))
+    z, y = z[part], y[part]
+    best = _loss(_fit(_design(z, None), y) @ _design(z, None), y) - np.log(len(z))
+    chosen = None
+    for knot in np.unique(np.quantile(z[y == 1], _KNOTS)) if y.any() else ():
+        weights = _fit(_design(z, knot), y)
+        loss = _loss(weights @ _design(z, knot), y)
+        if loss < best and weights[0] > 0 and weights[0] + weights[2] > 0:
+            best, chosen = loss, float(knot)
+    return chosen
+
+
+def _loss(log_odds: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    return float((np.logaddexp(0, log_odds) - y * log_odds).sum())
+
+
+def _fit(design: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Weights of the terms by Newton's method; a weak prior at the plain sigmoid keeps them finite."""
+    prior = np.eye(len(design))[0]
+    weights: NDArray[np.float64] = prior.copy()
+    strength = 1e-3 * np.eye(len(design))
     for _ in range(_MAX_STEPS):
         p = sigmoid(weights @ design)
         gradient = design @ (p - y) + strength @ (weights - prior)
@@ -192,7 +235,7 @@ def _fit(z: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
         weights = weights - step * min(1.0, 2.0 / max(largest, 1e-12))  # limit long steps, which may overshoot
         if largest < _TOLERANCE:
             break
-    return float(weights[0]), float(weights[1])
+    return weights
 
 
 def measure_calibration(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> Calibration | None:

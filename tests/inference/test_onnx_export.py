@@ -44,7 +44,7 @@ def saved(folder: Path, backbone: str, head: str, size: Any, **options: Any) -> 
         noise = rng.normal(scale=0.02, size=tuple(parameter.shape)).astype(np.float32)
         parameter.data += parameter.data.new_tensor(noise)
     model.thresholds = (0.3, 0.5, 0.7)
-    model.calibration = Calibration(slope=2.0, offset=(-1.0, 0.0, 0.5), source="measured")
+    model.calibration = Calibration(slope=2.0, offset=(-1.0, 0.0, 0.5), source="measured", bend=-1.2, knot=0.1)
     model.save(folder)
     return folder
 
@@ -92,7 +92,8 @@ def test_the_sidecar_says_what_the_graph_does_not(model: Path) -> None:
     assert (sidecar["classes"], sidecar["thresholds"], sidecar["head"]) == (list(CLASSES), [0.3, 0.5, 0.7], "cam")
     assert (sidecar["head_options"]["boost"], sidecar["preprocessing"]["size"]) == (5.0, [64, 64])
     assert (sidecar["outputs"], set(sidecar["hashes"])) == (["logits", "probabilities", "maps"], {"onnx", "model"})
-    assert sidecar["calibration"] == {"slope": 2.0, "offset": [-1.0, 0.0, 0.5], "source": "measured"}
+    shape = {"slope": 2.0, "offset": [-1.0, 0.0, 0.5], "bend": -1.2, "knot": 0.1}
+    assert sidecar["calibration"] == {**shape, "source": "measured"}
     assert sidecar["parity"]["real_images"] == 3
 
 

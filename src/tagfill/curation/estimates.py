@@ -2,9 +2,9 @@
 
 A logit g of a pair becomes the probability that a new image shows the class by
 
-    p = σ(a·g + b_c)
+    p = σ(u),   u = a·g + d·max(g − k, 0) + b_c
 
-Where the labels of a split are complete, a and b_c are measured (`tagfill.probabilities.calibrate`). Where only
+Where the labels of a split are complete, a, d, k and b_c are measured (`tagfill.probabilities.calibrate`). Where only
 some tags are known, they are estimated together with q, the share of the true tags that were given, from cross-fitted
 logits:
 
@@ -14,12 +14,12 @@ the image shows (Elkan and Noto, Learning classifiers from only positive and unl
     known present    q_c·p              known absent    r·(1 − p)
     unknown          p·(1 − q_c) + (1 − p)·(1 − r)
 
-a, b_c, q_c and r maximize this likelihood (the joint method of Teisseyre, Mielniczuk and Łazęcka, Different strategies
-of fitting logistic regression for positive and unlabelled data, ICCS 2020). q is the level at which the share of known
-tags among the highest logits flattens out, so it needs a model that is sure of some images. A normal prior keeps b_c
-and logit(q_c) of a class with few tags near those of all classes. Images without any label may never have been
-annotated: unless the labels of the others explain how many there are, they are left out, and the likelihood is that of
-images that kept a label.
+a, d, k, b_c, q_c and r maximize this likelihood (the joint method of Teisseyre, Mielniczuk and Łazęcka, Different
+strategies of fitting logistic regression for positive and unlabelled data, ICCS 2020). q is the level at which the
+share of known tags among the highest logits flattens out, so it needs a model that is sure of some images. A normal
+prior keeps b_c and logit(q_c) of a class with few tags near those of all classes. Images without any label may never
+have been annotated: unless the labels of the others explain how many there are, they are left out, and the likelihood
+is that of images that kept a label.
 
 **One per image.** One of the n tags of an image is drawn, so a tag is given with probability 1/n. With independent
 classes, N the number of other tags, and 1/(1 + N) = ∫₀¹ tᴺ dt,
@@ -30,6 +30,15 @@ classes, N the number of other tags, and 1/(1 + N) = ∫₀¹ tᴺ dt,
 
     at random        p(1 − q) / (p(1 − q) + (1 − p)(1 − r)),   which is p(1 − q)/(1 − pq) for r = 0
     one per image    p_j ∫ t Π_{i≠j,k} (1 − p_i + p_i·t) dt / ∫ Π_{i≠k} (1 − p_i + p_i·t) dt
+
+**Sharpness.** Estimated log odds are too extreme. Tags alone cannot tell classes that are confused with each other from
+classes that occur together, and the offset of a class with few tags is uncertain. So the log odds of unknown pairs are
+shrunk, the more the fewer tags t_c are known, and shifted by s, which keeps the expected number of missing tags:
+
+    log odds ← τ_c · log odds + s,   τ_c = τ·√((t_c + 1) / (t_c + 1 + h)),   h = 5
+
+τ is 0.8, and 0.9 with a measured calibration, which knows how sure the model can be about confused classes.
+`docs/benchmarks/estimates.md` shows what this does to the precision of added tags.
 
 If labels are missing in a way that depends on how visible an object is, tags alone cannot reveal it, and the number of
 missing labels is underestimated.
@@ -56,7 +65,10 @@ ESTIMATED: Literal["estimated"] = "estimated"
 NOT_CALIBRATED: Literal["none"] = "none"
 AT_RANDOM, ONE_PER_IMAGE = "at random", "one per image"
 
-_OFFSET_SPREAD, _GIVEN_SPREAD = 1.0, 0.2  # standard deviations of the priors of b_c and logit(q_c)
+_OFFSET_SPREAD, _GIVEN_SPREAD = 0.5, 0.2  # standard deviations of the priors of δ_c and logit(q_c)
+_KNOTS_AT_RANDOM, _KNOTS_ONE_PER_IMAGE = (0.05, 0.4), (0.05, 0.2)  # quantiles of the logits of tags
+_RATIOS, _RATIO, _RATIO_SPREAD = (0.3, 2.0), 0.5, 0.3  # of the slopes: bounds, and median and spread of the prior
+_SHARPNESS, _SHARPNESS_MEASURED, _SHARPNESS_TAGS = 0.8, 0.9, 5.0  # τ of a class with many tags, and h
 _STARTS = (0.3, 0.7)  # of q, of which the best fit is kept
 _SINGLE_SHARE = 0.99  # share of tagged images with exactly one tag from which tags are taken as drawn one per image
 _PRIOR_TAGS = 20.0  # k: expected tags of a class from which its own share of given tags counts more than that of all
@@ -84,8 +96,10 @@ class LabelEstimates:
             the others were never annotated.
         priors: L, share of images that show each class.
         shift: added to the log odds of unknown pairs of annotated images, so that known and expected labels sum to
-            what the measured probabilities say, however labels went missing (a prior shift; Saerens et al., Adjusting
-            the outputs of a classifier to new a priori probabilities, Neural Computation 2002).
+            what the probabilities say, however labels went missing (a prior shift; Saerens et al., Adjusting the
+            outputs of a classifier to new a priori probabilities, Neural Computation 2002).
+        sharpness: L, τ: factors of the log odds of unknown pairs; None changes nothing.
+        untagged_shift: added to the log odds of images without labels that were never annotated.
     """
 
     calibration: Calibration
@@ -95,6 +109,8 @@ class LabelEstimates:
     annotated_share: float
     priors: NDArray[np.float64]
     shift: float = 0.0
+    sharpness: NDArray[np.float64] | None = None
+    untagged_shift: float = 0.0
 
     @property
     def source(self) -> str:
@@ -122,12 +138,13 @@ class LabelEstimates:
         p = self.calibration(logits)
         tagged = (labels != UNKNOWN).any(1, keepdims=True)
         if self.mechanism == ONE_PER_IMAGE:
-            found = _shifted(probability_beside_drawn(p, labels), self.shift)
+            found = _adjusted(probability_beside_drawn(p, labels), self.sharpness, self.shift)
         else:
-            found = _shifted(probability_of_unknown(p, self.given, self.absent_given), self.shift)
+            found = _adjusted(probability_of_unknown(p, self.given, self.absent_given), self.sharpness, self.shift)
             tagged = tagged | (self.annotated_share == 1)
         lost_all = probability_of_unknown(p, self.given, self.absent_given)
         untagged = self.annotated_share * lost_all + (1 - self.annotated_share) * p
+        untagged = _adjusted(untagged, self.sharpness, self.untagged_shift)
         found = np.where(tagged, found, untagged)
         return np.where(labels == POSITIVE, 1.0, np.where(labels == NEGATIVE, 0.0, found))
 
@@ -254,7 +271,10 @@ def estimate_labels(logits: NDArray[np.floating], labels: NDArray[np.integer]) -
         return None  # logits say so little that the likelihood is best if nothing is ever present
     if not one_each and _annotated_share(*fitted, some, known) >= _ALL_ANNOTATED:
         calibration, given, absent_given = _fit_at_random(some, known, all_annotated=True) or fitted
-    return _complete(calibration, given, absent_given, ONE_PER_IMAGE if one_each else AT_RANDOM, logits, labels)
+    mechanism = ONE_PER_IMAGE if one_each else AT_RANDOM
+    estimates = _complete(calibration, given, absent_given, mechanism, some, known)
+    estimates = _sharpen(estimates, some, known, _SHARPNESS)
+    return replace(estimates, priors=estimates(logits, labels).mean(0))
 
 
 def measure_labels(
@@ -285,29 +305,64 @@ def measure_labels(
             weights = 1 / np.maximum(1 - _lost_all(p[annotated], given, absent_given), 1e-3)
             given, absent_given = _shares_given(p[annotated] * weights[:, None], labels[annotated], weights.sum())
         if _annotated_share(calibration, given, absent_given, logits, labels) < _ALL_ANNOTATED:
-            return _complete(calibration, given, absent_given, mechanism, logits, labels)
+            estimates = _complete(calibration, given, absent_given, mechanism, logits, labels)
+            return _sharpen(estimates, logits, labels, _SHARPNESS_MEASURED)
         annotated = np.ones(len(labels), dtype=bool)
         given, absent_given = _shares_given(p, labels)
     estimates = _complete(calibration, given, absent_given, mechanism, logits, labels)
     found = estimates(logits[annotated], labels[annotated])[labels[annotated] == UNKNOWN]
-    shift = _shift_to_sum(found, p[annotated].sum() - tags.sum())
-    return _complete(calibration, given, absent_given, mechanism, logits, labels, shift)
+    shift = _shift_to_sum(_log_odds(found), p[annotated].sum() - tags.sum())
+    estimates = _complete(calibration, given, absent_given, mechanism, logits, labels, shift)
+    return _sharpen(estimates, logits, labels, _SHARPNESS_MEASURED)
 
 
-def _shifted(probability: NDArray[np.float64], shift: float) -> NDArray[np.float64]:
-    """Probabilities whose log odds are increased."""
-    odds = probability * np.exp(shift)
-    shifted: NDArray[np.float64] = odds / np.maximum(odds + 1 - probability, 1e-300)
-    return shifted
+def _adjusted(
+    probability: NDArray[np.float64], sharpness: NDArray[np.float64] | None, shift: float
+) -> NDArray[np.float64]:
+    """Probabilities whose log odds are multiplied by the sharpness of their class and shifted."""
+    log_odds = _log_odds(probability)
+    return sigmoid((log_odds if sharpness is None else sharpness * log_odds) + shift)
 
 
-def _shift_to_sum(probability: NDArray[np.float64], total: float) -> float:
-    """The change of log odds, at most 3, that gives probabilities this sum."""
-    low, high = -3.0, 3.0
-    for _ in range(50):
+def _log_odds(probability: NDArray[np.float64]) -> NDArray[np.float64]:
+    p = np.clip(probability, 1e-12, 1 - 1e-12)
+    log_odds: NDArray[np.float64] = np.log(p) - np.log1p(-p)
+    return log_odds
+
+
+def _shift_to_sum(log_odds: NDArray[np.float64], total: float) -> float:
+    """The change of log odds, at most 4, that gives probabilities this sum."""
+    if not len(log_odds):
+        return 0.0
+    low, high = -4.0, 4.0
+    for _ in range(40):
         middle = (low + high) / 2
-        low, high = (middle, high) if _shifted(probability, middle).sum() < total else (low, middle)
+        low, high = (middle, high) if sigmoid(log_odds + middle).sum() < total else (low, middle)
     return middle
+
+
+def _sharpen(
+    estimates: LabelEstimates, logits: NDArray[np.floating], labels: NDArray[np.integer], most: float
+) -> LabelEstimates:
+    """Shrink the log odds of unknown pairs and keep their sums; if many absent labels are known, change nothing.
+
+    Args:
+        estimates: of all pairs.
+        logits: N×L.
+        labels: N×L; as many absent as present ones show which classes are confused.
+        most: τ of a class with many tags.
+    """
+    if (labels == NEGATIVE).sum() >= (labels == POSITIVE).sum():
+        return estimates
+    tags = (labels == POSITIVE).sum(0)
+    sharpness = most * np.sqrt((tags + 1) / (tags + 1 + _SHARPNESS_TAGS))
+    unknown, tagged = labels == UNKNOWN, (labels != UNKNOWN).any(1) | (estimates.annotated_share == 1)
+    expected, log_odds = estimates(logits, labels), _log_odds(replace(estimates, shift=0.0)(logits, labels))
+    shifts = [
+        _shift_to_sum((sharpness * log_odds[rows])[unknown[rows]], expected[rows][unknown[rows]].sum())
+        for rows in (tagged, ~tagged)
+    ]
+    return replace(estimates, sharpness=sharpness, shift=shifts[0], untagged_shift=shifts[1])
 
 
 def _shares_given(
@@ -371,44 +426,6 @@ def choose_additions(
     )
 
 
-def ranking_score(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> float:
-    """Mean over classes of the probability that a known tag scores higher than an unknown pair; NaN without tags.
-
-    If labels are missing at random, this area under the ROC curve is an increasing function of the one that complete
-    labels would give (Menon et al., Learning from corrupted binary labels via class-probability estimation, ICML 2015),
-    so models can be compared by it without a complete split.
-
-    Args:
-        logits: N×L, of models that were not trained on these images.
-        labels: N×L, 1 present, 0 absent, -1 unknown.
-
-    >>> ranking_score(np.array([[3.0], [2.0], [1.0]]), np.array([[1], [-1], [-1]]))
-    1.0
-    """
-    areas = []
-    for scores, known in zip(np.asarray(logits, dtype=np.float64).T, labels.T, strict=True):
-        positive = known == POSITIVE
-        count, rest = int(positive.sum()), int((~positive).sum())
-        if count and rest:
-            _, inverse, sizes = np.unique(scores, return_inverse=True, return_counts=True)
-            mean_rank = np.cumsum(sizes) - (sizes - 1) / 2  # of equal scores
-            areas.append((mean_rank[inverse][positive].sum() - count * (count + 1) / 2) / (count * rest))
-    return float(np.mean(areas)) if areas else float("nan")
-
-
-def best_epoch(epochs: Sequence[NDArray[np.floating]], labels: NDArray[np.integer]) -> int:
-    """The epoch, from 1, whose cross-fitted logits rank known tags best; the earliest of equal ones.
-
-    Args:
-        epochs: N×L logits after each epoch.
-        labels: N×L, 1 present, 0 absent, -1 unknown.
-
-    >>> best_epoch([np.array([[0.0], [1.0]]), np.array([[1.0], [0.0]])], np.array([[1], [-1]]))
-    2
-    """
-    return int(np.argmax([ranking_score(logits, labels) for logits in epochs])) + 1
-
-
 # Fitting
 
 
@@ -420,57 +437,68 @@ def _fit_at_random(
 ) -> _Fitted | None:
     """Calibration, q of each class and r; from images with a known label, or from all if all were annotated."""
     tagged = (labels != UNKNOWN).any(1) | all_annotated
-    line = _Line(logits[tagged], labels[tagged])
+    link = _Link(logits[tagged], labels[tagged], _KNOTS_AT_RANDOM)
     known = torch.from_numpy(labels[tagged])
-    fits = [_fit_from(start, line, known, all_annotated) for start in _STARTS]
+    fits = [_fit_from(start, link, known, all_annotated) for start in _STARTS]
     found = [(value, *fitted) for value, fitted in fits if fitted is not None]
     return min(found, key=lambda fit: fit[0])[1:] if found else None
 
 
-def _fit_from(start: float, line: _Line, known: Tensor, all_annotated: bool) -> tuple[float, _Fitted | None]:
+def _fit_from(start: float, link: _Link, known: Tensor, all_annotated: bool) -> tuple[float, _Fitted | None]:
     """The negative log-likelihood and the fit that is reached from a value of q."""
-    present, absent = known == POSITIVE, known == NEGATIVE
+    absent = known == NEGATIVE
     any_absent = bool(absent.any())
-    line.reset(-np.log(start))
+    link.reset(-np.log(start))
     level, spread = _parameter(np.log(start / (1 - start))), _parameter(np.zeros(known.shape[1]))
     absent_level = _parameter(np.log(float(absent.double().mean()) + 1e-6))
 
     def loss() -> Tensor:
-        u, q = line.logits(), level + spread
-        log_p, log_not, zero = logsigmoid(u), logsigmoid(-u), torch.zeros((), dtype=torch.float64)
-        log_not_given = logsigmoid(-absent_level) if any_absent else zero
-        log_unknown = torch.logaddexp(log_p + logsigmoid(-q), log_not + log_not_given)
-        log_absent = log_not + logsigmoid(absent_level)
-        terms = torch.where(present, log_p + logsigmoid(q), torch.where(absent, log_absent, log_unknown))
-        lost_all = log_unknown.sum(1).clamp(max=-1e-9)
-        log_kept = zero if all_annotated else torch.log(-torch.expm1(lost_all)).sum()
-        return log_kept - terms.sum() + line.penalty() + (spread**2).sum() / (2 * _GIVEN_SPREAD**2)
+        likelihood = _log_likelihood_at_random(
+            link.logits(), known, level + spread, absent_level if any_absent else None, all_annotated=all_annotated
+        )
+        return -likelihood.sum() + link.penalty() + (spread**2).sum() / (2 * _GIVEN_SPREAD**2)
 
-    value = _minimize([*line.parameters, level, spread, *([absent_level] if any_absent else [])], loss)
-    calibration = line.calibration()
+    value = _minimize([*link.parameters, level, spread, *([absent_level] if any_absent else [])], loss)
+    calibration = link.calibration()
     if calibration is None or not np.isfinite(value):
         return value, None
     given = sigmoid((level + spread).detach().numpy())
     return value, (calibration, given, float(sigmoid(absent_level.item())) if any_absent else 0.0)
 
 
+def _log_likelihood_at_random(
+    u: Tensor, known: Tensor, given: Tensor, absent_given: Tensor | None, *, all_annotated: bool
+) -> Tensor:
+    """Of each image with labels: log odds u (N×L), logit(q) (L) and logit(r); None for r = 0."""
+    log_p, log_not = logsigmoid(u), logsigmoid(-u)
+    log_absent = log_not if absent_given is None else log_not + logsigmoid(absent_given)
+    log_kept_back = log_not if absent_given is None else log_not + logsigmoid(-absent_given)
+    log_unknown = torch.logaddexp(log_p + logsigmoid(-given), log_kept_back)
+    terms = torch.where(known == NEGATIVE, log_absent, log_unknown)
+    terms = torch.where(known == POSITIVE, log_p + logsigmoid(given), terms).sum(1)
+    if all_annotated:
+        return terms
+    return terms - torch.log(-torch.expm1(log_unknown.sum(1).clamp(max=-1e-9)))  # images without labels are not there
+
+
+def _log_likelihood_one_per_image(u: Tensor, known: Tensor) -> Tensor:
+    """Of the drawn tag of each image, which has at least one: log odds u (N×L)."""
+    present, absent = known == POSITIVE, known == NEGATIVE
+    u = u.masked_fill(absent, -torch.inf)
+    log_rest, _ = _log_integrand(torch.sigmoid(u), known)
+    drawn = torch.where(present, logsigmoid(u), 0.0).sum(1) + (_WEIGHTS * log_rest.exp()).sum(1).log()
+    none = torch.where(absent, 0.0, logsigmoid(-u)).sum(1).clamp(max=-1e-9)
+    return drawn - torch.log(-torch.expm1(none))
+
+
 def _fit_one_per_image(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> _Fitted | None:
     """Calibration, expected q of each class and r, from the images with exactly one tag."""
     single = (labels == POSITIVE).sum(1) == 1
-    line = _Line(logits[single], labels[single])
+    link = _Link(logits[single], labels[single], _KNOTS_ONE_PER_IMAGE)
     known = torch.from_numpy(labels[single])
-    present, absent = known == POSITIVE, known == NEGATIVE
-    line.reset(0.0)
-
-    def loss() -> Tensor:
-        u = line.logits().masked_fill(absent, -torch.inf)
-        log_rest, _ = _log_integrand(torch.sigmoid(u), known)
-        drawn = torch.where(present, logsigmoid(u), 0.0).sum(1) + (_WEIGHTS * log_rest.exp()).sum(1).log()
-        none = torch.where(absent, 0.0, logsigmoid(-u)).sum(1).clamp(max=-1e-9)  # a tag was given, so there is one
-        return -(drawn - torch.log(-torch.expm1(none))).sum() + line.penalty()
-
-    _minimize(line.parameters, loss)
-    calibration = line.calibration()
+    link.reset(0.0)
+    _minimize(link.parameters, lambda: link.penalty() - _log_likelihood_one_per_image(link.logits(), known).sum())
+    calibration = link.calibration()
     if calibration is None:
         return None
     found = probability_beside_drawn(calibration(logits[single]), labels[single])
@@ -529,40 +557,68 @@ def _lost_all(p: NDArray[np.float64], given: NDArray[np.float64] | float, absent
     return nothing
 
 
-class _Line:
-    """a·g + b + δ_c as parameters to fit, on standardized logits; a is kept positive."""
+class _Link:
+    """Log odds as parameters to fit: slopes s⁻ and s⁺ below and above a knot k, and an offset b + δ_c per class.
 
-    def __init__(self, logits: NDArray[np.floating], labels: NDArray[np.integer]) -> None:
+        u = s⁺·max(g − k, 0) + s⁻·min(g − k, 0) + b + δ_c
+
+    Tags alone say little about the shape, so it is bounded: k lies between two quantiles of the logits of known tags,
+    and s⁺/s⁻ between 0.3 and 2 with a prior at 0.5, where complete labels of photos and scenes put it. Without
+    bounds, the likelihood may be best where every class excludes all others, and nothing is missing.
+    """
+
+    def __init__(self, logits: NDArray[np.floating], labels: NDArray[np.integer], knots: tuple[float, float]) -> None:
         values = np.asarray(logits, dtype=np.float64)
-        self._center = float(np.median(values[labels == POSITIVE]))
-        self._scale = float(max(values.std(), 1e-9))
+        tags = values[labels == POSITIVE]
+        self._center, self._scale = float(np.median(tags)), float(max(values.std(), 1e-9))
         self._logits = torch.from_numpy((values - self._center) / self._scale)
+        self._low, self._high = ((np.quantile(tags, knots) - self._center) / self._scale).tolist()
         self._width = values.shape[1]
         self.reset(0.0)
 
     def reset(self, offset: float) -> None:
-        """Begin again: half of the tags have a probability above ½ at offset 0."""
-        self._log_slope, self._offset = _parameter(np.log(2.0)), _parameter(min(offset, 2.0))
-        self._deltas = _parameter(np.zeros(self._width))
+        """Begin again: with offset 0, a tag at the knot has a probability of ¼."""
+        self._log_slope, self._offset = _parameter(np.log(1.5)), _parameter(min(offset, 2.0) - 1.0)
+        self._knot, self._ratio, self._deltas = _parameter(0.0), _parameter(-1.0), _parameter(np.zeros(self._width))
 
     @property
     def parameters(self) -> list[Tensor]:
-        return [self._log_slope, self._offset, self._deltas]
+        return [self._log_slope, self._offset, self._knot, self._ratio, self._deltas]
+
+    def _shape(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Knot, s⁻, s⁺ and log s⁺/s⁻."""
+        low, high = np.log(_RATIOS[0]), np.log(_RATIOS[1])
+        log_ratio = low + (high - low) * torch.sigmoid(self._ratio)
+        upper = self._log_slope.exp()
+        knot = self._low + (self._high - self._low) * torch.sigmoid(self._knot)
+        return knot, upper * torch.exp(-log_ratio), upper, log_ratio
 
     def logits(self) -> Tensor:
-        return self._log_slope.exp() * self._logits + self._offset + self._deltas
+        knot, lower, upper, _ = self._shape()
+        beyond = self._logits - knot
+        return upper * beyond.clamp(min=0) + lower * beyond.clamp(max=0) + self._offset + self._deltas
 
     def penalty(self) -> Tensor:
-        """Of a normal prior of each δ_c, and a weak one of the slope, which separable labels leave without a limit."""
-        return (self._deltas**2).sum() / (2 * _OFFSET_SPREAD**2) + 1e-2 * self._log_slope**2
+        """Of normal priors of δ_c and of log s⁺/s⁻, and weak ones of what separable labels leave without a limit."""
+        *_, log_ratio = self._shape()
+        priors: Tensor = (self._deltas**2).sum() / (2 * _OFFSET_SPREAD**2)
+        priors = priors + (log_ratio - np.log(_RATIO)) ** 2 / (2 * _RATIO_SPREAD**2)
+        weak: Tensor = 1e-2 * self._log_slope**2 + 0.1 * self._knot**2
+        return priors + weak
 
     def calibration(self) -> Calibration | None:
         """The fitted calibration; None if logits say next to nothing about the tags."""
-        slope = float(self._log_slope.exp().item())
-        offset = (self._offset + self._deltas).detach().numpy() - slope * self._center / self._scale
-        if not np.isfinite(offset).all() or not 1e-2 < slope < 1e4:
+        knot, lower, upper, _ = (float(value.detach()) for value in self._shape())
+        offset = (self._offset + self._deltas).detach().numpy() - lower * (knot + self._center / self._scale)
+        if not np.isfinite(offset).all() or not 1e-2 < upper < 1e4:
             return None
-        return Calibration(slope=slope / self._scale, offset=tuple(offset.tolist()), source=ESTIMATED)
+        return Calibration(
+            slope=lower / self._scale,
+            offset=tuple(offset.tolist()),
+            source=ESTIMATED,
+            bend=(upper - lower) / self._scale,
+            knot=self._center + knot * self._scale,
+        )
 
 
 def _parameter(value: float | NDArray[np.float64]) -> Tensor:
