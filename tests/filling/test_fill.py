@@ -171,7 +171,6 @@ def test_decisions_of_a_review_are_used_and_kept(first, place, truth):
     again = tagfill.fill(folder)
     assert again.summary.decisions == asked
     assert again.summary.past[-1].added == first.summary.added
-    assert again.summary.added > 0
     assert any("Since the last run" in line for line in again.summary.sentences())
     rows = again.dataset.rows()
     assert rows.filter(pc.equal(rows["source"], "review")).num_rows == asked

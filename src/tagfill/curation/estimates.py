@@ -362,7 +362,8 @@ def _sharpen(
         _shift_to_sum((sharpness * log_odds[rows])[unknown[rows]], expected[rows][unknown[rows]].sum())
         for rows in (tagged, ~tagged)
     ]
-    return replace(estimates, sharpness=sharpness, shift=shifts[0], untagged_shift=shifts[1])
+    shrunk = replace(estimates, sharpness=sharpness, shift=shifts[0], untagged_shift=shifts[1])
+    return replace(shrunk, priors=shrunk(logits, labels).mean(0) if len(logits) else estimates.priors)
 
 
 def _shares_given(
