@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+GIVEN = "given: true, measured, estimated, labels per image: true, measured, estimated, priors"
 NAMES = {
     "scores": "sigmoid of the scores",
     "estimated": "estimated from tags alone",
@@ -22,20 +23,20 @@ orphan: true
 Written by `{results["command"]}` at commit `{results["commit"]}` on a machine with {machine["cores"]} cores
 ({machine["system"]}, Python {machine["python"]}, torch {machine["torch"]}).
 
-Complete labels are hidden in three ways: one tag is drawn per image (*one per image*), each tag is kept with probability
-0.4 (*at random*), or with a probability that grows with the side length of its object, ½ for an object of median area and
-between 0.05 and 0.95 (*when small*; there are no boxes for the COCO photos). Logits are those of `wan`, `em` and `ll-r`
-heads, combined and boosted as `auto` does, from 3 folds over frozen Lite0 features. *Estimated* uses these logits and the
-remaining tags only; *measured* also uses complete labels of other images. The constants of the estimates were chosen while
-looking at all of these cases, so they are no independent test.
+Complete labels are hidden in three ways: one tag is drawn per image (*one per image*), each tag is kept with
+probability 0.4 (*at random*), or with a probability that grows with the side length of its object, ½ for an object of
+median area and between 0.05 and 0.95 (*when small*; objects without a box count as small, and there are no boxes for
+the COCO photos). Logits are those of
+`wan`, `em` and `ll-r` heads, combined and boosted as `auto` does, from 3 folds over frozen features. *Estimated* uses
+these logits and the remaining tags only; *measured* also uses complete labels of other images. The constants of the
+estimates were chosen while looking at all of these cases, so this is no independent test of them.
 
 ## Share of given tags, labels per image, class priors
 
-| data | images | missing | given: true | measured | estimated | labels per image: true | measured | estimated | error of priors |
-|---|---:|---|---:|---:|---:|---:|---:|---:|---:|
+{header("data, images, missing", GIVEN)}
 {chr(10).join(map(shares, cases))}
 
-The error of priors is the mean absolute error of the estimated share of images that show a class, relative to the mean share.
+The last column is the mean absolute error of the estimated share of images that show a class, relative to the mean.
 
 ## Probabilities of unknown pairs
 
@@ -43,12 +44,17 @@ Missing tags are the sum of the probabilities of all unknown pairs. *Right* and 
 `choose_additions` adds at a precision of {results["target"]:g}. The last columns are the share of pairs that are right
 among those said to be 0.5–0.8, 0.8–0.9 and 0.9–1.
 
-| data | images | missing | probabilities | missing tags: said | true | right | found | 0.5–0.8 | 0.8–0.9 | 0.9–1 |
-|---|---:|---|---|---:|---:|---:|---:|---:|---:|---:|
+{header("data, images, missing, probabilities", "missing tags: said, true, right, found, 0.5–0.8, 0.8–0.9, 0.9–1")}
 {chr(10).join(line for case in cases for line in qualities(case))}
 
 If small objects are tagged less often, tags alone cannot show it, and fewer tags are expected than are missing.
 """
+
+
+def header(text: str, numbers: str) -> str:
+    """The first two lines of a table."""
+    words, values = text.split(", "), numbers.split(", ")
+    return f"| {' | '.join(words + values)} |\n|{'---|' * len(words)}{'---:|' * len(values)}"
 
 
 def shares(case: dict[str, Any]) -> str:
