@@ -1,11 +1,12 @@
 """Several reviewers in one session, and the rows that their decisions become."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 
 from tagfill.curation.decisions import apply_decisions
-from tagfill.curation.review import Decision, apply_log, open_session
+from tagfill.curation.review import BulkDecision, Decision, apply_log, fingerprint, open_session
 from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
 
@@ -36,7 +37,7 @@ def reviewed(data):
 
 def test_a_decision_is_on_disk_when_it_is_confirmed(session):
     (now,) = session.decide([decision(session, "x", 0, seconds=2.5)], "me")
-    assert (now.number, now.decision.present, now.refused) == (1, True, False)
+    assert (now.number, now.decision.present, now.refused) == (1, True, None)
     assert session.log.path.read_bytes() == session.log.entries[0].line()
     assert (session.log.entries[0].who, session.log.entries[0].seconds, session.log.entries[0].previous) == (
         "me",
@@ -55,9 +56,9 @@ def test_the_same_decision_counts_once(session):
 def test_a_reviewer_who_has_not_seen_the_newest_decision_is_refused(session):
     session.decide([decision(session, "x", 0, True)], "one")
     (now,) = session.decide([decision(session, "y", 0, False)], "two")
-    assert (now.refused, now.decision.who, now.decision.present) == (True, "one", True)
+    assert (now.refused, now.decision.who, now.decision.present) == ("one already decided cup: present.", "one", True)
     (now,) = session.decide([decision(session, "z", 0, False, seen=1)], "two")
-    assert (now.refused, now.decision.present) == (False, False)
+    assert (now.refused, now.decision.present) == (None, False)
     assert [entry.previous for entry in session.log.entries] == ["unknown", "present"]
 
 
@@ -103,12 +104,46 @@ def test_a_group_is_undone_at_once(session):
     assert all(now.decision is None for now in session.undo("g", "u", "me"))
 
 
-def test_decisions_about_other_suggestions_are_refused(session):
-    with pytest.raises(TagfillError, match="another file of suggestions"):
-        session.decide([decision(session, "x", 0, image="other.jpg")], "me")
-    with pytest.raises(TagfillError, match="another file of suggestions"):
-        session.decide([Decision("x", "a", "b", True, place=99)], "me")
+def test_a_decision_about_other_suggestions_is_refused_and_the_rest_of_its_batch_saved(session):
+    batch = [
+        decision(session, "x", 0),
+        decision(session, "y", 1, image="other.jpg"),
+        Decision("z", "a", "b", True, place=99),
+        decision(session, "w", 2),
+        decision(session, "w", 2),  # twice in one batch
+    ]
+    statuses = session.decide(batch, "me")
+    refused = [now.refused is not None for now in statuses]
+    assert refused == [False, True, True, False, False]
+    assert all("another file of suggestions" in now.refused for now in statuses[1:3])
+    assert [entry.id for entry in session.log.entries] == ["x", "w"]
+
+
+def bulk(session, id_="b", **changes):
+    shown = session.select_open("cup", "missing", 0.5, "")
+    fields = {"label": "cup", "kind": "missing", "minimum": 0.5, "present": True}
+    return BulkDecision(**{"id": id_, "count": len(shown), "fingerprint": fingerprint(shown), **fields, **changes})
+
+
+def test_a_bulk_decision_covers_what_was_shown_or_nothing(session):
+    shown = bulk(session)
+    for other in ({"minimum": 0.0}, {"count": 2}, {"fingerprint": "0"}, {"label": "tree"}):
+        with pytest.raises(TagfillError, match="look at them again"):
+            session.decide_bulk(replace(shown, **other), "me")
     assert session.log.entries == []
+    assert len(session.decide_bulk(shown, "me")) == shown.count == 3
+    assert len(session.decide_bulk(shown, "me")) == 3  # sent again
+    assert len(session.log.entries) == 3
+
+
+def test_a_bulk_decision_is_refused_if_as_many_others_match(session):
+    session.decide([decision(session, "x", 0)], "other")
+    shown = bulk(session)
+    session.undo("x", "u", "other")
+    session.decide([decision(session, "y", 1)], "other")
+    assert bulk(session).count == shown.count
+    with pytest.raises(TagfillError, match="look at them again"):
+        session.decide_bulk(shown, "me")
 
 
 def test_changes_show_what_others_decided(session):

@@ -102,13 +102,18 @@ def test_two_tabs_lose_and_double_nothing(tmp_path, browser):
     prepared(tmp_path)
     with reviewing(tmp_path) as review:
         one, two = opened(browser, review), opened(browser, review)
+        two.route("**/api/changes*", lambda route: route.fulfill(json={"newest": 0, "statuses": []}))
         one.keyboard.press("p")
         saved(one)
         two.keyboard.press("a")  # about the same image, which it has not seen decided
-        saved(two)
         two.wait_for_selector("#note:not([hidden])")
         assert "already decided cup: present. Your decision was not saved." in two.inner_text("#note")
+        assert two.inner_text("#saved") == "1 not saved. me already decided cup: present."
         two.keyboard.press("p")
+        two.wait_for_selector("#tile-1.present:not(.unsaved)")
+        assert two.inner_text("#saved").startswith("1 not saved.")
+        two.click("#tile-0")
+        two.keyboard.press("p")  # the same as the other, after it was seen
         saved(two)
         one.wait_for_selector("#tile-1.present", timeout=10_000)  # one sees what two did
         assert one.troubles + two.troubles == []
@@ -135,6 +140,75 @@ def test_a_killed_server_loses_nothing_that_was_confirmed_and_gets_the_rest_late
         ("00001.jpg", "cup"): True,
         ("00002.jpg", "cup"): False,
     }
+
+
+def test_decisions_about_another_file_of_suggestions_stay_listed_as_not_saved(tmp_path, browser):
+    data = prepared(tmp_path)
+    with reviewing(tmp_path) as review:
+        page = opened(browser, review)
+        review.kill()
+        for key in "papapa":
+            page.keyboard.press(key)
+        page.wait_for_selector("#saved.waiting")
+        suggestions(data, ("tree", "dog")).save(tmp_path / "s.parquet")
+        with reviewing(tmp_path, port=review.port) as other:
+            page.wait_for_selector("#unsaved:not([hidden])")
+            assert page.inner_text("#saved").startswith("6 not saved. The decision about 'cup' in 00005.jpg belongs to")
+            assert page.locator(".tile.refused").count() == 6
+            page.reload()  # they are sent again, refused again, and still there
+            page.wait_for_selector("#unsaved:not([hidden])")
+            until(page, "document.getElementById('saved').textContent.startsWith('6 not saved.')")
+            page.wait_for_selector("#tile-0.current")
+            until(page, READY)
+            page.keyboard.press("p")  # of this file
+            page.wait_for_selector("#tile-0.present:not(.unsaved)")
+            assert page.inner_text("#saved").startswith("6 not saved.")
+            page.click("#unsaved")
+            assert "00001.jpg, cup: absent. The decision about" in page.inner_text("#refused-list li:nth-child(2)")
+            page.keyboard.press("Escape")
+            page.keyboard.press("u")
+            until(page, "document.getElementById('saved').textContent.startsWith('6 not saved.')")
+            other.end()
+        suggestions(data).save(tmp_path / "s.parquet")
+        with reviewing(tmp_path, port=review.port) as again:
+            page.click("#unsaved")
+            page.click("#send-again")
+            saved(page)
+            again.end()
+    assert decided(tmp_path) == {(f"0000{number}.jpg", "cup"): number % 2 == 0 for number in range(6)}
+
+
+def test_what_is_refused_does_not_take_the_rest_of_its_batch_along(tmp_path, browser):
+    prepared(tmp_path)
+    with reviewing(tmp_path) as review:
+        page = opened(browser, review)
+        page.route("**/api/decisions", lambda route: route.abort())
+        for _ in range(4):
+            page.keyboard.press("p")
+        page.wait_for_selector("#saved.waiting")
+        for key, change in (("00001.jpg", {"image": "gone.jpg"}), ("00002.jpg", {"seconds": -1})):
+            page.evaluate(
+                """([image, change]) => {
+                    const key = Object.keys(localStorage).find((one) => localStorage[one].includes(image));
+                    const entry = JSON.parse(localStorage[key]);
+                    localStorage[key] = JSON.stringify({ ...entry, body: { ...entry.body, ...change } });
+                }""",
+                [key, change],
+            )
+        page.unroute("**/api/decisions")
+        page.reload()
+        until(page, "document.getElementById('saved').textContent.startsWith('2 not saved.')")
+        page.click("#unsaved")
+        listed = page.inner_text("#refused-list")
+        assert "gone.jpg, cup: present. The decision about" in listed
+        assert "00002.jpg, cup: present. The request is invalid: decisions.0.seconds" in listed
+        page.click("#discard")
+        saved(page)
+        page.reload()
+        until(page, "document.getElementById('pace').textContent.startsWith('2 of 60')")
+        saved(page)
+        review.end()
+    assert decided(tmp_path) == {("00000.jpg", "cup"): True, ("00003.jpg", "cup"): True}
 
 
 def test_unconfirmed_decisions_survive_a_reload(tmp_path, browser):
@@ -169,6 +243,41 @@ def test_accepting_many_is_undone_at_once(tmp_path, browser):
         until(page, "document.querySelectorAll('.tile').length === 3")
         review.end()
     assert decided(tmp_path) == {}
+
+
+def test_accepting_many_accepts_what_it_shows(tmp_path, browser):
+    prepared(tmp_path)
+    count = "document.getElementById('many-count').textContent === "
+    with reviewing(tmp_path) as review:
+        page, other = opened(browser, review), opened(browser, review)
+        page.keyboard.press("b")
+        for wrong in ("", "1.5", "-1"):
+            page.fill("#many-minimum", "0.9")
+            until(page, f"{count}'3'")
+            page.fill("#many-minimum", wrong)  # is no score: nothing is shown, and nothing can be accepted
+            until(page, f"{count}'–'")
+            assert page.is_disabled("#many-yes")
+        page.fill("#many-minimum", "0.9")
+        until(page, f"{count}'3'")
+        other.keyboard.press("a")  # another reviewer decides the first of the three
+        saved(other)
+        page.click("#many-yes")
+        page.wait_for_selector("#unsaved:not([hidden])")
+        assert "The page showed 3 suggestions of 'cup'" in page.inner_text("#saved")
+        page.keyboard.press("u")
+        saved(page)
+        page.keyboard.press("b")
+        until(page, f"{count}'2'")
+        page.click("#many-yes")
+        until(page, "document.getElementById('pace').textContent.startsWith('3 of 60')")
+        page.keyboard.press("b")
+        page.fill("#many-minimum", "0.5")
+        until(page, f"{count}'12'")
+        page.keyboard.press("Escape")  # closes without accepting, also after a dialog that accepted
+        page.wait_for_timeout(200)
+        saved(page)
+        review.end()
+    assert list(decided(tmp_path).values()) == [False, True, True]
 
 
 def test_one_image_with_all_its_tags_and_where_the_model_sees_them(tmp_path, browser):

@@ -103,9 +103,17 @@ def test_invalid_decisions_are_refused(client, session, wrong):
     assert session.log.entries == []
 
 
-def test_a_decision_about_other_suggestions_is_refused(client, session):
-    assert client.post("/api/decisions", json=sent(image="other.jpg")).status_code == 409
-    assert session.log.entries == []
+def test_each_decision_of_a_batch_is_confirmed_or_refused(client, session):
+    batch = sent()
+    batch["decisions"] += (
+        sent(id="y", image="other.jpg")["decisions"] + sent(id="z", place=2, image="00002.jpg")["decisions"]
+    )
+    answer = client.post("/api/decisions", json=batch)
+    assert answer.status_code == 200
+    refused = {one["id"]: one["refused"] for one in answer.json()["statuses"]}
+    assert (refused["x"], refused["z"]) == (None, None)
+    assert "another file of suggestions" in refused["y"]
+    assert [entry.id for entry in session.log.entries] == ["x", "z"]
 
 
 def test_a_full_disk_is_reported_and_the_decision_can_be_sent_again(client, session, monkeypatch):
@@ -130,8 +138,13 @@ def test_the_page_loads_nothing_from_elsewhere(client):
 @pytest.mark.parametrize("address", ["/api/bulk", "/api/stroke"])
 def test_a_bulk_decision_covers_open_suggestions_above_a_score_and_is_undone_at_once(client, session, address):
     client.post("/api/decisions", json=sent(present=False))
-    bulk = {"id": "b", "label": "cup", "kind": "missing", "minimum": 0.5, "present": True, "seconds": 4.0}
-    answer = client.post(address, json=bulk).json()
+    chosen = {"label": "cup", "kind": "missing", "minimum": 0.5}
+    shown = client.get("/api/bulk", params=chosen).json()
+    assert shown["count"] == 2
+    bulk = {"id": "b", **chosen, "present": True, "seconds": 4.0}
+    assert "count: Field required" in client.post(address, json=bulk).json()["error"]
+    assert client.post(address, json={**bulk, **shown, "minimum": 0.0}).status_code == 409
+    answer = client.post(address, json={**bulk, **shown}).json()
     assert [status["place"] for status in answer["statuses"]] == [1, 2]
     assert [(entry.group, entry.seconds) for entry in session.log.entries] == [(None, 1.0), ("b", 2.0), ("b", 2.0)]
     answer = client.post("/api/undo", json={"id": "u", "undoes": "b"}).json()

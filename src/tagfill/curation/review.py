@@ -2,17 +2,22 @@
 
 Questions are suggestions, or photos of which all tags are asked. A reviewer may decide any other pair as well.
 Each decision says which earlier decision about the pair its reviewer had seen. If there is a newer one, the decision is
-refused and the reviewer is shown the newer one. A decision that is sent twice counts once.
+refused and the reviewer is shown the newer one. A decision that is sent twice counts once. Decisions that are sent
+together are saved or refused one by one.
+
+A bulk decision covers exactly the suggestions that its reviewer was shown: it names their number and fingerprint, and
+is refused as a whole if other suggestions match now.
 """
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +38,7 @@ _STATES = {True: "present", False: "absent", None: "cannot tell"}
 _WORDS = {POSITIVE: "present", NEGATIVE: "absent", UNKNOWN: "cannot tell"}  # of annotated labels
 
 Id = Annotated[str, Field(min_length=1, max_length=100)]
+ReviewerName = Annotated[str, Field(max_length=100)]
 Seconds = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
 
 
@@ -85,6 +91,37 @@ class Decision:
 
 
 @dataclass(frozen=True)
+class BulkDecision:
+    """One decision about all open suggestions that match; the review page sends it in this form.
+
+    Attributes:
+        id: chosen by the sender; undoing it undoes all decisions that this makes.
+        label: label of the suggestions.
+        kind: `missing` or `wrong`.
+        minimum: their lowest probability.
+        count: number of suggestions that the reviewer was shown.
+        fingerprint: checksum of the suggestions that the reviewer was shown.
+        present: whether all of them are present.
+        text: part of the image's name, in any case.
+        seconds: time that the reviewer spent on them together.
+        who: name of the reviewer.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    id: Id
+    label: str
+    kind: Literal["missing", "wrong"]
+    minimum: Annotated[float, Field(ge=0, le=1)]
+    count: Annotated[int, Field(ge=0)]
+    fingerprint: str
+    present: StrictBool
+    text: str = ""
+    seconds: Seconds = 0.0
+    who: ReviewerName = ""
+
+
+@dataclass(frozen=True)
 class PairStatus:
     """The state of a pair after all log entries about it.
 
@@ -94,7 +131,7 @@ class PairStatus:
         place: of the suggestion about the pair; None if there is none.
         number: of the newest log entry about the pair; 0 for none.
         decision: the decision in force, or None.
-        refused: the reviewer's decision was refused, because this one is newer than what the reviewer had seen.
+        refused: why the reviewer's decision was not saved; None if it was.
     """
 
     image: str
@@ -102,7 +139,7 @@ class PairStatus:
     place: int | None
     number: int
     decision: LogEntry | None
-    refused: bool = False
+    refused: str | None = None
 
 
 @dataclass(frozen=True)
@@ -199,30 +236,81 @@ class ReviewSession:
             group: id of the bulk decision that they belong to, by which all of them can be undone.
 
         Returns:
-            The state of each pair, with `refused` where another reviewer decided in the meantime.
+            The state of each pair, in the order of the decisions. `refused` says why a decision was not saved: another
+            reviewer decided in the meantime, or it is not about a suggestion of this session. The others are saved.
 
         Raises:
             NotWrittenError: if they cannot be written; then none of them counts.
         """
         with self._lock:
-            new: list[LogEntry] = []
-            refused: set[str] = set()
-            decided: set[tuple[str, str]] = set()
-            for decision in decisions:
-                pair = self._check_pair(decision)
-                if self.log.find(decision.id) is not None:
-                    continue
-                if self._newest.get(pair, 0) != decision.seen or pair in decided:
-                    refused.add(decision.id)
-                    continue
+            return self._decide(decisions, who, group)
+
+    def _decide(self, decisions: Sequence[Decision], who: str, group: str | None) -> list[PairStatus]:
+        new: dict[str, LogEntry] = {}
+        decided: set[tuple[str, str]] = set()
+        reasons: list[str | None] = []
+        for decision in decisions:
+            pair = decision.image, decision.label
+            if self.log.find(decision.id) is not None or decision.id in new:  # sent twice
+                reasons.append(None)
+                continue
+            reasons.append(self._why_refused(decision, pair in decided))
+            if reasons[-1] is None:
                 decided.add(pair)
                 entry = self._entry(DECIDE, decision.id, pair, decision.present, who, len(new))
-                new.append(replace(entry, seconds=round(decision.seconds, 3), group=group))
-            self._append(new)
-            return [
-                replace(self._status((one.image, one.label)), place=one.place, refused=one.id in refused)
-                for one in decisions
+                new[decision.id] = replace(entry, seconds=round(decision.seconds, 3), group=group)
+        self._append(list(new.values()))
+        return [
+            replace(self._status((one.image, one.label)), place=one.place, refused=reason)
+            for one, reason in zip(decisions, reasons, strict=True)
+        ]
+
+    def select_open(self, label: str, kind: str, minimum: float, text: str) -> list[Suggestion]:
+        """The suggestions that a bulk decision covers: open ones, one per image; arguments as in `select`."""
+        with self._lock:
+            return self._select_open(label, kind, minimum, text)
+
+    def _select_open(self, label: str, kind: str, minimum: float, text: str) -> list[Suggestion]:
+        pending: dict[str, Suggestion] = {}
+        for one in self.select(label, kind, minimum, text):
+            if self._status((one.image, one.label)).decision is None:
+                pending.setdefault(one.image, one)
+        return list(pending.values())
+
+    def decide_bulk(self, bulk: BulkDecision, who: str) -> list[PairStatus]:
+        """Decide all open suggestions that match, if they are those that the reviewer was shown.
+
+        Returns:
+            The state of each of their pairs.
+
+        Raises:
+            TagfillError: if other suggestions match now; then nothing is decided.
+            NotWrittenError: if the decisions cannot be written; then none of them counts.
+        """
+        with self._lock:
+            earlier = [entry for entry in self.log.entries if entry.group == bulk.id]
+            if earlier:  # sent twice
+                return [self._status(entry.pair) for entry in earlier]
+            pending = self._select_open(bulk.label, bulk.kind, bulk.minimum, bulk.text)
+            if (len(pending), fingerprint(pending)) != (bulk.count, bulk.fingerprint):
+                raise TagfillError(
+                    f"The page showed {bulk.count:,} suggestions of '{bulk.label}' with a score of at least "
+                    f"{bulk.minimum:g}, but now {len(pending):,} match, or others do; look at them again."
+                )
+            seconds = bulk.seconds / max(1, len(pending))
+            decisions = [
+                Decision(
+                    id=f"{bulk.id}/{one.place}",
+                    image=one.image,
+                    label=one.label,
+                    present=bulk.present,
+                    seconds=seconds,
+                    seen=self._newest.get((one.image, one.label), 0),
+                    place=one.place,
+                )
+                for one in pending
             ]
+            return self._decide(decisions, who, bulk.id)
 
     def undo(self, undoes: str, id_: str, who: str) -> list[PairStatus]:
         """Undo a decision, or all decisions of a group, except where there is a newer decision about the pair.
@@ -283,20 +371,26 @@ class ReviewSession:
         current = decisions[-1] if decisions else None
         return PairStatus(*pair, self._place_of_pair.get(pair), self._newest.get(pair, 0), current)
 
-    def _check_pair(self, decision: Decision) -> tuple[str, str]:
-        """The pair of a decision; raises if it is not what the reviewer saw."""
+    def _why_refused(self, decision: Decision, decided: bool) -> str | None:
+        """Why a decision cannot be saved, or None; `decided` if an earlier one of its batch is about the same pair."""
         pair = decision.image, decision.label
         if decision.place is None:
             known = decision.image in self.row_of_image and decision.label in self.class_of_label
-        else:
+        else:  # a place of another session, perhaps of an audit, must not decide here
             one = self.suggestions[decision.place] if decision.place < len(self.suggestions) else None
             known = one is not None and (one.image, one.label) == pair
         if not known:
-            raise TagfillError(
-                f"The decision about '{decision.label}' in {decision.image} belongs to another file of suggestions and "
-                "was not saved; reload the page."
+            return (
+                f"The decision about '{decision.label}' in {decision.image} belongs to another file of suggestions. "
+                "Start the review with that file to save it, or reload the page to see the suggestions of this one."
             )
-        return pair
+        now = self._status(pair)
+        if now.number == decision.seen and not decided:
+            return None
+        if now.decision is None:
+            return f"The decision about {decision.label} was changed or undone in the meantime."
+        who = now.decision.who or "Another reviewer"
+        return f"{who} already decided {decision.label}: {_STATES[now.decision.present]}."
 
     def _given(self, pair: tuple[str, str]) -> str:
         """The state of a pair before the review: what the log remembers, else what the rows say."""
@@ -377,6 +471,12 @@ class ReviewSession:
         elif decisions and decisions[-1].id == entry.undoes:
             decisions.pop()
         self._newest[entry.pair] = entry.number
+
+
+def fingerprint(suggestions: Sequence[Suggestion]) -> str:
+    """A checksum of suggestions; another selection has another one."""
+    selected = repr([(one.place, one.image, one.label) for one in suggestions])
+    return hashlib.sha256(selected.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 @contextmanager

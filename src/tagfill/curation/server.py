@@ -1,7 +1,8 @@
 """The server of the review page.
 
 It serves the files of the page, pictures by the row of the image in the dataset (never by a path), and a small JSON
-interface. A response confirms a decision only after the decision is on disk.
+interface. A response confirms a decision only after the decision is on disk, and gives the reason for each one that was
+not saved.
 """
 
 from __future__ import annotations
@@ -15,13 +16,25 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from fastapi import FastAPI, HTTPException, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from numpy.typing import NDArray
 from PIL import Image
-from pydantic import BaseModel, ConfigDict, Field, StrictBool
+from pydantic import BaseModel, ConfigDict, Field
 
 from tagfill.curation.decisions import NotWrittenError
-from tagfill.curation.review import Decision, Id, PairStatus, ReviewSession, Seconds, Suggestion, Tag
+from tagfill.curation.review import (
+    BulkDecision,
+    Decision,
+    Id,
+    PairStatus,
+    ReviewerName,
+    ReviewSession,
+    Seconds,
+    Suggestion,
+    Tag,
+    fingerprint,
+)
 from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
 from tagfill.images import encode_jpeg, open_root, overlay_class_map, thumbnail
@@ -100,8 +113,6 @@ class ImageViews:
 _SCRIPTS = ("review.css", "review.js", "photos.js", "page.js", "queue.js")
 _MAX_ITEMS = 500  # decisions in a request, suggestions in a response
 
-ReviewerName = Annotated[str, Field(max_length=100)]
-
 
 class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid")
@@ -131,19 +142,6 @@ class FinishRequest(_Request):
     who: ReviewerName = ""
 
 
-class BulkDecision(_Request):
-    """One decision about all open suggestions of a class from a score upward."""
-
-    id: Id
-    label: str
-    kind: Literal["missing", "wrong"]
-    minimum: Annotated[float, Field(ge=0, le=1)]
-    text: str = ""
-    present: StrictBool
-    seconds: Seconds = 0.0
-    who: ReviewerName = ""
-
-
 def create_app(
     session: ReviewSession, views: ImageViews, reviewer: str, *, task: Literal["review", "audit"] = "review"
 ) -> FastAPI:
@@ -160,6 +158,12 @@ def create_app(
     @app.exception_handler(TagfillError)
     async def report_error(request: Request, error: TagfillError) -> Response:
         return JSONResponse({"error": str(error)}, status_code=507 if isinstance(error, NotWrittenError) else 409)
+
+    @app.exception_handler(RequestValidationError)
+    async def report_invalid(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"][1:])) or "body"
+        return JSONResponse({"error": f"The request is invalid: {where}: {first['msg']}."}, status_code=422)
 
     files = {"/": "photos.html" if session.photos else "review.html"}
     add_page(app, Path(__file__).parent / "page", files | {f"/{name}": name for name in _SCRIPTS})
@@ -247,24 +251,27 @@ def create_app(
 
     @app.post("/api/decisions")
     def decide(request: DecisionBatch) -> dict[str, Any]:
-        return _confirm(session, session.decide(request.decisions, request.who or reviewer))
+        statuses = session.decide(request.decisions, request.who or reviewer)
+        answer = _confirm(session, statuses)
+        for one, decision in zip(answer["statuses"], request.decisions, strict=True):
+            one["id"] = decision.id
+        return answer
 
     @app.post("/api/undo")
     def undo(request: UndoRequest) -> dict[str, Any]:
         return _confirm(session, session.undo(request.undoes, request.id, request.who or reviewer))
 
+    @app.get("/api/bulk")
+    def preview_bulk(
+        label: str, kind: Literal["missing", "wrong"], minimum: Annotated[float, Query(ge=0, le=1)], text: str = ""
+    ) -> dict[str, Any]:
+        pending = session.select_open(label, kind, minimum, text)
+        return {"count": len(pending), "fingerprint": fingerprint(pending)}
+
     @app.post("/api/bulk")
     @app.post("/api/stroke")  # the address in version 0.1; a browser may still have unsent requests to it
     def decide_bulk(request: BulkDecision) -> dict[str, Any]:
-        selected = session.select(request.label, request.kind, request.minimum, request.text)
-        statuses = [(one, session.status(one.place)) for one in selected]
-        pending = [(one, now.number) for one, now in statuses if now.decision is None]
-        seconds = request.seconds / max(1, len(pending))
-        decisions = [
-            Decision(f"{request.id}/{one.place}", one.image, one.label, request.present, seconds, number, one.place)
-            for one, number in pending
-        ]
-        return _confirm(session, session.decide(decisions, request.who or reviewer, group=request.id))
+        return _confirm(session, session.decide_bulk(request, request.who or reviewer))
 
     @app.get("/api/changes")
     def changes(since: int = 0) -> dict[str, Any]:

@@ -48,10 +48,37 @@ export function showProgress(done, total, times, unit) {
   $("pace").textContent = `${done.toLocaleString()} of ${total.toLocaleString()} ${unit}${left}`;
 }
 
-export function showSaved(waiting, problem, refusal) {
-  $("saved").textContent = problem ? `${waiting} not saved. ${problem}` : waiting ? "Saving…" : "All saved";
-  $("saved").classList.toggle("waiting", Boolean(problem));
-  if (refusal) note(refusal);
+// Whether the log holds every decision; if not, how many it lacks and why. The button lists those that were refused.
+export function showSaved({ waiting, refused }, problem) {
+  const missing = refused.length + (problem ? waiting.length : 0);
+  const reason = problem ?? refused.at(-1)?.reason;
+  $("saved").textContent = missing ? `${missing} not saved. ${reason}` : waiting.length ? "Saving…" : "All saved";
+  $("saved").classList.toggle("waiting", missing > 0);
+  $("unsaved").hidden = !refused.length;
+  $("refused-list").replaceChildren(...refused.map((entry) => {
+    const item = document.createElement("li");
+    const title = document.createElement("b");
+    title.textContent = describe(entry);
+    item.append(title, ` ${entry.reason}`);
+    return item;
+  }));
+  if (!refused.length) $("refused").close();
+}
+
+const verdictOfValue = (present) => (present === null ? WORDS.doubt : present ? WORDS.present : WORDS.absent);
+
+function describe({ address, body }) {
+  if (address === "/api/decisions") return `${body.image}, ${body.label}: ${verdictOfValue(body.present)}.`;
+  if (address === "/api/finish") return `${body.image}: no other tags.`;
+  if (address === "/api/undo") return "Undo.";
+  return `${body.label}: accept ${body.count ?? "all"} with a score of at least ${body.minimum}.`;
+}
+
+// The list of refused decisions, and what can be done about them.
+export function listRefused(queue) {
+  $("unsaved").addEventListener("click", () => $("refused").showModal());
+  $("send-again").addEventListener("click", () => queue.sendAgain());
+  $("discard").addEventListener("click", () => queue.discard());
 }
 
 // Show a picture, with a spinner until it is there: the first class map needs the model, which takes a while to open.

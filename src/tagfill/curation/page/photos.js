@@ -1,8 +1,8 @@
 // The page that asks for all tags of a photo, one photo at a time. Finishing a photo makes every other class absent.
 
 import {
-  $, GUARD, MARKS, MAX_SECONDS, TagSearch, VALUES, WORDS, drawTags, get, loading, note, pause, showPicture, showProgress, showSaved,
-  verdictOf,
+  $, GUARD, MARKS, MAX_SECONDS, TagSearch, VALUES, WORDS, drawTags, get, listRefused, loading, note, pause, showPicture, showProgress,
+  showSaved, verdictOf,
 } from "/page.js";
 import { Queue, newId } from "/queue.js";
 
@@ -79,6 +79,9 @@ function drawStates() {
     tile.classList.remove("present", "absent", "doubt");
     if (verdict) tile.classList.add(verdict);
     tile.classList.toggle("unsaved", queue.has(tag));
+    const reason = queue.reason(tag);
+    tile.classList.toggle("refused", reason !== undefined);
+    tile.title = reason === undefined ? "" : `Not saved. ${reason}`;
     tile.querySelector(".mark").textContent = verdict ? MARKS[verdict] : "";
     tile.setAttribute("aria-label", `${tag.label}: ${stateOf(tag)}`);
   });
@@ -164,6 +167,7 @@ async function undo() {
   const last = state.undo.pop();
   if (!last || loading()) return note("There is nothing to undo.");
   sessionStorage.setItem("tagfill-undo-photos", JSON.stringify(state.undo));
+  if (queue.withdraw(last.id)) return note("The decision that was not saved is discarded.");
   queue.add("/api/undo", { id: newId(), undoes: last.id, who: $("who").value });
   document.body.classList.add("loading");
   while (queue.waiting.length) await pause(20);
@@ -177,13 +181,18 @@ function remember(entry) {
   sessionStorage.setItem("tagfill-undo-photos", JSON.stringify(state.undo));
 }
 
+function forgetUndo(id) {
+  state.undo = state.undo.filter((entry) => entry.id !== id);
+  sessionStorage.setItem("tagfill-undo-photos", JSON.stringify(state.undo));
+}
+
 // Show what the server confirmed, and the decisions of other reviewers.
 function update(statuses, newest) {
   for (const now of statuses) {
     const tag = state.photo?.image === now.image && state.photo.tags.find(({ label }) => label === now.label);
     if (!tag || queue.has(tag)) continue;
     tag.number = now.number;
-    if (now.refused && now.decision) note(`${now.decision.who || "Another reviewer"} already decided ${now.label}.`);
+    if (now.refused && queue.reason(now) === undefined) note(now.refused); // another reviewer decided the same
     tag.decision = now.decision;
   }
   state.newest = Math.max(state.newest, newest ?? 0);
@@ -203,8 +212,10 @@ async function poll() {
   }
 }
 
-async function changed(waiting, problem, refusal) {
-  showSaved(waiting, problem, refusal);
+async function changed(problem, refusal) {
+  showSaved(queue, problem);
+  if (refusal) note(`${refusal.reason} Your decision was not saved.`);
+  if (state.photo) drawStates();
   if (refusal) state.photos = (await get("/api/photos")).photos;
   if (state.photo) count();
 }
@@ -249,8 +260,9 @@ async function start() {
   $("dataset").textContent = state.session.dataset;
   $("who").value = localStorage.getItem("tagfill-who") ?? state.session.reviewer;
   $("who").addEventListener("change", () => localStorage.setItem("tagfill-who", $("who").value));
-  queue = new Queue(state.session.dataset, update, changed);
-  showSaved(queue.waiting.length);
+  queue = new Queue(state.session.dataset, update, changed, forgetUndo);
+  showSaved(queue, null);
+  listRefused(queue);
   const tagNamed = (name) => state.photo.tags.find(({ label }) => label === name);
   search = new TagSearch($("search"), $("matches"), state.session.classes, (name) => decide(tagNamed(name), "present"), () =>
     $("tiles").focus());
@@ -267,7 +279,7 @@ async function start() {
   });
   document.addEventListener("visibilitychange", () => (state.since = performance.now()));
   setInterval(poll, 2000);
-  while (queue.waiting.length && $("saved").textContent === "Saving…") await pause(20); // of before a reload
+  while (queue.waiting.length && !queue.problem) await pause(20); // of before a reload
   const first = state.photos.findIndex((photo) => !photo.finished);
   await load(Math.max(0, first));
   $("tiles").focus();

@@ -2,8 +2,8 @@
 // suggestions is in the document, so it stays small. An audit asks one question at a time, and shows no score.
 
 import {
-  $, GUARD, MARKS, MAX_SECONDS, TagSearch, VALUES, WORDS, doubt, drawTags, get, loading, note, pause, question, showPicture,
-  showProgress, showSaved as showSavedState, verdictOf,
+  $, GUARD, MARKS, MAX_SECONDS, TagSearch, VALUES, WORDS, doubt, drawTags, get, listRefused, loading, note, pause, question,
+  showPicture, showProgress, showSaved as showSavedState, verdictOf,
 } from "/page.js";
 import { Queue, newId } from "/queue.js";
 
@@ -98,7 +98,6 @@ function draw() {
     const [name, score] = tile.querySelector(".words").children;
     name.textContent = state.mode === "grid" ? item.image.split("/").at(-1) : labelText(item);
     score.textContent = isAudit() ? "" : item.probability.toFixed(2);
-    tile.title = item.image;
     return tile;
   });
   $("tiles").replaceChildren(...tiles);
@@ -153,8 +152,11 @@ function mark(position) {
   tile.classList.remove("present", "absent", "doubt");
   if (verdict) tile.classList.add(verdict);
   tile.classList.toggle("unsaved", queue.has(item));
+  const reason = queue.reason(item);
+  tile.classList.toggle("refused", reason !== undefined);
+  tile.title = reason === undefined ? item.image : `${item.image}: not saved. ${reason}`;
   tile.querySelector(".mark").textContent = verdict ? MARKS[verdict] : "";
-  const spoken = verdict ? WORDS[verdict] : isAudit() ? "open" : `score ${item.probability.toFixed(2)}`;
+  const spoken = reason !== undefined ? `your decision was not saved. ${reason}` : verdict ? WORDS[verdict] : isAudit() ? "open" : `score ${item.probability.toFixed(2)}`;
   tile.setAttribute("aria-label", `${item.label}, ${item.image}: ${spoken}`);
 }
 
@@ -249,6 +251,7 @@ function undo() {
   const id = state.undo.pop();
   if (!id) return note("You have no decision to undo.");
   sessionStorage.setItem("tagfill-undo", JSON.stringify(state.undo));
+  if (queue.withdraw(id)) return note("The decision that was not saved is discarded.");
   const position = state.items.findIndex((item) => item.decision?.id === id);
   const item = state.items[position];
   const tag = item ?? state.tags.find((one) => one.decision?.id === id);
@@ -273,6 +276,11 @@ function remember(id) {
   sessionStorage.setItem("tagfill-undo", JSON.stringify(state.undo));
 }
 
+function forgetUndo(id) {
+  state.undo = state.undo.filter((other) => other !== id);
+  sessionStorage.setItem("tagfill-undo", JSON.stringify(state.undo));
+}
+
 function tally(item, by) {
   const one = state.session.labels.find(({ label, kind }) => label === item.label && kind === item.kind);
   if (one) one.decided += by;
@@ -291,24 +299,21 @@ function update(statuses, newest) {
     const item = state.items[position];
     item.number = now.number;
     if (queue.has(now)) continue; // a decision made here is not confirmed yet
-    const before = verdictOf(item);
     const was = item.decision !== null;
     item.decision = now.decision;
     if (was !== (now.decision !== null)) tally(item, was ? -1 : 1);
     mark(position);
-    if (now.refused && now.decision) {
-      note(`${now.decision.who || "Another reviewer"} already decided ${item.label}: ${WORDS[verdictOf(item)]}.` +
-        (before === verdictOf(item) ? "" : " Your decision was not saved."));
-    }
+    if (now.refused && queue.reason(now) === undefined) note(now.refused); // another reviewer decided the same
   }
   state.newest = Math.max(state.newest, newest ?? 0);
   showTags();
   count();
 }
 
-function showSaved(waiting, problem, refusal) {
-  showSavedState(waiting, problem, refusal);
-  if (!waiting) state.items.forEach((_, position) => mark(position));
+function showSaved(problem, refusal) {
+  showSavedState(queue, problem);
+  if (refusal) note(`${refusal.reason} Your decision was not saved.`);
+  if (!queue.waiting.length) state.items.forEach((_, position) => mark(position));
 }
 
 async function poll() {
@@ -326,14 +331,22 @@ async function poll() {
 
 // -- bulk decisions ---------------------------------------------------------------------------------------------------
 
+// What the dialog shows is what is accepted: the server gets this selection, and refuses it if other suggestions match.
+let selection = null;
+
 async function preview() {
   const request = (preview.request = (preview.request ?? 0) + 1);
-  const parameters = new URLSearchParams({ label: state.label, kind: state.kind, minimum: $("many-minimum").value || 1, limit: 0 });
-  parameters.set("text", $("text").value);
-  const { total } = await get(`/api/suggestions?${parameters}`).catch(() => ({ total: 0 }));
-  if (request !== preview.request) return; // the number has changed since
-  $("many-count").textContent = total.toLocaleString();
-  $("many-yes").disabled = !total;
+  selection = null;
+  $("many-yes").disabled = true;
+  $("many-count").textContent = "–";
+  const field = $("many-minimum");
+  if (field.value === "" || !field.validity.valid) return;
+  const filter = { label: state.label, kind: state.kind, minimum: field.valueAsNumber, text: $("text").value };
+  const shown = await get(`/api/bulk?${new URLSearchParams(filter)}`).catch((error) => note(error.message));
+  if (request !== preview.request || !shown) return; // the filter has changed since, or the server did not respond
+  selection = { ...filter, ...shown };
+  $("many-count").textContent = shown.count.toLocaleString();
+  $("many-yes").disabled = !shown.count;
 }
 
 function openBulkDialog() {
@@ -342,14 +355,15 @@ function openBulkDialog() {
   $("many-label").textContent = state.label;
   $("many-verdict").textContent = state.kind === "missing" ? "present" : "present, as scored";
   preview();
+  $("many").returnValue = ""; // Escape keeps the value of the last time
   $("many").showModal();
 }
 
 async function decideBulk() {
+  if (!selection) return;
   const id = newId();
-  const body = { id, label: state.label, kind: state.kind, minimum: Number($("many-minimum").value), present: true };
   remember(id);
-  queue.add("/api/bulk", { ...body, text: $("text").value, who: $("who").value });
+  queue.add("/api/bulk", { id, ...selection, present: true, who: $("who").value });
   state.since = performance.now();
   const finished = setInterval(async () => {
     if (queue.waiting.length) return;
@@ -437,8 +451,9 @@ async function start() {
   document.title = `Tagfill review: ${state.session.dataset}`;
   $("dataset").textContent = state.session.dataset;
   $("who").value = localStorage.getItem("tagfill-who") ?? state.session.reviewer;
-  queue = new Queue(state.session.dataset, update, showSaved);
-  showSaved(queue.waiting.length);
+  queue = new Queue(state.session.dataset, update, showSaved, forgetUndo);
+  showSaved(null);
+  listRefused(queue);
   $("label").replaceChildren(...state.session.labels.map((one, number) => {
     const option = document.createElement("option");
     option.dataset.number = number;
