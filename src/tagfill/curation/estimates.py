@@ -33,11 +33,13 @@ classes, N the number of other tags, and 1/(1 + N) = ∫₀¹ tᴺ dt,
 
 **Sharpness.** Estimated log odds are too extreme. Tags alone cannot tell classes that are confused with each other from
 classes that occur together, and the offset of a class with few tags is uncertain. So the log odds of unknown pairs are
-shrunk, the more the fewer tags t_c are known, and shifted by s, which keeps the expected number of missing tags:
+shrunk, the more the fewer tags t_c are known, and shifted by s, so that the expected number of missing tags is κ times
+what it was:
 
     log odds ← τ_c · log odds + s,   τ_c = τ·√((t_c + 1) / (t_c + 1 + h)),   h = 5
 
-τ is 0.8, and 0.9 with a measured calibration, which knows how sure the model can be about confused classes.
+τ is 0.7 and κ is 0.92. With a measured calibration, which knows how sure the model can be about confused classes, they
+are 0.9 and 1.
 `docs/benchmarks/estimates.md` shows what this does to the precision of added tags.
 
 If labels are missing in a way that depends on how visible an object is, tags alone cannot reveal it, and the number of
@@ -68,7 +70,8 @@ AT_RANDOM, ONE_PER_IMAGE = "at random", "one per image"
 _OFFSET_SPREAD, _GIVEN_SPREAD = 0.5, 0.2  # standard deviations of the priors of δ_c and logit(q_c)
 _KNOTS_AT_RANDOM, _KNOTS_ONE_PER_IMAGE = (0.05, 0.4), (0.05, 0.2)  # quantiles of the logits of tags
 _RATIOS, _RATIO, _RATIO_SPREAD = (0.3, 2.0), 0.5, 0.3  # of the slopes: bounds, and median and spread of the prior
-_SHARPNESS, _SHARPNESS_MEASURED, _SHARPNESS_TAGS = 0.8, 0.9, 5.0  # τ of a class with many tags, and h
+_SHARPNESS, _SHARPNESS_MEASURED, _SHARPNESS_TAGS = 0.7, 0.9, 5.0  # τ of a class with many tags, and h
+_KEPT = 0.92  # κ
 _STARTS = (0.3, 0.7)  # of q, of which the best fit is kept
 _SINGLE_SHARE = 0.99  # share of tagged images with exactly one tag from which tags are taken as drawn one per image
 _PRIOR_TAGS = 20.0  # k: expected tags of a class from which its own share of given tags counts more than that of all
@@ -273,7 +276,7 @@ def estimate_labels(logits: NDArray[np.floating], labels: NDArray[np.integer]) -
         calibration, given, absent_given = _fit_at_random(some, known, all_annotated=True) or fitted
     mechanism = ONE_PER_IMAGE if one_each else AT_RANDOM
     estimates = _complete(calibration, given, absent_given, mechanism, some, known)
-    estimates = _sharpen(estimates, some, known, _SHARPNESS)
+    estimates = _sharpen(estimates, some, known, _SHARPNESS, _KEPT)
     return replace(estimates, priors=estimates(logits, labels).mean(0))
 
 
@@ -342,15 +345,16 @@ def _shift_to_sum(log_odds: NDArray[np.float64], total: float) -> float:
 
 
 def _sharpen(
-    estimates: LabelEstimates, logits: NDArray[np.floating], labels: NDArray[np.integer], most: float
+    estimates: LabelEstimates, logits: NDArray[np.floating], labels: NDArray[np.integer], most: float, kept: float = 1.0
 ) -> LabelEstimates:
-    """Shrink the log odds of unknown pairs and keep their sums; if many absent labels are known, change nothing.
+    """Shrink the log odds of unknown pairs and keep most of their sum; if many absent labels are known, change nothing.
 
     Args:
         estimates: of all pairs.
         logits: N×L.
         labels: N×L; as many absent as present ones show which classes are confused.
         most: τ of a class with many tags.
+        kept: κ, the share of the expected number that is kept.
     """
     if (labels == NEGATIVE).sum() >= (labels == POSITIVE).sum():
         return estimates
@@ -359,7 +363,7 @@ def _sharpen(
     unknown, tagged = labels == UNKNOWN, (labels != UNKNOWN).any(1) | (estimates.annotated_share == 1)
     expected, log_odds = estimates(logits, labels), _log_odds(replace(estimates, shift=0.0)(logits, labels))
     shifts = [
-        _shift_to_sum((sharpness * log_odds[rows])[unknown[rows]], expected[rows][unknown[rows]].sum())
+        _shift_to_sum((sharpness * log_odds[rows])[unknown[rows]], kept * expected[rows][unknown[rows]].sum())
         for rows in (tagged, ~tagged)
     ]
     shrunk = replace(estimates, sharpness=sharpness, shift=shifts[0], untagged_shift=shifts[1])

@@ -207,10 +207,11 @@ class EnsembleHead(Head):
 
         g_kc = logit of class c by member k, boosted as in the `cam` head
         z_c  = Σ_k (g_kc − m_kc) / s_kc,             m, s: mean and standard deviation on training images
-        g_c  = m̄_c + s̄_c z_c / K,                    m̄, s̄: means of m and s over the members
+        g_c  = m̄_c + s̄_c z_c / K,                    m̄, s̄: means of m and s over the members, or those of another head
 
     Methods disagree in the level and the spread of their logits, so a plain mean would follow the method with the
-    largest ones. The last line gives the sum the level and spread of an average member, so that it is a logit again.
+    largest ones. The last line gives the sum the level and spread of an average member, or of another head, so that it
+    is a logit again and can be compared between classes.
     Members are stacked in one linear layer, which costs hardly more than one head. Class maps are the mean of the
     members' maps.
 
@@ -227,6 +228,8 @@ class EnsembleHead(Head):
     has_maps = True
     mean: Tensor
     deviation: Tensor
+    level: Tensor
+    spread: Tensor
 
     def __init__(
         self, channels: int, classes: int, *, members: int = 2, boost: float = 1.0, boost_from: float = 0.0
@@ -241,6 +244,8 @@ class EnsembleHead(Head):
         )
         self.register_buffer("mean", torch.zeros(members, classes))
         self.register_buffer("deviation", torch.ones(members, classes))
+        self.register_buffer("level", torch.zeros(classes))
+        self.register_buffer("spread", torch.ones(classes))
 
     @property
     def spatial(self) -> bool:
@@ -258,17 +263,28 @@ class EnsembleHead(Head):
     def combine(self, logits: Tensor) -> Tensor:
         """B×L logits of the ensemble from those of its members, B×K×L."""
         standardized = ((logits - self.mean) / self.deviation).mean(1)
-        return self.mean.mean(0) + self.deviation.mean(0) * standardized
+        return self.level + self.spread * standardized
 
     @torch.no_grad()
-    def standardize(self, logits: Tensor) -> None:
-        """Take mean and standard deviation from the members' logits on training images, N×K×L.
+    def standardize(self, logits: Tensor, scale: Tensor | None = None) -> None:
+        """Take mean and standard deviation from the members' logits on training images.
 
         A class whose logits do not vary keeps a deviation of 1.
+
+        Args:
+            logits: N×K×L.
+            scale: N×L, logits whose level and spread the sum gets; by default those of an average member.
         """
-        deviation = logits.std(0, correction=0)
         self.mean.copy_(logits.mean(0))
-        self.deviation.copy_(torch.where(deviation > 0, deviation, torch.ones_like(deviation)))
+        self.deviation.copy_(_deviation(logits))
+        self.level.copy_(self.mean.mean(0) if scale is None else scale.mean(0))
+        self.spread.copy_(self.deviation.mean(0) if scale is None else _deviation(scale))
+
+
+def _deviation(logits: Tensor) -> Tensor:
+    """The standard deviation over images; 1 where logits do not vary."""
+    deviation = logits.std(0, correction=0)
+    return torch.where(deviation > 0, deviation, torch.ones_like(deviation))
 
 
 class TsCamHead(Head):

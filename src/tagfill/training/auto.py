@@ -9,6 +9,9 @@ features, which are computed in seconds (`tagfill.training.discriminant`). The h
 `ensemble` head, standardized on training images, with BoostLU at inference. `docs/choosing.md` says what these choices
 rest on.
 
+With tags only, the sum gets the level and spread of the logits of `em`, a further head that is trained for this alone:
+those of `wan` and of discriminants cannot be compared between classes, and which tags are added depends on that.
+
 A head other than `cam`, and a backbone that trains, cannot be combined: then the first method is trained alone.
 
 The run folder of `auto` holds a run per trained method in `members/`, and the combined model in `best/`. Discriminants
@@ -25,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tagfill import methods
@@ -44,6 +48,7 @@ from tagfill.training.run_folder import Run
 AUTO = "auto"
 BOOST = 5.0  # of BoostLU, at inference
 STATISTICS_IMAGES = 2000  # training images that standardize the members' logits
+SCALE_OF_TAGS_ONLY = "em"
 TAGS_ONLY, WITH_NEGATIVES, COMPLETE = ("wan", LDA, LDA_SOFT), ("csl", LDA_SOFT), ("bce", LDA_SOFT)
 
 
@@ -67,13 +72,15 @@ def trained(members: Sequence[str]) -> list[str]:
     return [name for name in members if name not in DISCRIMINANTS]
 
 
-def auto_options(*, members: Sequence[str] = ()) -> tuple[str, ...]:
+def auto_options(*, members: Sequence[str] = (), scale: str | None = None) -> tuple[str, ...]:
     """Options of `auto`.
 
     Args:
         members: methods to combine, which may include `lda` and `lda-soft`; none lets `auto` choose.
+        scale: a further method, whose logits give the combined ones their level and spread; none takes those of the
+            members.
     """
-    for name in trained(members):
+    for name in [*trained(members), *([] if scale is None else [scale])]:
         methods.create(name)
     if members and not trained(members):
         raise TagfillError(
@@ -101,8 +108,10 @@ def choose(dataset: Dataset, recipe: Recipe) -> Choice:
         recipe: with the method `auto`.
     """
     members, reason = _given_members(recipe), "Methods are those given in options.auto.members."
+    scale = given_scale(recipe)
     if not members:
         members, reason = _suitable(dataset)
+        scale = SCALE_OF_TAGS_ONLY if scale is None and members == TAGS_ONLY else scale
     if len(members) > 1 and (problem := _cannot_combine(recipe)):
         members, reason = members[:1], f"{reason} {problem}, so only {members[0]} is trained."
     head_options = dict(recipe.head_options)
@@ -110,11 +119,19 @@ def choose(dataset: Dataset, recipe: Recipe) -> Choice:
         head_options |= {"boost": BOOST, "boost_train": False}
         reason = f"{reason} Class maps are boosted at inference (BoostLU, α = {BOOST:g})."
     options = {**recipe.options, AUTO: {"members": list(members)}}
+    if scale is not None and len(members) > 1:
+        options[AUTO]["scale"] = scale
     return Choice(recipe.model_copy(update={"options": options, "head_options": head_options}), members, reason)
 
 
 def _given_members(recipe: Recipe) -> tuple[str, ...]:
     return auto_options(**check_options(auto_options, recipe.options.get(AUTO, {}), "method 'auto'"))
+
+
+def given_scale(recipe: Recipe) -> str | None:
+    """The method whose logits give those of the ensemble their level and spread."""
+    scale: str | None = recipe.options.get(AUTO, {}).get("scale")
+    return scale
 
 
 def _suitable(dataset: Dataset) -> tuple[tuple[str, ...], str]:
@@ -149,7 +166,9 @@ def member_recipe(recipe: Recipe, member: str) -> Recipe:
     return recipe.model_copy(update={"method": member, "options": options, "head_options": dict(head_options)})
 
 
-def combine_runs(runs: Sequence[Run], dataset: Dataset, recipe: Recipe, folder: Path) -> dict[str, Any]:
+def combine_runs(
+    runs: Sequence[Run], dataset: Dataset, recipe: Recipe, folder: Path, scale: Run | None = None
+) -> dict[str, Any]:
     """Combine finished runs and discriminants into one model folder.
 
     Args:
@@ -157,6 +176,7 @@ def combine_runs(runs: Sequence[Run], dataset: Dataset, recipe: Recipe, folder: 
         dataset: that they were trained on.
         recipe: of the combined run.
         folder: of the model.
+        scale: a further run, whose logits give the combined ones their level and spread.
 
     Returns:
         The result of the run: how epochs were chosen, and the validation mAP if there is a validation split.
@@ -175,7 +195,8 @@ def combine_runs(runs: Sequence[Run], dataset: Dataset, recipe: Recipe, folder: 
     assert model.backbone is not None
     loaded = LoadedModel(model, dataset, _source(model, dataset, recipe))
     if isinstance(model.head, EnsembleHead):
-        model.head.standardize(_member_logits(model.head, loaded))
+        logits = _member_logits(model.head, loaded)
+        model.head.standardize(logits, None if scale is None else _scale_logits(scale, boost, loaded, recipe))
     first = runs[0].best
     result: dict[str, Any] = {"stage": first["stage"], "epoch": first["epoch"], "chosen_by": first["chosen_by"]}
     result["member_epochs"] = {run.folder.name: run.best["epoch"] for run in runs}
@@ -202,13 +223,25 @@ def _skip(error: ImageError) -> None:
 
 def _member_logits(head: EnsembleHead, loaded: LoadedModel) -> Tensor:
     """Logits of the members on training images: N×K×L."""
-    size = len(loaded.dataset.split("train"))
-    step = max(1, -(-size // STATISTICS_IMAGES))
     found: list[Tensor] = []
     hook = head.stacked.register_forward_hook(lambda _module, _inputs, prediction: found.append(prediction.logits))
     try:
-        for _ in loaded.predict("train", np.arange(0, size, step)):
+        for _ in loaded.predict("train", _statistics_images(loaded.dataset)):
             pass
     finally:
         hook.remove()
     return torch.cat(found).reshape(-1, head.members, len(loaded.dataset.classes))
+
+
+def _scale_logits(run: Run, boost: float, loaded: LoadedModel, recipe: Recipe) -> Tensor:
+    """Logits of one head on training images, boosted as the members are: N×L."""
+    model = Classifier.load(run.model_folder).convert_head("cam", boost=boost, boost_train=False)
+    own = LoadedModel(model, loaded.dataset, _source(model, loaded.dataset, recipe))
+    passes = own.predict("train", _statistics_images(loaded.dataset))
+    return torch.cat([prediction.logits for _, prediction in passes])
+
+
+def _statistics_images(dataset: Dataset) -> NDArray[np.int64]:
+    """Positions of the training images that standardize logits."""
+    size = len(dataset.split("train"))
+    return np.arange(0, size, max(1, -(-size // STATISTICS_IMAGES)))

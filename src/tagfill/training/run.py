@@ -190,26 +190,29 @@ def _fit_auto(
     chosen = run.description()["auto"]
     logged = Logged(progress, run.folder / "log.txt")
     logged.say(chosen["reason"])
-    members = []
+    scale = auto.given_scale(recipe)
     to_train = auto.trained(chosen["members"])
-    for number, name in enumerate(to_train, start=1):
-        logged.say(f"{name}, method {number} of {len(chosen['members'])}")
+    runs: dict[str, Run] = {}
+    for name in dict.fromkeys([*to_train, *([] if scale is None else [scale])]):
+        logged.say(f"training {name}" if name in to_train else f"training {name}, for the scale of the logits")
         member = Run(run.members_folder / name)
         if member.begun:
-            members.append(resume(member.folder, saving=saving, progress=progress, **settings))
+            runs[name] = resume(member.folder, saving=saving, progress=progress, **settings)
         else:  # `force` clears what a process left that was killed before its first checkpoint
             own = auto.member_recipe(recipe, name)
-            started = start(dataset, own, out=member.folder, saving=saving, force=True, progress=progress, **settings)
-            members.append(started)
+            runs[name] = start(
+                dataset, own, out=member.folder, saving=saving, force=True, progress=progress, **settings
+            )
+    members = [runs[name] for name in to_train]
     if computed := [name for name in chosen["members"] if name not in to_train]:
         logged.say(f"computing {' and '.join(computed)}")
     begin, threads = time.perf_counter(), torch.get_num_threads()
     torch.set_num_threads(recipe.threads)
     try:
-        result = auto.combine_runs(members, dataset, recipe, run.model_folder)
+        result = auto.combine_runs(members, dataset, recipe, run.model_folder, None if scale is None else runs[scale])
     finally:
         torch.set_num_threads(threads)
-    seconds = [json.loads(line)["seconds"] for member in members for line in member.timings()]
+    seconds = [json.loads(line)["seconds"] for one in runs.values() for line in one.timings()]
     total = sum(seconds) + time.perf_counter() - begin
     epoch = {"stage": result["stage"], "epoch": result["epoch"]}
     run.append("timings.jsonl", {**epoch, "seconds": total, "images": len(dataset.split("train"))})
