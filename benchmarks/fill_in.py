@@ -28,6 +28,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).parent))
 
 from bookkeeping import ROOT
+
 from filling import KINDS
 
 DOCS, RESULTS = ROOT / "docs", ROOT / "benchmarks" / "results"

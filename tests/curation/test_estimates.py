@@ -1,5 +1,7 @@
 """Estimates on drawn labels, of which the truth is known, for three ways in which labels go missing."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -59,17 +61,24 @@ def missing(logits, labels, present, estimates):
     return estimates(logits, labels)[unknown].sum(), present[unknown].sum()
 
 
+def unshrunk(estimates):
+    """Estimates without the allowance for confused classes, of which the drawn labels have none."""
+    return replace(estimates, sharpness=None, shift=0.0, untagged_shift=0.0)
+
+
 @pytest.mark.parametrize(("kind", "mechanism"), [("at random", AT_RANDOM), ("one per image", ONE_PER_IMAGE)])
 def test_tags_alone_tell_how_many_are_missing(kind, mechanism):
     logits, present = draw()
     labels = at_random(present) if kind == "at random" else one_per_image(present)
     estimates = estimate_labels(logits, labels)
     assert (estimates.source, estimates.mechanism) == (ESTIMATED, mechanism)
-    said, true = missing(logits, labels, present, estimates)
+    said, true = missing(logits, labels, present, unshrunk(estimates))
     assert said == pytest.approx(true, rel=0.1)
+    shrunk, _ = missing(logits, labels, present, estimates)
+    assert shrunk == pytest.approx(0.92 * said)  # the rest is taken for confusion
     assert estimates.given_share == pytest.approx((labels == 1).sum() / present.sum(), abs=0.04)
-    assert estimates.labels_per_image == pytest.approx(present.sum(1).mean(), rel=0.06)
-    assert estimates.priors == pytest.approx(present.mean(0), abs=0.03)
+    assert estimates.labels_per_image == pytest.approx(present.sum(1).mean(), rel=0.08)
+    assert estimates.priors == pytest.approx(present.mean(0), abs=0.04)
     assert estimates.calibration.slope == pytest.approx(2, rel=0.15)
     plain, _ = missing(logits, labels, present, uncorrected(estimates.calibration, labels))
     assert plain > 1.2 * true  # what the correction is for
@@ -92,18 +101,21 @@ def test_labels_that_are_missing_when_small_are_underestimated():
     labels = when_small(logits, present)
     estimates = estimate_labels(logits, labels)
     said, true = missing(logits, labels, present, estimates)
-    assert 0.4 * true < said < 0.95 * true
+    assert 0.3 * true < said < 0.95 * true
 
 
 def test_probabilities_of_unknown_pairs_are_calibrated():
     logits, present = draw(images=5000)
     for labels in (at_random(present), one_per_image(present)):
-        p, unknown = estimate_labels(logits, labels)(logits, labels), labels < 0
+        estimates, unknown = estimate_labels(logits, labels), labels < 0
+        p = unshrunk(estimates)(logits, labels)
         for low in (0.2, 0.5, 0.8):
             band = unknown & (p >= low) & (p < low + 0.2)
-            assert p[band].mean() - 0.08 < present[band].mean() < p[band].mean() + 0.15  # rather too low than too high
+            assert present[band].mean() == pytest.approx(p[band].mean(), abs=0.08)
         added = choose_additions(p, labels, precision=0.9)
-        assert 0.9 < present[added.mask].mean() < 0.99
+        assert present[added.mask].mean() == pytest.approx(0.9, abs=0.04)
+        careful = choose_additions(estimates(logits, labels), labels, precision=0.9)
+        assert present[careful.mask].mean() > 0.93  # rather too few than wrong ones
         assert added.expected_missing == pytest.approx(present[unknown].sum(), rel=0.1)
         assert added.expected_found == pytest.approx(present[added.mask].sum() / present[unknown].sum(), abs=0.05)
 
