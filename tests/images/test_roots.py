@@ -10,9 +10,11 @@ import os
 import pickle
 import tarfile
 import threading
+import tracemalloc
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import fsspec
@@ -549,3 +551,65 @@ def test_zip_file_of_a_server_without_ranges(remote_archive, server):
     server.ranges = False
     with pytest.raises(TagfillError, match=r"cannot be opened .*range requests"):
         open_root(remote_archive).read("a.png")
+
+
+def limit_of_bytes(monkeypatch, limit: int) -> None:
+    monkeypatch.setattr(roots, "MAX_BYTES", limit)
+    monkeypatch.setattr(roots, "_CHUNK", 1000)
+
+
+def test_large_zip_member_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
+    with zipfile.ZipFile(tmp_path / "photos.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("zeros.png", bytes(50 << 20))
+    limit_of_bytes(monkeypatch, 1 << 20)
+    root = open_root(tmp_path / "photos.zip")
+    root.names()
+    tracemalloc.start()
+    with pytest.raises(ImageError, match=r"Image zeros\.png: the file has 52,428,800 bytes, more than the limit"):
+        root.read("zeros.png")
+    assert tracemalloc.get_traced_memory()[1] < 5 << 20
+    tracemalloc.stop()
+
+
+def test_zip_member_that_declares_too_little_is_not_unpacked_further(tmp_path, monkeypatch):
+    with zipfile.ZipFile(tmp_path / "photos.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("zeros.png", bytes(50 << 20))
+    content = (tmp_path / "photos.zip").read_bytes()
+    (tmp_path / "photos.zip").write_bytes(content.replace((50 << 20).to_bytes(4, "little"), bytes([9, 0, 0, 0])))
+    tracemalloc.start()
+    with pytest.raises(ImageError, match=r"zeros\.png: it cannot be fetched .*CRC"):
+        open_root(tmp_path / "photos.zip").read("zeros.png")
+    assert tracemalloc.get_traced_memory()[1] < 5 << 20
+    tracemalloc.stop()
+
+
+class Endless(http.server.BaseHTTPRequestHandler):
+    """Sends bytes until the client hangs up; `/declared…` says how many it would be."""
+
+    def do_GET(self):
+        self.send_response(200)
+        if self.path.startswith("/declared"):
+            self.send_header("Content-Length", str(10**12))
+        self.end_headers()
+        with suppress(OSError):
+            while True:
+                self.wfile.write(bytes(10_000))
+                self.server.sent += 10_000
+
+    def log_message(self, *args):
+        """Says nothing."""
+
+
+@pytest.mark.parametrize(("name", "problem"), [("declared.png", "1,000,000,000,000 bytes"), ("endless.png", "more bytes")])
+def test_answer_of_a_server_is_read_up_to_the_limit(monkeypatch, cache, name, problem):
+    limit_of_bytes(monkeypatch, 100_000)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:
+        server.sent = 0
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        with pytest.raises(ImageError, match=rf"Image {name}: the file has {problem}"):
+            open_root(f"http://127.0.0.1:{server.server_port}").read(name)
+        server.shutdown()
+        thread.join()
+        assert server.sent < 50_000_000  # what fits into buffers of the system
+    assert cached_files(cache) == []

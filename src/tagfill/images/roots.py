@@ -13,6 +13,7 @@ An image is named by its path below the root, with forward slashes. A root is on
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import os
@@ -26,7 +27,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path, PureWindowsPath
-from typing import Any, Literal, Protocol
+from typing import IO, Any, Literal, Protocol
 from urllib.parse import quote, unquote, urlsplit
 
 from pydantic import BaseModel, ValidationError
@@ -41,6 +42,8 @@ MAX_BYTES = 512 * 2**20  # more than the largest image within the pixel limit ne
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _NOT_CACHED = ("file", "local", "memory")  # protocols of URLs
 _RETRY_PAUSES = (0.2, 1.0)  # seconds before another attempt, unless the file is missing
+_CHUNK = 1 << 20
+_HTTP_STREAM = {"block_size": 0, "size": 1}  # fsspec: one request whose answer is streamed, without asking for a size
 
 
 class Root(Protocol):
@@ -144,8 +147,8 @@ class FolderRoot:
             status = path.stat()
             if not stat.S_ISREG(status.st_mode):  # opening a named pipe would block
                 raise ImageError(name, "this is a folder or a special file, not an image")
-            check_bytes(name, status.st_size)
-            return path.read_bytes()
+            with path.open("rb") as file:
+                return read_limited(file, name, status.st_size)
         except (FileNotFoundError, NotADirectoryError):
             raise ImageError(name, f"there is no such file below {self.folder}") from None
         except OSError as error:
@@ -354,7 +357,8 @@ class RemoteRoot:
             return self._fetch(name)
         cached = self._cached_path(name)
         if cached.is_file():
-            return cached.read_bytes()
+            with cached.open("rb") as file:
+                return read_limited(file, name, cached.stat().st_size)
         content = self._fetch(name)
         with atomic_write(cached) as file:
             file.write(content)
@@ -395,9 +399,8 @@ class RemoteRoot:
         path = "/".join(filter(None, [base, quote(name) if self._is_http else name]))
         for pause in (*_RETRY_PAUSES, None):
             try:
-                content: bytes = filesystem.cat_file(path)
-                check_bytes(name, len(content))
-                return content
+                with filesystem.open(path, "rb", **(_HTTP_STREAM if self._is_http else {})) as file:
+                    return read_limited(file, name, _declared_size(file))
             except (FileNotFoundError, IsADirectoryError, KeyError):
                 raise ImageError(name, f"there is no such file below {self.url}") from None
             except ImageError:
@@ -454,6 +457,34 @@ def check_bytes(name: str, size: int) -> None:
     """Raise if a file has more bytes than any image within the pixel limit needs."""
     if size > MAX_BYTES:
         raise ImageError(name, f"the file has {size:,} bytes, more than the limit of {MAX_BYTES:,}")
+
+
+def read_limited(file: IO[bytes], name: str, declared: int | None = None) -> bytes:
+    """The content of an open image file, which is not read beyond the limit of bytes.
+
+    Args:
+        file: a file, a member of an archive, or the answer of a server.
+        name: of the image, for the error.
+        declared: bytes that it should have, if that is known; more than the limit are refused before the first is read.
+
+    Raises:
+        ImageError: if it has more bytes than any image within the pixel limit needs.
+    """
+    check_bytes(name, declared or 0)
+    content, size = io.BytesIO(), 0
+    while chunk := file.read(_CHUNK):
+        size += len(chunk)
+        if size > MAX_BYTES:
+            raise ImageError(name, f"the file has more bytes than the limit of {MAX_BYTES:,}")
+        content.write(chunk)
+    return content.getvalue()
+
+
+def _declared_size(file: Any) -> int | None:
+    """How many bytes an archive or a server says that a file has."""
+    answer = getattr(file, "r", None)  # of a server
+    size = getattr(file, "size", None) if answer is None else answer.content_length
+    return size if isinstance(size, int) else None
 
 
 def is_image(name: str) -> bool:
