@@ -23,8 +23,32 @@ def main() -> None:
         sentence = name_flags(str(error), names)
         if any(word in _COMMANDS_OF_FORMATS for word in sys.argv[1:2]):
             sentence = name_options(sentence, _format_options())
-        sys.stderr.write(f"Error: {sentence}\n")
+        sys.stderr.write(f"Error: {printable(sentence)}\n")
         sys.exit(2)
+
+
+# C0 and C1 controls, marks that reorder the text around them, line separators, lone surrogates
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str, *, keep: str = "\n\t", escape: str = "") -> str:
+    r"""Show control characters of a text as escapes, so that names from data cannot control the terminal.
+
+    Args:
+        text: may contain names of images, classes and files.
+        keep: control characters that stay.
+        escape: form of every escape, such as `\u{:04x}`; by default that of Python.
+
+    >>> printable("cat\x1b[2J")
+    'cat\\x1b[2J'
+    """
+
+    def shown(found: re.Match[str]) -> str:
+        if found[0] in keep:
+            return found[0]
+        return escape.format(ord(found[0])) if escape else found[0].encode("unicode_escape").decode()
+
+    return _CONTROLS.sub(shown, text)
 
 
 def name_flags(sentence: str, names: Iterable[str]) -> str:

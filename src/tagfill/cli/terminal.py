@@ -1,4 +1,8 @@
-"""Output of the command line: progress bars on a terminal, plain lines elsewhere, tables of results."""
+"""Output of the command line: progress bars on a terminal, plain lines elsewhere, tables of results.
+
+Names of images, classes and files come from data. Nothing in them is interpreted: not as markup, and not by the
+terminal, since control characters are shown as escapes.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Table
+from rich.text import Text
 
+from tagfill.cli import printable
 from tagfill.progress import SILENT, Bar, Progress, duration
 
 if TYPE_CHECKING:
@@ -41,10 +47,11 @@ def progress(quiet: bool) -> Progress:
 
 
 def show_json(content: Any) -> None:
-    """Print one JSON document to standard output."""
+    """Print one JSON document to standard output; control characters are escaped in the way of JSON."""
     if not is_main_process():
         return
-    sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(content, indent=2, ensure_ascii=False)
+    sys.stdout.write(printable(text, escape="\\u{:04x}") + "\n")
 
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -54,22 +61,22 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
     """
     if not is_main_process():
         return
-    texts = list(zip(columns, *rows, strict=True))
+    texts = [[printable(text, keep="") for text in column] for column in zip(columns, *rows, strict=True)]
     natural = [max(map(len, column)) for column in texts]
     narrow = [max(len(word) for text in column for word in text.split() or [""]) for column in texts]
     available, borders = Console().width, 3 * len(columns) + 1
     wraps = sum(natural) + borders > available
     least = sum(min(width, _SHORT) for width in narrow)
-    table = Table(title=title, title_justify="left", title_style="bold")
+    table = Table(title=Text(printable(title, keep="")), title_justify="left", title_style="bold")
     if wraps and least + borders > available:
         table.box, table.padding, table.show_edge = SIMPLE_HEAD, (0, 0), False
     for position, (header, *cells) in enumerate(texts):
         numbers = all(cell.strip("-%").replace(",", "").replace(".", "", 1).isdigit() for cell in cells)
         word = max(map(len, header.split()), default=0)  # a header is never broken within a word
         width = narrow[position] if wraps and natural[position] <= _SHORT else None
-        table.add_column(header, justify="right" if numbers else "left", overflow="fold", width=width, min_width=word)
-    for row in rows:
-        table.add_row(*row)
+        table.add_column(Text(header), justify="right" if numbers else "left", overflow="fold", width=width, min_width=word)
+    for row in list(zip(*texts, strict=True))[1:]:
+        table.add_row(*map(Text, row))
     Console(width=max(available, least + len(columns))).print(table)
 
 
@@ -91,14 +98,14 @@ def show(text: str) -> None:
     """Print a line to standard output."""
     if not is_main_process():
         return
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(printable(text) + "\n")
 
 
 def warn(text: str) -> None:
     """Print a line to standard error, even with --quiet."""
     if not is_main_process():
         return
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(printable(text) + "\n")
     sys.stderr.flush()
 
 
@@ -124,23 +131,23 @@ class _BarProgress:
         return _TerminalBar(self._console, title, total, unit)
 
     def say(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False)
+        self._console.print(printable(text), highlight=False, markup=False, emoji=False)
 
 
 class _TerminalBar:
     def __init__(self, console: Console, title: str, total: int | None, unit: str) -> None:
         self._progress = RichProgress(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
             console=console,
             transient=True,
         )
-        self._task = self._progress.add_task(title, total=total, rate="", note="")
+        self._task = self._progress.add_task(printable(title), total=total, rate="", note="")
         self._unit = unit
 
     def advance(self, steps: int = 1) -> None:
@@ -150,7 +157,7 @@ class _TerminalBar:
             self._progress.update(self._task, rate=f"{speed:,.0f} {self._unit}/s")
 
     def note(self, text: str) -> None:
-        self._progress.update(self._task, note=text)
+        self._progress.update(self._task, note=printable(text))
 
     def __enter__(self) -> Bar:
         self._progress.start()
@@ -167,7 +174,7 @@ class _LineProgress:
         return _LineBar(title, total, unit)
 
     def say(self, text: str) -> None:
-        sys.stderr.write(text + "\n")
+        sys.stderr.write(printable(text) + "\n")
         sys.stderr.flush()
 
 
@@ -189,7 +196,7 @@ class _LineBar:
             left = "" if self._total is None else f" {duration((self._total - self._done) / rate)} left"
             speed = f" {rate:,.0f} {self._unit}/s" if rate >= 1 else ""
             line = f"{self._title} {self._done}{of}{speed}{left} {self._note}"
-            sys.stderr.write(line.rstrip() + "\n")
+            sys.stderr.write(printable(line.rstrip()) + "\n")
             sys.stderr.flush()
 
     def note(self, text: str) -> None:
