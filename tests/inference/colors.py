@@ -26,11 +26,13 @@ def write_model(
     maps: bool = True,
     thresholds: tuple[float, ...] | None = None,
     calibration: Calibration | None = None,
+    classes: tuple[str, ...] = CLASSES,
+    scale: float = 16,
 ) -> Path:
-    """An ONNX file and its sidecar."""
+    """An ONNX file and its sidecar; with other `classes` or a `scale` of 0 it is a broken one."""
     constants = [
         numpy_helper.from_array(np.array(128, np.float32), "middle"),
-        numpy_helper.from_array(np.array(16, np.float32), "scale"),
+        numpy_helper.from_array(np.array(scale, np.float32), "scale"),
         numpy_helper.from_array(np.array([2, 3], np.int64), "cells"),
     ]
     nodes = [
@@ -56,8 +58,8 @@ def write_model(
         backbone="none",
         head="cam",
         head_options={},
-        classes=CLASSES,
-        classes_identity=sha256_of_strings(CLASSES),
+        classes=classes,
+        classes_identity=sha256_of_strings(classes),
         thresholds=thresholds,
         calibration=calibration,
         preprocessing=SidecarPreprocessing(size=(SIDE, SIDE), mean=(128.0,) * 3, std=(16.0,) * 3),

@@ -15,7 +15,7 @@ import pytest
 
 from inference.colors import write_images, write_model
 from tagfill.errors import TagfillError
-from tagfill.inference import open_predictor
+from tagfill.inference import open_predictor, predict
 from tagfill.inference.onnx_predictor import Sidecar, sidecar_path
 
 
@@ -73,6 +73,36 @@ def test_a_missing_sidecar_a_missing_file_and_no_json_are_named(tmp_path: Path) 
         open_predictor(path)
     with pytest.raises(TagfillError, match="There is no file"):
         open_predictor(tmp_path / "other.onnx")
+
+
+@pytest.mark.parametrize("classes", [("red", "green"), ("red", "green", "blue", "white")])
+def test_another_number_of_outputs_than_classes_is_an_error_at_once(tmp_path: Path, classes: tuple[str, ...]) -> None:
+    path = write_model(tmp_path / "m.onnx", classes=classes)
+    with pytest.raises(TagfillError, match=rf"output 'logits' of .* shape \(1, 3\) .* {len(classes)} classes"):
+        open_predictor(path)
+
+
+def test_scores_that_are_no_numbers_are_an_error_at_once(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "m.onnx", scale=0)  # 0 / 0 for gray
+    with pytest.raises(TagfillError, match="scores that are not finite numbers"):
+        open_predictor(path)
+
+
+def test_scores_that_are_no_numbers_for_some_images_are_an_error_for_these(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "m.onnx", scale=1e-40)  # overflows for all colors but gray
+    write_images(tmp_path / "photos", 2)
+    with pytest.raises(TagfillError, match="scores that are not finite numbers"):
+        list(predict(path, tmp_path / "photos"))
+
+
+def test_inputs_of_another_size_are_an_error_at_once(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "m.onnx")
+    content = json.loads(sidecar_path(path).read_text())
+    for size, words in [([64, 64], "cannot score images"), ([10**6, 10**6], "names inputs of"), ([0, 32], "0 × 32")]:
+        content["preprocessing"]["size"] = size
+        sidecar_path(path).write_text(json.dumps(content))
+        with pytest.raises(TagfillError, match=words):
+            open_predictor(path)
 
 
 def test_a_file_that_is_not_a_model_is_named(tmp_path: Path) -> None:

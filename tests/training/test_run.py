@@ -15,7 +15,8 @@ import pytest
 
 import tagfill
 from tagfill.dataset import Dataset
-from tagfill.errors import RunError, TagfillError
+from tagfill.errors import DatasetError, RunError, TagfillError
+from tagfill.progress import SILENT
 from tagfill.training import Run, make_recipe, start
 from tagfill.training.checkpoints import open_newest
 
@@ -390,3 +391,20 @@ def test_a_run_and_a_cache_are_taken_where_their_folders_are(material: Material,
     by_folders = tagfill.evaluate(run.folder, data, features=material.cache)
     assert by_objects.mean == by_folders.mean
     assert Path(run) == run.folder
+
+
+@pytest.mark.parametrize(
+    ("classes", "wrong", "words"),
+    [
+        ([], {}, "there is no class"),
+        (["cup"], {"kind": "box", "x": 0.5, "y": 0.5, "w": float("nan"), "h": 0.5}, "w = nan"),
+        (["cup"], {"kind": "box", "x": 0.5, "y": float("inf"), "w": 0.1, "h": 0.5}, "y = inf"),
+    ],
+)
+def test_what_inspect_calls_an_error_stops_training(tmp_path: Path, classes: list[str], wrong: Any, words: str) -> None:
+    images = [{"image": f"{number}.jpg", "split": "train"} for number in range(4)]
+    rows = [{"image": "0.jpg", "label": name, "present": True, **wrong} for name in classes]
+    data = Dataset.from_records("shop", tmp_path, classes, images, rows)
+    with pytest.raises(DatasetError, match=words):
+        tagfill.train(data, out=tmp_path / "run", pretrained=False, progress=SILENT)
+    assert not (tmp_path / "run").exists()

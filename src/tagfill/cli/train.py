@@ -91,6 +91,7 @@ def train(
     """Train."""
     from tagfill import experiments, training
     from tagfill.dataset import Dataset
+    from tagfill.dataset.validation import require_valid
 
     saving = training.Saving(every_steps=save_steps, every_minutes=save_minutes)
     progress = terminal.progress(quiet)
@@ -139,6 +140,7 @@ def train(
         made = training.build_recipe(content, features=features, epochs=epochs, lr=lr, overrides=overrides)
         data = Dataset.open(made.dataset)
         training.check_start(made, out=out, device=device, force=force)
+        require_valid(data, progress=progress)  # before features are computed
         if cache and recipe is None:  # a recipe says itself what its stages train on
             made = training.cache_features(
                 data, made, device=device, workers=workers, processes=processes, progress=progress

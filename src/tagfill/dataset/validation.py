@@ -77,8 +77,32 @@ def validate(dataset: Dataset, *, examples: int = 20, progress: Progress = SILEN
         problems.add("no-class", dataset.where("dataset"), [None], "there is no class", "list the classes")
     _check_images(dataset.images, dataset.where("images"), problems)
     _check_rows(dataset, problems, progress)
-    _check_labels(dataset, problems)
+    if dataset.classes:
+        _check_labels(dataset, problems)
     return problems.list()
+
+
+def require_valid(dataset: Dataset, *, progress: Progress = SILENT) -> None:
+    """Raise if a dataset has a problem that prevents training; it is checked once.
+
+    Args:
+        dataset: to train on.
+        progress: reports the number of rows read.
+
+    Raises:
+        DatasetError: naming the first error and the number of the others.
+    """
+    if dataset.__dict__.get(_VALID):
+        return
+    errors = [problem for problem in validate(dataset, examples=2, progress=progress) if problem.severity == "error"]
+    if errors:
+        folder = f"; 'tagfill inspect {dataset.folder}' lists all" if dataset.folder else ""
+        more = f" There are more errors{folder}." if len(errors) > 1 else ""
+        raise DatasetError(f"{errors[0]}{more}")
+    dataset.__dict__[_VALID] = True  # like a cached property of this frozen object
+
+
+_VALID = "_is_valid"
 
 
 class Problems:

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from tagfill.errors import TagfillError, first_problem
-from tagfill.inference.predictors import Outputs
+from tagfill.inference.predictors import Outputs, require_finite
 from tagfill.io import sha256, sha256_of_strings, write_json
 from tagfill.probabilities import Calibration
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "mps": "CoreMLExecutionProvider"}
+_MAX_INPUT = 64 * 10**6  # pixels
 _REMEDY = "export the model again or take another copy of both files"
 
 
@@ -36,7 +37,17 @@ class OnnxPredictor:
     def open(cls, path: Path, *, device: str = "auto", threads: int | None = None) -> OnnxPredictor:
         """Open an ONNX file and its sidecar."""
         sidecar = Sidecar.read(path)
-        return cls(open_onnx_session(path, device=device, threads=threads), sidecar, path)
+        predictor = cls(open_onnx_session(path, device=device, threads=threads), sidecar, path)
+        predictor._try_out()
+        return predictor
+
+    def _try_out(self) -> None:
+        """Raise if the graph cannot score a gray image: wrong outputs are found before any work begins."""
+        height, width = self.size
+        if not 0 < height * width <= _MAX_INPUT:
+            raise TagfillError(f"{sidecar_path(self._path)} names inputs of {height} × {width} pixels; {_REMEDY}.")
+        gray = np.full((1, height, width, 3), 128, np.uint8)
+        require_finite(self(gray, maps="maps" in self._outputs).logits)
 
     def check_maps(self) -> None:
         """Raise if the file has no class maps."""
@@ -48,7 +59,17 @@ class OnnxPredictor:
         if not len(pixels):
             return Outputs.empty(len(self.classes))
         names = ["logits", "maps"] if maps else ["logits"]
-        arrays = self._session.run(names, {"pixels": np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))})
+        try:
+            arrays = self._session.run(names, {"pixels": np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))})
+        except Exception as error:  # onnxruntime has many error classes
+            raise TagfillError(f"{self._path} cannot score images ({str(error).splitlines()[0]}); {_REMEDY}.") from None
+        for name, array, dimensions in zip(names, arrays, (2, 4), strict=False):
+            expected = (len(pixels), len(self.classes))
+            if array.ndim != dimensions or array.shape[:2] != expected or array.dtype != np.float32 or not array.size:
+                raise TagfillError(
+                    f"The output '{name}' of {self._path} has the shape {array.shape} and the type {array.dtype} for "
+                    f"{len(pixels)} images and {len(self.classes)} classes; {_REMEDY}."
+                )
         return Outputs(arrays[0], arrays[1] if maps else None)
 
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from tagfill.errors import ImageError, TagfillError, unknown_name
 from tagfill.images import PixelBatch, Root, load_batches, load_eval_view
 from tagfill.inference.images import ImageList, Images, find_images
-from tagfill.inference.predictors import ModelPath, Outputs, Predictor, open_predictor
+from tagfill.inference.predictors import ModelPath, Outputs, Predictor, open_predictor, require_finite
 from tagfill.probabilities import Calibration, lowest_logits, probabilities
 from tagfill.progress import NOTEBOOK, Progress
 
@@ -193,6 +193,7 @@ def decide(
     >>> decisions.labels.tolist(), decisions.scores.round(2).tolist(), decisions.present.tolist()
     ([[0, 2]], [[0.8799999952316284, 0.5]], [[True, True]])
     """
+    require_finite(logits)
     scores = probabilities(logits, calibration)
     present = scores >= np.asarray(thresholds)
     labels = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)

@@ -32,6 +32,15 @@ class Outputs:
         return cls(np.empty((0, classes), np.float32))
 
 
+def require_finite(logits: NDArray[np.floating]) -> None:
+    """Raise if a logit is NaN or infinite: it is no probability, and JSON cannot express it."""
+    if not np.isfinite(logits).all():
+        raise TagfillError(
+            "The model gives scores that are not finite numbers; its weights are damaged or training diverged: take "
+            "another copy of it, or train it again."
+        )
+
+
 class Predictor(Protocol):
     """A model that scores images: `TorchPredictor` or `OnnxPredictor`."""
 

@@ -16,6 +16,7 @@ import torch
 from tagfill import methods
 from tagfill.data import FeatureCache
 from tagfill.dataset import Dataset
+from tagfill.dataset.validation import require_valid
 from tagfill.errors import RunError, unknown_name
 from tagfill.io import exclusive_lock, recover_folder
 from tagfill.models import HEADS, choose_device
@@ -86,6 +87,7 @@ def train(
         recipe = build_recipe(content, features=features, epochs=epochs, lr=lr)
     if cache:
         check_start(recipe, out=out, device=device, force=force)
+        require_valid(data, progress=progress)
         recipe = cache_features(data, recipe, device=device, progress=progress)
     return start(data, recipe, out=out, device=device, force=force, progress=progress)
 
@@ -125,6 +127,7 @@ def start(
     if dataset.folder is not None:  # an absolute path, for resuming from another working directory
         recipe = recipe.model_copy(update={"dataset": str(dataset.folder.absolute())})
     check_start(recipe, out=None, device=device)
+    require_valid(dataset, progress=progress)
     if recipe.method == auto.AUTO:
         return _start_auto(
             dataset, recipe, out, processes, device, workers=workers, saving=saving, force=force, progress=progress
