@@ -32,11 +32,13 @@ def test_new_photos_are_appended_without_labels(call, folder):
     assert known_labels(data) == {"b.jpg": {"cat": True}, "new/1.jpg": {}, "new/2.jpg": {}, "a.jpg": {}}
 
 
-def test_only_the_table_of_images_is_written(call, folder):
+def test_only_the_table_of_images_and_its_checksum_are_written(call, folder):
     before = {path.name: path.read_bytes() for path in (folder / "data").iterdir()}
     call("add", "data", "photos/a.jpg", "photos/a.jpg")
     after = {path.name: path.read_bytes() for path in (folder / "data").iterdir() if path.name != ".lock"}
-    assert [name for name in after if after[name] != before.get(name)] == ["images.parquet"]
+    assert {name for name in after if after[name] != before.get(name)} == {"images.parquet", "dataset.yaml"}
+    old, new = (texts["dataset.yaml"].decode().splitlines() for texts in (before, after))
+    assert [line.split(":")[0].strip() for line in new if line not in old] == ["images.parquet"]
     assert Dataset.open("data").names() == ["b.jpg", "a.jpg"]
 
 

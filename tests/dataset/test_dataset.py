@@ -27,7 +27,12 @@ def test_a_saved_dataset_opens_unchanged(tmp_path, kind):
 def test_tables_of_the_other_file_type_are_removed(tmp_path, kind, other):
     dataset(row("cat")).save(tmp_path, tables=other)
     again = dataset(row("dog")).save(tmp_path, tables=kind)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"annotations.{kind}", "dataset.yaml", f"images.{kind}"]
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"annotations.{kind}",
+        "dataset.yaml",
+        f"images.{kind}",
+        ".lock",
+    }
     assert again.rows()["label"].to_pylist() == ["dog"]
 
 

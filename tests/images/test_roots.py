@@ -600,7 +600,9 @@ class Endless(http.server.BaseHTTPRequestHandler):
         """Says nothing."""
 
 
-@pytest.mark.parametrize(("name", "problem"), [("declared.png", "1,000,000,000,000 bytes"), ("endless.png", "more bytes")])
+@pytest.mark.parametrize(
+    ("name", "problem"), [("declared.png", "1,000,000,000,000 bytes"), ("endless.png", "more bytes")]
+)
 def test_answer_of_a_server_is_read_up_to_the_limit(monkeypatch, cache, name, problem):
     limit_of_bytes(monkeypatch, 100_000)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:

@@ -1,30 +1,139 @@
 """The command line: one file per command, and the only package that prints.
 
 Results go to standard output, progress and warnings to standard error. Exit codes: 0 success, 1 internal error, 2 user
-error, 130 interrupted.
+error, 130 interrupted by Ctrl-C or SIGTERM.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import signal
 import sys
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
 
 
 def main() -> None:
     """Run the command line."""
+    try:
+        code = _run()
+        sys.stdout.flush()
+    except KeyboardInterrupt:  # outside of a command, as while modules are loaded
+        code = 130
+    except OSError as error:  # standard output cannot be written
+        code = _report(f"Standard output cannot be written: {error.strerror}.")
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # what is left is dropped; Python would print a traceback at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(code)
+
+
+def _run() -> str | int | None:
+    """Run a command; return its exit code."""
     from tagfill.cli.app import app
     from tagfill.errors import TagfillError
 
     try:
-        app(prog_name="tagfill")
+        with _signals_and_warnings():
+            app(prog_name="tagfill")
+    except SystemExit as end:
+        return end.code
     except TagfillError as error:
         names = _flags(sys.argv[1:2])
         sentence = name_flags(str(error), names)
         if any(word in _COMMANDS_OF_FORMATS for word in sys.argv[1:2]):
             sentence = name_options(sentence, _format_options())
+        return _report(sentence)
+    except OSError as error:
+        if error.errno not in _OUTSIDE:
+            raise
+        return _report(_describe_os_error(error))
+    return 0
+
+
+# errors whose cause is the machine, not a fault of Tagfill
+_OUTSIDE = frozenset(
+    {
+        errno.EACCES,
+        errno.EDQUOT,
+        errno.EFBIG,
+        errno.EIO,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.EMFILE,
+        errno.ENAMETOOLONG,
+        errno.ENFILE,
+        errno.ENOMEM,
+        errno.ENOSPC,
+        errno.ENOTDIR,
+        errno.ENXIO,
+        errno.EPERM,
+        errno.EROFS,
+    }
+)
+
+
+def _describe_os_error(error: OSError) -> str:
+    """A sentence about a file that cannot be read or written.
+
+    >>> _describe_os_error(OSError(28, "No space left on device", "runs/a/best"))
+    'runs/a/best cannot be written or read: No space left on device.'
+    """
+    from tagfill.errors import TagfillError
+    from tagfill.io import cache_folder
+
+    reason = os.strerror(error.errno or 0)
+    if error.filename is None:
+        return f"Standard output or a file cannot be written: {reason}."
+    path, hint = os.fsdecode(error.filename), ""
+    try:
+        if Path(path).is_relative_to(cache_folder()):
+            hint = "; it is in the cache, set TAGFILL_CACHE to another folder"
+    except TagfillError:
+        pass
+    return f"{path} cannot be written or read: {reason}{hint}."
+
+
+def _report(sentence: str) -> int:
+    """Write an error to standard error; return the exit code."""
+    with suppress(OSError):
         sys.stderr.write(f"Error: {printable(sentence)}\n")
-        sys.exit(2)
+        sys.stderr.flush()
+    return 2
+
+
+@contextmanager
+def _signals_and_warnings() -> Iterator[None]:
+    """While a command runs, SIGTERM ends it as Ctrl-C does, and warnings are sentences."""
+    process = os.getpid()
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        if os.getpid() != process:  # a forked worker
+            os.kill(os.getpid(), number)
+        raise KeyboardInterrupt
+
+    handler, formatter = signal.signal(signal.SIGTERM, terminate), warnings.formatwarning
+    warnings.formatwarning = _format_warning
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+        warnings.formatwarning = formatter
+
+
+def _format_warning(
+    message: Warning | str, category: type[Warning], filename: str, line_number: int, line: str | None = None
+) -> str:
+    """A warning as one line: its sentence, without the place in the code that gave it."""
+    return f"Warning: {printable(str(message))}\n"
 
 
 # C0 and C1 controls, marks that reorder the text around them, line separators, lone surrogates

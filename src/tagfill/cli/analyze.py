@@ -14,6 +14,7 @@ import typer
 
 from tagfill.cli import flags, terminal
 from tagfill.errors import TagfillError, unknown_name
+from tagfill.io import require_unused
 from tagfill.options import parse_options
 
 
@@ -43,7 +44,7 @@ def analyze(
         raise TagfillError(f"--set is an option of the analysis sweep; {name} does not train, so leave it out.")
     options = parse_options(ANALYSES[name], option or [], f"analysis '{name}'")
     folder = Path("analyses") / name if out is None else out
-    flags.require_empty(folder, force or (folder / SECTION_FILE).exists() or name == "sweep")
+    require_unused(folder, force or (folder / SECTION_FILE).exists() or name == "sweep")
     section = run_analysis(name, runs, out=folder, settings=setting or [], progress=terminal.progress(quiet), **options)
     if as_json:
         terminal.show_json({"analysis": name, "folder": str(folder.absolute()), **section.facts})

@@ -12,6 +12,7 @@ import typer
 
 from tagfill.cli import flags, terminal
 from tagfill.errors import TagfillError, unknown_name
+from tagfill.io import require_unused
 from tagfill.options import parse_options
 
 _BACKBONE = "backbone"
@@ -42,7 +43,7 @@ def convert(
     if classes is None:
         raise TagfillError("The file has no class names; give a text file or a dataset folder to --classes.")
     names = _class_names(classes)
-    flags.require_empty(out, force)
+    require_unused(out, force)
     model = function(read_published_weights(file), names, **values)
     model.save(out)
     assert model.backbone is not None

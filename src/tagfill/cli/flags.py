@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -109,9 +111,6 @@ def interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def require_empty(folder: Path, force: bool) -> None:
-    """Raise if a folder has files in it, unless `force`."""
-    if folder.exists() and not folder.is_dir():
-        raise TagfillError(f"{folder} is a file; choose another --out.")
-    if folder.exists() and any(folder.iterdir()) and not force:
-        raise TagfillError(f"{folder} is not empty; choose another --out, or give --force to write into it.")
+def task() -> str:
+    """The command line without --force: the same one may go on in a folder that a killed process left."""
+    return shlex.join(word for word in sys.argv[1:] if word != "--force")

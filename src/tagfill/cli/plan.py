@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from tagfill.cli import flags, terminal
+from tagfill.io import require_unused
 
 
 def plan(
@@ -42,7 +43,7 @@ def plan(
     from tagfill.experiments.budget_results import parse_costs
 
     dataset, run = flags.dataset_and_run("plan", dataset, run_folder, run)
-    flags.require_empty(out, force)
+    require_unused(out, force)
     made = make_plan(
         dataset,
         hours,

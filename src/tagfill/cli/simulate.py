@@ -12,6 +12,7 @@ import typer
 
 from tagfill.cli import flags, terminal
 from tagfill.errors import unknown_name
+from tagfill.io import new_folder
 from tagfill.options import parse_options, require_options
 
 
@@ -34,10 +35,10 @@ def simulate(
     values = parse_options(function, given or [], what)
     require_options(function, values, what)
     data = Dataset.open(dataset)
-    flags.require_empty(out, force)
     if seed is not None:
         values["seed"] = seed
-    part = function(data, **values).save(out)
+    with new_folder(out, "is simulating a dataset", force=force, task=flags.task()):
+        part = function(data, **values).save(out)
     if as_json:
         terminal.show_json(summary(part))
     else:

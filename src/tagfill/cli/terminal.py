@@ -74,7 +74,9 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
         numbers = all(cell.strip("-%").replace(",", "").replace(".", "", 1).isdigit() for cell in cells)
         word = max(map(len, header.split()), default=0)  # a header is never broken within a word
         width = narrow[position] if wraps and natural[position] <= _SHORT else None
-        table.add_column(Text(header), justify="right" if numbers else "left", overflow="fold", width=width, min_width=word)
+        table.add_column(
+            Text(header), justify="right" if numbers else "left", overflow="fold", width=width, min_width=word
+        )
     for row in list(zip(*texts, strict=True))[1:]:
         table.add_row(*map(Text, row))
     Console(width=max(available, least + len(columns))).print(table)

@@ -19,6 +19,7 @@ import typer
 
 from tagfill.cli import flags, terminal
 from tagfill.errors import TagfillError
+from tagfill.io import require_unused
 from tagfill.options import parse_options
 
 
@@ -43,7 +44,7 @@ def write(
         function = formats.get("tags").write_cells
     values = parse_options(function, given or [], f"writing '{format_}'")
     if out.is_dir():
-        flags.require_empty(out, force)
+        require_unused(out, force)
     elif out.exists() and not force:
         raise TagfillError(f"{out} exists already; choose another --out, or give --force to overwrite it.")
     if predictions:

@@ -11,7 +11,7 @@ import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
@@ -24,7 +24,7 @@ from tagfill.dataset import description, identity, notebook, resolve, tables
 from tagfill.dataset.notebook import ImageRecord
 from tagfill.dataset.tables import IMAGES_SCHEMA, SCHEMA, from_records
 from tagfill.errors import DatasetError
-from tagfill.io import atomic_write, exclusive_lock
+from tagfill.io import exclusive_lock, finish_replacing, is_replacing, replace_files, sha256
 from tagfill.labels import LabelMatrix
 from tagfill.progress import NOTEBOOK
 
@@ -52,6 +52,7 @@ class Dataset:
         folder: where it was opened, if it was.
         conflict: how rows of the same age that contradict each other are resolved: `error` raises and names them,
             `majority` lets their sources vote.
+        checksums: SHA-256 of files that are checked before they are read, by path.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Dataset:
     protocol: Mapping[str, Any] | None = None
     folder: Path | None = field(default=None, compare=False)
     conflict: str = "error"
+    checksums: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Dataset:
@@ -157,7 +159,7 @@ class Dataset:
         return self.replace(annotations=more, folder=None)
 
     def save(self, folder: str | os.PathLike[str], *, tables: str = "parquet") -> Dataset:
-        """Write the dataset folder and open it.
+        """Write the dataset folder and open it; an older dataset in it is replaced whole or not at all.
 
         Args:
             folder: created if it does not exist; tables of the other file type in it are removed.
@@ -253,6 +255,7 @@ class Dataset:
             columns: those to read; all by default.
         """
         if isinstance(self.annotations, Path):
+            _check_sum(self.annotations, self.checksums.get(str(self.annotations)))
             yield from tables.stream_table(self.annotations, SCHEMA, columns)
             return
         tables.check_columns(self.annotations.schema.names, SCHEMA, self.where())
@@ -320,15 +323,22 @@ def add_images(folder: str | os.PathLike[str], names: Sequence[str], *, split: s
     """
     folder = Path(folder)
     Dataset.open(folder)  # raises before the lock creates a folder
-    with exclusive_lock(folder, "is adding images"):
+    with exclusive_lock(folder, "is adding images", wait=_WAIT):
         dataset = Dataset.open(folder)
         known = set(dataset.names())
         records = [{"image": name, "split": split} for name in dict.fromkeys(names) if name not in known]
         if records:
             path = tables.find_table(folder, "images")
             images = pa.concat_tables([dataset.images, from_records(records, IMAGES_SCHEMA)])
-            with atomic_write(path) as file:
-                tables.table_writer(path.suffix[1:])(file, images.to_batches(), IMAGES_SCHEMA)
+
+            def write(staging: Path) -> None:
+                with (staging / path.name).open("wb") as file:
+                    tables.table_writer(path.suffix[1:])(file, images.to_batches(), IMAGES_SCHEMA)
+                if str(path) in dataset.checksums:
+                    sums = {path.name: sha256(staging / path.name)}
+                    (staging / description.FILE).write_bytes(description.with_checksums(folder, sums))
+
+            replace_files(folder, write)
     return Dataset.open(folder)
 
 
@@ -361,11 +371,32 @@ def local_root(root: str | os.PathLike[str], purpose: str) -> Path:
     return found
 
 
+_WAIT = 60.0  # seconds for another process that writes the same folder
+
+
 def _read_folder(folder: Path) -> dict[str, Any]:
     """Attributes of the dataset in a folder; only the header of the annotations file is read."""
-    content = description.read_description(folder)
+    _finish_replacing(folder)
+    while True:
+        content = description.read_description(folder)
+        stamp = _stamp(folder)
+        try:
+            found = _read_tables(folder, content)
+        except DatasetError:
+            if stamp == _stamp(folder):
+                raise
+        else:
+            if stamp == _stamp(folder):  # not replaced meanwhile
+                return found
+        _finish_replacing(folder)
+
+
+def _read_tables(folder: Path, content: description.Description) -> dict[str, Any]:
     rows, images = tables.find_table(folder, "annotations"), tables.find_table(folder, "images")
+    sums = {str(folder / name): checksum for name, checksum in content.checksums.items()}
     tables.check_table(rows, SCHEMA)
+    tables.check_table(images, IMAGES_SCHEMA)
+    _check_sum(images, sums.get(str(images)))
     return {
         "name": content.name,
         "root": _resolved(image_root(content.root), folder),
@@ -377,25 +408,64 @@ def _read_folder(folder: Path) -> dict[str, Any]:
         "protocol": content.protocol,
         "folder": folder,
         "conflict": content.conflict,
+        "checksums": sums,
     }
 
 
-def _write_folder(dataset: Dataset, folder: Path, file_type: str) -> None:
-    """Write the three files, and remove tables of the other file type.
+def _finish_replacing(folder: Path) -> None:
+    """Finish what a killed process began; wait for one that is alive."""
+    if not is_replacing(folder):
+        return
+    try:
+        with exclusive_lock(folder, "is writing a dataset", wait=_WAIT, reentrant=True):
+            finish_replacing(folder)
+    except OSError as error:
+        raise DatasetError(
+            f"{folder} was being replaced when the process that did it ended, and this cannot be finished "
+            f"({error.strerror}); open it once with permission to write."
+        ) from None
 
-    All three are complete before the first replaces an old one; `dataset.yaml` is replaced last.
-    """
+
+def _stamp(folder: Path) -> tuple[int, ...]:
+    status = (folder / description.FILE).stat()
+    return status.st_ino, status.st_mtime_ns, status.st_size, is_replacing(folder)
+
+
+def _check_sum(path: Path, expected: str | None) -> None:
+    """Raise if a file differs from its checksum."""
+    if expected is None:
+        return
+    status = path.stat()
+    if _sha256(path, (status.st_ino, status.st_size, status.st_mtime_ns)) != expected:
+        raise DatasetError(
+            f"{path} differs from its checksum in {description.FILE}: it was damaged, or changed by another program; "
+            "take another copy, or remove its line from 'checksums' if the change was intended."
+        )
+
+
+@lru_cache(maxsize=256)
+def _sha256(path: Path, stamp: tuple[int, ...]) -> str:
+    """SHA-256 of a file, computed again only when the file changes."""
+    return sha256(path)
+
+
+def _write_folder(dataset: Dataset, folder: Path, file_type: str) -> None:
+    """Replace the three files together, and remove tables of the other file type."""
     write_table = tables.table_writer(file_type)
-    with atomic_write(folder / description.FILE) as text:
-        text.write(description.dump_description(_content(dataset, folder)))
-        rows_path, images_path = folder / f"annotations.{file_type}", folder / f"images.{file_type}"
-        with atomic_write(rows_path) as rows, atomic_write(images_path) as images:
-            write_table(images, dataset.images.to_batches(), IMAGES_SCHEMA)
-            write_table(rows, dataset.scan(), SCHEMA)
-        for other in tables.FILE_TYPES:
-            if other != file_type:
-                for name in ("annotations", "images"):
-                    (folder / f"{name}.{other}").unlink(missing_ok=True)
+    images_file, rows_file = f"images.{file_type}", f"annotations.{file_type}"
+
+    def write(staging: Path) -> None:
+        with (staging / images_file).open("wb") as file:
+            write_table(file, dataset.images.to_batches(), IMAGES_SCHEMA)
+        with (staging / rows_file).open("wb") as file:
+            write_table(file, dataset.scan(), SCHEMA)
+        content = _content(dataset, folder)
+        if file_type == "parquet":  # CSV files are for editing
+            content["checksums"] = {name: sha256(staging / name) for name in (images_file, rows_file)}
+        (staging / description.FILE).write_bytes(description.dump_description(content))
+
+    with exclusive_lock(folder, "is writing a dataset", choose="--out", wait=_WAIT, reentrant=True):
+        replace_files(folder, write)
 
 
 def _content(dataset: Dataset, folder: Path) -> dict[str, Any]:

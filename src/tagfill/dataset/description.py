@@ -34,6 +34,7 @@ class Description(BaseModel):
         truth: folder of the fully labeled dataset that this one was simulated from.
         protocol: how it was simulated.
         conflict: how contradictory rows are resolved, see `tagfill.dataset.Dataset`.
+        checksums: SHA-256 of Parquet files, by file name.
     """
 
     model_config = ConfigDict(strict=True, extra="allow")  # users may add keys of their own
@@ -45,6 +46,7 @@ class Description(BaseModel):
     truth: str | None = None
     protocol: dict[Any, Any] | None = None
     conflict: str = "error"
+    checksums: dict[str, str] = {}
 
     @field_validator("classes")
     @classmethod
@@ -70,6 +72,7 @@ _EXPECTED = {
     "classes": "a list of names",
     "hierarchy": "a list of [child, parent] pairs",
     "protocol": "a mapping of keys to values",
+    "checksums": "a mapping of file names to SHA-256",
 }
 
 
@@ -99,6 +102,14 @@ def read_description(folder: Path) -> Description:
         raise DatasetError(_sentence(path, content, error)) from None
 
 
+def with_checksums(folder: Path, checksums: dict[str, str]) -> bytes:
+    """The text of the `dataset.yaml` of a folder with some checksums changed."""
+    with (folder / FILE).open("rb") as file:
+        content = yaml.load(file, Loader=_Loader)  # a safe loader
+    content["checksums"] = {**content.get("checksums", {}), **checksums}
+    return dump_description(content)
+
+
 def dump_description(content: dict[str, Any]) -> bytes:
     """The text of a `dataset.yaml`; names that YAML would read as something else are quoted."""
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode()
@@ -113,7 +124,7 @@ def _sentence(path: Path, content: dict[str, Any], error: ValidationError) -> st
     if problem["type"] == "value_error":  # raised by a validator above
         return f"{path}: {problem['ctx']['error']}"
     key, *entry = str(problem["loc"][0]), *problem["loc"][1:]
-    if not entry or key == "protocol":
+    if not entry or key in ("protocol", "checksums"):
         quotes = "" if key in _EXPECTED else "; put it into quotes"
         return f"{path}: '{key}' must be {_EXPECTED.get(key, 'text')}, and is {_shown(content[key])}{quotes}."
     where, value = f"entry {int(entry[0]) + 1} of '{key}'", content[key][int(entry[0])]

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,7 @@ def load_bundled_weights(model: nn.Module, backbone: str) -> dict[str, Tensor]:
     state = _read_stored(stored)
     if state is None:
         state = _map_by_position(model.state_dict(), _read_package_file(_find_package_file()))
-        with atomic_write(stored) as file:
+        with suppress(OSError), atomic_write(stored) as file:  # a cache that cannot be written costs only time
             file.write(save(state))
     return {name: value for name, value in state.items() if not name.startswith("classifier.")}
 

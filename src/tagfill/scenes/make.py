@@ -19,7 +19,7 @@ from tagfill import rng
 from tagfill.dataset import IMAGES_SCHEMA, Dataset, from_records, masks
 from tagfill.dataset.dataset import local_root
 from tagfill.errors import DatasetError
-from tagfill.io import atomic_write, cache_folder, write_json
+from tagfill.io import atomic_write, cache_folder, is_unused, write_json
 from tagfill.progress import NOTEBOOK, Progress
 from tagfill.scenes.compose import Instance, Scene, compose
 from tagfill.scenes.glyphs import CLASSES, GROUPS, HIERARCHY
@@ -187,11 +187,15 @@ def _is_complete(folder: Path, recipe: dict[str, Any]) -> bool:
         return (folder / "dataset.yaml").is_file()
     if folder.exists() and not folder.is_dir():
         raise DatasetError(f"{folder} is a file; give a folder.")
-    unfinished = f".{_RECIPE}."  # left by a killed or a parallel call before its first image
-    if folder.is_dir() and not all(content.name.startswith(unfinished) for content in folder.iterdir()):
+    if not is_unused(folder):
         raise DatasetError(f"{folder} is not empty and holds no scenes; give another folder.")
     write_json(path, recipe)
     return False
+
+
+def is_interrupted(folder: Path) -> bool:
+    """Whether a folder holds scenes whose rendering was interrupted."""
+    return (folder / _RECIPE).is_file() and not (folder / "dataset.yaml").is_file()
 
 
 def _read_recipe(path: Path) -> dict[str, Any]:

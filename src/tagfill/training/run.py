@@ -18,7 +18,7 @@ from tagfill.data import FeatureCache
 from tagfill.dataset import Dataset
 from tagfill.dataset.validation import require_valid
 from tagfill.errors import RunError, unknown_name
-from tagfill.io import exclusive_lock, recover_folder
+from tagfill.io import exclusive_lock, is_unused, recover_folder
 from tagfill.models import HEADS, choose_device
 from tagfill.models.allocator import disable_heap_trimming
 from tagfill.models.backbone import check_backbone
@@ -259,17 +259,23 @@ def _create(
 
 def _occupied(run: Run) -> bool:
     """Whether a folder holds anything, except what a run that was refused before its first epoch leaves."""
-    if not run.folder.exists() or not any(run.folder.iterdir()):
+    if is_unused(run.folder) or _is_abandoned(run):
         return False
     epochs = run.metrics_path.exists() and run.metrics_path.stat().st_size > 0
     return run.begun or epochs or run.model_folder.exists() or not run.description_path.exists()
+
+
+def _is_abandoned(run: Run) -> bool:
+    """Whether a process was killed while it made the folder a run: it was locked, and has only the first files."""
+    names = {path.name for path in run.folder.iterdir() if not path.name.endswith(".tmp")}
+    return ".lock" in names and names <= {".lock", "dataset", "recipe.yaml", "metrics.jsonl"}
 
 
 def _clear(run: Run) -> None:
     """Remove the files of an earlier run."""
     for name in ("checkpoints", "members", "memory", "best", "tensorboard", "records"):
         shutil.rmtree(run.folder / name, ignore_errors=True)
-    for pattern in ("run.json", "*.jsonl", "log.txt", "bad-images.txt", "not-finite-*.json"):
+    for pattern in ("run.json", "*.jsonl", "log.txt", "bad-images.txt", "not-finite-*.json", ".*.tmp"):
         for path in run.folder.glob(pattern):
             path.unlink()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import math
+import os
 import shutil
 import signal
 import threading
@@ -545,22 +546,26 @@ def merge_counts(counts: list[dict[str, int] | None]) -> dict[str, int] | None:
 
 
 class Interrupt:
-    """Ctrl-C inside its block: once sets `pressed`, so that the run can save and stop; twice stops at once."""
+    """Ctrl-C or SIGTERM in its block: the first sets `pressed`, so that the run can save; the second stops at once."""
 
     def __init__(self) -> None:
         self.pressed = False
-        self._before: Any = None
+        self._process = os.getpid()
+        self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._press)
+            self._before = {number: signal.signal(number, self._press) for number in (signal.SIGINT, signal.SIGTERM)}
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _press(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGTERM and os.getpid() != self._process:  # a forked worker, which has nothing to save
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
         if self.pressed:
             raise KeyboardInterrupt
         self.pressed = True
