@@ -32,7 +32,7 @@ from tagfill.data.extract import count_missing_views, features
 from tagfill.data.feature_cache import unpack_geometry
 from tagfill.data.sources import ViewRequest, load_views
 from tagfill.engines import create_engine
-from tagfill.errors import TagfillError
+from tagfill.errors import TagfillError, TagfillWarning
 from tagfill.images import EVAL, decode, render
 from tagfill.io import exclusive_lock
 from tagfill.progress import SILENT, Progress
@@ -335,6 +335,21 @@ def test_a_photo_that_was_replaced_is_computed_again(tmp_path):
     assert torch.equal(after, before[[1, 1]])
     shutil.rmtree(dataset.root)
     extract(dataset, tiny(), tmp_path / "cache", views="eval", progress=Stopping(0))  # without photos, as before
+
+
+def test_a_photo_that_was_replaced_by_one_of_the_same_size_is_noticed(tmp_path):
+    dataset = scenes().replace(root=shutil.copytree(scenes().root, tmp_path / "scenes"), folder=None)
+    extract(dataset, tiny(), tmp_path / "cache", views="eval", dtype="float32")
+    photo, touched = (dataset.root / dataset.names()[row] for row in (4, 5))
+    content = bytearray(photo.read_bytes())
+    content[-20] ^= 1
+    photo.write_bytes(content)
+    os.utime(touched, ns=(1, 1))  # another time alone does not count
+    with pytest.warns(TagfillWarning, match=rf"1 photos were replaced .* such as '{dataset.names()[4]}'"):
+        FeatureCache.open(tmp_path / "cache", dataset)
+    progress = Listening()
+    extract(dataset, tiny(), tmp_path / "cache", views="eval", progress=progress, max_bad_images=1.0)
+    assert "19 of 20 photos were there already." in progress.said
 
 
 def test_a_cache_of_an_older_version_grows(tmp_path):

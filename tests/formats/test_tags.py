@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from formats.datasets import dataset, known_labels, label_states, quick, splits
 from formats.layouts.pictures import write_picture
+from tagfill import formats
 from tagfill.errors import DatasetError, TagfillError, TagfillWarning
 from tagfill.formats import tags
 from tagfill.progress import SILENT
@@ -320,3 +322,24 @@ def test_what_cannot_be_expressed_is_refused_before_anything_is_written(tmp_path
         tags.write(dataset({"a.jpg": {"cat": None}}, ("cat",)), tmp_path / "c.csv")
     with pytest.raises(DatasetError, match="begins or ends with a blank"):
         tags.write(dataset({"a.jpg": {" cat": True}}, (" cat",)), tmp_path / "c.csv")
+
+
+FORMULAS = ("=1+1", "+cat", "-dog", "@owl")
+
+
+@pytest.mark.parametrize("name", ["tags", "csv", "wide-csv"])
+def test_names_that_a_spreadsheet_would_run_can_be_written_as_text(tmp_path, name):
+    data = dataset({"=a.jpg": dict.fromkeys(FORMULAS, True)}, FORMULAS)
+    write = formats.get(name).write
+    write(data, tmp_path / "plain.csv")
+    write(data, tmp_path / "safe.csv", spreadsheet=True)
+    plain, safe = ([*csv.reader((tmp_path / f"{kind}.csv").read_text().splitlines())] for kind in ("plain", "safe"))
+    begins = ("=", "+", "-", "@")
+    assert [cell for row in plain for cell in row if cell.startswith(begins)]
+    assert [cell for row in safe for cell in row if cell.startswith(begins)] == []
+    assert [[cell.removeprefix("'") for cell in row] for row in safe] == plain
+
+
+def test_tags_without_a_dataset_can_be_written_for_spreadsheets(tmp_path):
+    tags.write_cells({"=a.jpg": ["@cat", "dog"]}, tmp_path / "tags.csv", spreadsheet=True)
+    assert (tmp_path / "tags.csv").read_text() == "image,tags\n'=a.jpg,'@cat;dog\n"

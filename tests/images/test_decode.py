@@ -459,9 +459,9 @@ def test_damaged_exif_data_do_not_spoil_the_picture(tmp_path):
 def test_errors_of_the_file_system_name_the_image(tmp_path, monkeypatch):
     write(tmp_path, "a.jpg", b"x")
 
-    def refuse(self: Path) -> bytes:
+    def refuse(self: Path, mode: str) -> bytes:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(ImageError, match=r"a\.jpg: the file cannot be read \(Permission denied\)"):
         decode(tmp_path, "a.jpg")

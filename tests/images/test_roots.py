@@ -23,7 +23,7 @@ import pytest
 from PIL import Image
 
 from images.pictures import encode, noise, write
-from tagfill.errors import ImageError, TagfillError
+from tagfill.errors import ImageError, TagfillError, TagfillWarning
 from tagfill.images import decode, file_sizes, open_root, roots
 from tagfill.images.roots import FolderRoot, RemoteRoot, ShardRoot, expand_braces
 
@@ -158,6 +158,13 @@ def test_relative_folder_stays_where_it_was(folder, monkeypatch, tmp_path):
 def test_cyclic_links_between_folders_end(folder):
     (folder / "sub" / "up").symlink_to(folder)
     assert open_root(folder).names() == IMAGES
+
+
+def test_links_to_themselves_are_skipped_by_name(folder):
+    for name in ("loop", "loop.jpg"):
+        (folder / name).symlink_to(folder / name)
+    with pytest.warns(TagfillWarning, match=r"loop\.jpg is a link that leads to itself; it is skipped"):
+        assert open_root(folder).names() == IMAGES
 
 
 def test_linked_folders_are_listed(folder, tmp_path):

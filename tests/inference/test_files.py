@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -395,7 +396,36 @@ def test_no_name_leads_out_of_the_folder() -> None:
         path = picture_path(name, "../up")
         assert not path.is_absolute()
         assert ".." not in path.parts
-        assert path.name == "_up.jpg"
+        assert re.fullmatch(r"_up-\w{10}\.jpg", path.name)
+
+
+def test_parts_of_a_killed_process_are_removed_when_the_file_is_complete(tmp_path: Path) -> None:
+    model, photos = write_model(tmp_path / "colors.onnx"), write_images(tmp_path / "photos", 2)
+    predict_to_file(model, photos, tmp_path / "out.csv")
+    (tmp_path / "out.csv.parts").mkdir()
+    (tmp_path / "out.csv.parts" / "000000.parquet").touch()
+    assert predict_to_file(model, photos, tmp_path / "out.csv").finished
+    assert not (tmp_path / "out.csv.parts").exists()
+
+
+def test_paths_of_pictures_are_distinct_and_short() -> None:
+    names = [
+        "a/b.jpg",
+        "a:b.jpg",
+        "a_b.jpg",
+        "../a/b.jpg",
+        "a//b.jpg",
+        "a/../b.jpg",
+        "x" * 255,
+        "x" * 254,
+        "ü" * 127,
+        "_",
+    ]
+    labels = ["cat/dog", "cat:dog", "cat_dog", "cat?dog", "cat", "cat ", ".cat", "c" * 300, "c" * 301, "ä" * 200, "..."]
+    paths = [picture_path(name, label) for name in names for label in labels]
+    assert len(set(paths)) == len(names) * len(labels)
+    assert max(len(part.encode()) for path in paths for part in path.parts) <= 220
+    assert picture_path("/data/photos/1.jpg", "red cup").as_posix() == "data/photos/1.jpg/red cup.jpg"
 
 
 def test_large_images_are_drawn_small(tmp_path: Path) -> None:

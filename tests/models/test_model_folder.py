@@ -196,3 +196,11 @@ def test_weights_of_another_model_are_refused(folder, change, problem):
     save_file(state, path)
     with pytest.raises(TagfillError, match=f"does not fit the model that model.json describes: {problem}"):
         Classifier.load(folder)
+
+
+@pytest.mark.parametrize("size", [[10**30, 64], [64, 10**9]])
+def test_an_impossible_input_size_is_damage(folder, size):
+    preprocessing = json.loads((folder / "model.json").read_text())["preprocessing"]
+    edit(folder, preprocessing={**preprocessing, "size": size})
+    with pytest.raises(TagfillError, match=r"model\.json is damaged: its input has"):
+        Classifier.load(folder)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +21,8 @@ from tagfill.errors import DatasetError, RunError, TagfillError
 from tagfill.progress import SILENT
 from tagfill.training import Run, make_recipe, start
 from tagfill.training.checkpoints import open_newest
+from tagfill.training.run import _check_free
+from tagfill.training.trainer import Interrupt
 
 from .conftest import Material
 from .processes import outcome
@@ -408,3 +412,24 @@ def test_what_inspect_calls_an_error_stops_training(tmp_path: Path, classes: lis
     with pytest.raises(DatasetError, match=words):
         tagfill.train(data, out=tmp_path / "run", pretrained=False, progress=SILENT)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_a_killed_process_did_not_make_a_run_is_free(tmp_path: Path) -> None:
+    (tmp_path / "dataset").mkdir()
+    for name in (".lock", "recipe.yaml", ".run.json.tmp"):
+        (tmp_path / name).touch()
+    _check_free(Run(tmp_path), force=False)
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(RunError, match="is not empty"):
+        _check_free(Run(tmp_path), force=False)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_saves_and_the_second_stops(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with Interrupt() as interrupt:
+        os.kill(os.getpid(), number)
+        assert interrupt.pressed
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+    assert signal.getsignal(number) == before

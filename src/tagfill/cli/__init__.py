@@ -130,7 +130,7 @@ def _signals_and_warnings() -> Iterator[None]:
 
 
 def _format_warning(
-    message: Warning | str, category: type[Warning], filename: str, line_number: int, line: str | None = None
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
     """A warning as one line: its sentence, without the place in the code that gave it."""
     return f"Warning: {printable(str(message))}\n"

@@ -98,7 +98,13 @@ def show(dataset: Dataset, problems: list[dict[str, str]], *, as_json: bool) -> 
     counts = overview(dataset)
     if as_json:
         terminal.show_json(
-            {"name": dataset.name, "identities": dataset.identities, **counts.to_json(), "problems": problems}
+            {
+                "name": dataset.name,
+                "identities": dataset.identities,
+                **counts.to_json(),
+                "notes": _notes(dataset),
+                "problems": problems,
+            }
         )
         return
     terminal.show_table(
@@ -126,7 +132,18 @@ def show(dataset: Dataset, problems: list[dict[str, str]], *, as_json: bool) -> 
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.kinds.items())
     cost = f"; {counts.seconds / 3600:,.1f} hours of annotation" if counts.seconds else ""
     terminal.show(f"{len(dataset.classes):,} classes, {counts.rows:,} rows ({kinds}){cost}")
+    for note in _notes(dataset):
+        terminal.show(note)
     _show_problems(problems)
+
+
+def _notes(dataset: Dataset) -> list[str]:
+    """What was read into a table that does not say it itself."""
+    from tagfill.dataset.tables import column_names
+
+    if not isinstance(dataset.annotations, Path) or "kind" in column_names(dataset.annotations):
+        return []
+    return [f"{dataset.annotations} has no column 'kind'; every row was read as 'image', a label of the whole image."]
 
 
 _TABLE_CLASSES = 100

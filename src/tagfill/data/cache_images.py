@@ -1,15 +1,15 @@
-"""The images of a feature cache, `images.parquet`: the name of each and the size of its file, in the order they came.
+"""The images of a feature cache, `images.parquet`: the name and the file of each, in the order they came.
 
 A cache keeps its own list, so that it can grow. Rows of the cache are positions in this list, and an image keeps its
 row whatever happens to the datasets that use the cache: images that are new to it are appended, images that were moved,
-reordered or removed from a dataset change nothing. An image whose file has another size than before was replaced; it is
-appended again, and its last row counts.
+reordered or removed from a dataset change nothing. An image whose file has another size than before, or another time
+and other content, was replaced; it is appended again, and its last row counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -20,12 +20,20 @@ from numpy.typing import NDArray
 
 from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
-from tagfill.images import file_sizes, open_root
+from tagfill.images import Root, content_digest, file_sizes, file_times, open_root
 from tagfill.io import atomic_write, sha256_of_strings
 
 FILE = "images.parquet"
 _UNKNOWN, _NO_FILE = -1, 0
-_SCHEMA = pa.schema([pa.field("image", pa.string(), nullable=False), pa.field("bytes", pa.int64(), nullable=False)])
+_SCHEMA = pa.schema(
+    [
+        pa.field("image", pa.string(), nullable=False),
+        pa.field("bytes", pa.int64(), nullable=False),
+        pa.field("time", pa.int64(), nullable=False),
+        pa.field("digest", pa.int64(), nullable=False),
+    ]
+)
+_FIRST_COLUMNS = 2  # of caches that do not have the others yet
 
 
 @dataclass(frozen=True)
@@ -35,20 +43,31 @@ class CachedImages:
     Attributes:
         names: of the images.
         sizes: bytes of their files, 0 if there was no file, -1 if the size is not known, as of images at a URL.
+        times: modification times of their files in nanoseconds, -1 if not known.
+        digests: of the content of their files, see `tagfill.images.content_digest`; -1 if not known or not needed yet.
+        root: where the files are, to compute digests.
     """
 
     names: list[str]
     sizes: NDArray[np.int64]
+    times: NDArray[np.int64] = None  # type: ignore[assignment]
+    digests: NDArray[np.int64] = None  # type: ignore[assignment]
+    root: Root | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("times", "digests"):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, np.full(len(self.names), _UNKNOWN, np.int64))
 
     @classmethod
     def of(cls, dataset: Dataset) -> CachedImages:
         """The images of a dataset."""
         names = dataset.names()
         try:
-            sizes = file_sizes(open_root(dataset.root), names)
+            root = open_root(dataset.root)
         except TagfillError:  # features that are there can be used without the images
-            sizes = [None] * len(names)
-        return cls(names, np.array([_UNKNOWN if size is None else size for size in sizes], np.int64))
+            return cls(names, np.full(len(names), _UNKNOWN, np.int64))
+        return cls(names, _numbers(file_sizes(root, names)), _numbers(file_times(root, names)), root=root)
 
     @classmethod
     def read(cls, folder: Path, count: int, identity: str, names: Sequence[str] = ()) -> CachedImages:
@@ -66,10 +85,12 @@ class CachedImages:
         path = folder / FILE
         if path.is_file():
             try:
-                table = pq.read_table(path, schema=_SCHEMA)
+                known = _SCHEMA if "digest" in pq.read_schema(path).names else pa.schema(list(_SCHEMA)[:_FIRST_COLUMNS])
+                table = pq.read_table(path, schema=known)
             except (OSError, pa.ArrowException) as error:
                 raise _damaged(path, f"cannot be read ({error})") from None
-            listed = cls(table["image"].to_pylist()[:count], table["bytes"].to_numpy()[:count])
+            numbers = [table[name].to_numpy()[:count] for name in table.schema.names[1:]]
+            listed = cls(table["image"].to_pylist()[:count], *numbers)
             if sha256_of_strings(listed.names) != identity:
                 raise _damaged(path, "is not the list that the manifest describes")
             return listed
@@ -82,7 +103,8 @@ class CachedImages:
 
     def save(self, folder: Path) -> None:
         """Write the list atomically."""
-        table = pa.table({"image": self.names, "bytes": self.sizes}, schema=_SCHEMA)
+        columns = {"image": self.names, "bytes": self.sizes, "time": self.times, "digest": self.digests}
+        table = pa.table(columns, schema=_SCHEMA)
         with atomic_write(folder / FILE) as file:
             pq.write_table(table, file)
 
@@ -104,11 +126,32 @@ class CachedImages:
         return np.array([self._row_of.get(name, -1) for name in names], np.int64)
 
     def replaced(self, others: CachedImages) -> NDArray[np.bool_]:
-        """Which of the other images are in this list with another size; a size that is not known is the same."""
+        """Which of the other images are in this list with another size, or with another time and other content.
+
+        What is not known counts as the same. Files are read only where the times differ.
+        """
+        if not len(self.names):
+            return np.zeros(len(others.names), dtype=bool)
         rows = self.find(others.names)
-        before = self.sizes[rows] if len(self.sizes) else np.full(len(rows), _UNKNOWN)
+        before = self.sizes[rows]
         known = (rows >= 0) & (before != _UNKNOWN) & (others.sizes != _UNKNOWN) & (others.sizes != _NO_FILE)
-        return np.asarray(known & (before != others.sizes))
+        replaced = np.asarray(known & (before != others.sizes))
+        touched = known & ~replaced & (others.times != _UNKNOWN) & (self.times[rows] != others.times)
+        unsure = np.flatnonzero(touched & (self.digests[rows] != _UNKNOWN))
+        digests = others.with_digests(unsure).digests[unsure]
+        replaced[unsure] = (digests != _UNKNOWN) & (digests != self.digests[rows[unsure]])
+        return replaced
+
+    def with_digests(self, rows: NDArray[np.int64] | None = None) -> CachedImages:
+        """This list with the digests of all images, or of these rows."""
+        if self.root is None:
+            return self
+        digests = self.digests.copy()
+        wanted = np.arange(len(self.names)) if rows is None else rows
+        for row in wanted[digests[wanted] == _UNKNOWN].tolist():
+            found = content_digest(self.root, self.names[row])
+            digests[row] = _UNKNOWN if found is None else found
+        return replace(self, digests=digests)
 
     def add(self, others: CachedImages) -> CachedImages:
         """This list, and behind it the other images that it does not have or that were replaced.
@@ -118,8 +161,13 @@ class CachedImages:
         ['a.jpg', 'b.jpg', 'c.jpg', 'a.jpg']
         """
         new = np.flatnonzero((self.find(others.names) < 0) | self.replaced(others))
-        names = self.names + [others.names[row] for row in new]
-        return CachedImages(names, np.concatenate([self.sizes, others.sizes[new]]))
+        names, others = self.names + [others.names[row] for row in new], others.with_digests(new)
+        return CachedImages(
+            names,
+            np.concatenate([self.sizes, others.sizes[new]]),
+            np.concatenate([self.times, others.times[new]]),
+            np.concatenate([self.digests, others.digests[new]]),
+        )
 
     def agreement(self, others: CachedImages) -> int:
         """How many of the other images are surely in this list: with the same name and the same size."""
@@ -127,6 +175,10 @@ class CachedImages:
         known = rows[(rows >= 0) & (others.sizes > _NO_FILE)]
         there = others.sizes[(rows >= 0) & (others.sizes > _NO_FILE)]
         return int((self.sizes[known] == there).sum())
+
+
+def _numbers(values: Sequence[int | None]) -> NDArray[np.int64]:
+    return np.array([_UNKNOWN if value is None else value for value in values], np.int64)
 
 
 def _damaged(path: Path, problem: str) -> TagfillError:

@@ -275,7 +275,7 @@ def plan_extraction(
         TagfillError: if the existing cache was made from something else.
     """
     existing = Manifest.read(folder) if (folder / "manifest.json").exists() else None
-    images = listed if existing is None else _grown_images(folder, existing, listed)
+    images = listed.with_digests() if existing is None else _grown_images(folder, existing, listed)
     manifest = wanted.model_copy(update={"images": images.identity, "image_count": len(images.names)}, deep=True)
     if existing is not None:
         _check_same_settings(folder, existing, wanted)

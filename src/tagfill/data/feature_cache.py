@@ -26,6 +26,7 @@ precision. Whether a backbone stays within its bound is measured on a few images
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -36,10 +37,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tagfill.data.cache_images import FILE as IMAGES_FILE
 from tagfill.data.cache_images import CachedImages
 from tagfill.data.manifest import Manifest, MissingImage, strong_view_name, weak_view_name
 from tagfill.dataset import Dataset
-from tagfill.errors import TagfillError
+from tagfill.errors import TagfillError, TagfillWarning
 from tagfill.images import Geometry
 from tagfill.io import sha256
 from tagfill.models import Preprocessing
@@ -91,6 +93,7 @@ class FeatureCache:
                 raise _damaged_file(path, problem)
         if dataset is None:
             return cls(folder, manifest)
+        _warn_about_replaced(folder, manifest, dataset)
         if dataset.identities["images"] == manifest.images and manifest.views["eval"].rows == len(dataset):
             return cls(folder, manifest)
         names = dataset.names()
@@ -324,6 +327,21 @@ def find_wrong_sizes(folder: Path, view: str, manifest: Manifest) -> Iterator[tu
             yield path, "is missing"
         elif found != file.bytes:
             yield path, f"has {found:,} bytes instead of {file.bytes:,}"
+
+
+def _warn_about_replaced(folder: Path, manifest: Manifest, dataset: Dataset) -> None:
+    """Say so if photos were replaced after their features were computed."""
+    if not (folder / IMAGES_FILE).is_file():  # made by an older version
+        return
+    listed = CachedImages.of(dataset)
+    replaced = np.flatnonzero(CachedImages.read(folder, manifest.image_count, manifest.images).replaced(listed))
+    if len(replaced):
+        warnings.warn(
+            f"{len(replaced):,} photos were replaced after their features were computed, such as "
+            f"'{listed.names[int(replaced[0])]}'; 'tagfill features' computes them again in {folder}.",
+            TagfillWarning,
+            stacklevel=3,
+        )
 
 
 def _damaged_file(path: Path, problem: str) -> TagfillError:

@@ -204,6 +204,17 @@ def find_table(folder: Path, name: str) -> Path:
     raise DatasetError(f"{folder} has neither {name}.parquet nor {name}.csv; it is not a complete dataset folder.")
 
 
+def column_names(path: Path) -> list[str]:
+    """The columns that a file has."""
+    if path.suffix == ".csv":
+        return _csv_header(path)
+    try:
+        names: list[str] = pq.read_schema(path).names
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    return names
+
+
 def check_table(path: Path, schema: pa.Schema) -> None:
     """Raise if a file cannot be read or has the wrong columns; its rows are not read."""
     if path.suffix == ".csv":

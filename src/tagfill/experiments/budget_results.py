@@ -18,6 +18,7 @@ from tagfill import protocols
 from tagfill.dataset import Dataset
 from tagfill.deprecation import warn_renamed
 from tagfill.errors import TagfillError, unknown_name
+from tagfill.experiments.leaderboard import escape_html
 from tagfill.experiments.runs import Outcome
 from tagfill.options import parse_assignment
 from tagfill.protocols.costs import KINDS, Costs
@@ -202,7 +203,7 @@ class BudgetStudy:
         costs, seeds = self.plan.costs, f"{self.plan.seeds} seed{'s' * (self.plan.seeds > 1)}"
         at = "equal numbers of annotations" if self.plan.equal else "equal annotation time"
         lines = [
-            f"# Annotation budgets of {self.dataset}",
+            f"# Annotation budgets of {escape_html(self.dataset)}",
             "",
             f"Kinds of annotation compared at {at}, for `{self.method}` with {seeds}: percent on {self.split}, mean ± "
             "standard deviation. A budget is a share of the cost of labeling every image for every class. "
@@ -219,7 +220,7 @@ class BudgetStudy:
             "",
         ]
         for file, caption in pictures:
-            lines += [f"![{caption}]({file})", "", caption, ""]
+            lines += [f"![{escape_html(caption)}]({file})", "", escape_html(caption), ""]
         return "\n".join(lines)
 
 

@@ -170,10 +170,19 @@ class Leaderboard:
     def to_markdown(self) -> str:
         """A Markdown page with the table."""
         head = f"| {' | '.join(self.columns())} |"
-        lines = [f"| {' | '.join(row)} |" for row in self.rows()]
+        lines = [f"| {' | '.join(map(escape_html, row))} |" for row in self.rows()]
         rule = f"|---|{'---:|' * (len(self.columns()) - 2)}---|"
-        note = [self.note, ""] if self.note else []
-        return "\n".join([f"# {self.dataset}", "", *note, head, rule, *lines, "", _LEGEND, ""])
+        note = [escape_html(self.note), ""] if self.note else []
+        return "\n".join([f"# {escape_html(self.dataset)}", "", *note, head, rule, *lines, "", _LEGEND, ""])
+
+
+def escape_html(text: str) -> str:
+    """A text for Markdown pages, in which names from data must not become elements of HTML.
+
+    >>> escape_html("cat <script>")
+    'cat &lt;script>'
+    """
+    return text.replace("<", "&lt;")
 
 
 def format_duration(seconds: float) -> str:

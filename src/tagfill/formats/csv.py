@@ -195,7 +195,13 @@ def _parse_state(path: Path, number: int, value: str | None) -> bool | None:
         raise text_files.line_error(path, number, f"value '{value[:40]}'", remedy) from None
 
 
-def write(dataset: Dataset, target: str | os.PathLike[str], *, progress: Progress = SILENT) -> None:
+def write(
+    dataset: Dataset,
+    target: str | os.PathLike[str],
+    *,
+    spreadsheet: bool = False,
+    progress: Progress = SILENT,
+) -> None:
     """Write a long table of all labels that are known: present, absent and cannot tell.
 
     Locations become labels of their image. To read the table back, give `read` the classes in their order, since it
@@ -204,6 +210,8 @@ def write(dataset: Dataset, target: str | os.PathLike[str], *, progress: Progres
     Args:
         dataset: to be written.
         target: the file; its name ends in `.csv`, `.tsv` or `.parquet`.
+        spreadsheet: write an apostrophe before names that begin with `=` `+` `-` or `@`, which a spreadsheet would run
+            as formulas; it stays there when the table is read again.
         progress: told about each image.
     """
     path = Path(target)
@@ -219,8 +227,9 @@ def write(dataset: Dataset, target: str | os.PathLike[str], *, progress: Progres
         else:
             delimiter = text_files.delimiter_for(path)
             file.write(text_files.csv_line(["image", "label", "value", "split"], delimiter))
+            protect = text_files.spreadsheet_cell if spreadsheet else str
             for row in _known_rows(dataset, bar):
-                file.write(text_files.csv_line(row, delimiter))
+                file.write(text_files.csv_line([protect(cell) for cell in row], delimiter))
 
 
 def _known_rows(dataset: Dataset, bar: Bar) -> Iterator[tuple[str, str, str, str]]:

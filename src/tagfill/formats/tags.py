@@ -361,6 +361,7 @@ def write(
     separator: str | None = None,
     absent_means: str | None = None,
     undecided: str = "refuse",
+    spreadsheet: bool = False,
     progress: Progress = SILENT,
 ) -> None:
     """Write a table with one row per photo: image, its tags in one cell, split, and whether all tags are given.
@@ -372,6 +373,8 @@ def write(
         absent_means: a photo with some absent and some unknown tags is refused; `absent` writes it as complete,
             `unknown` drops what was verified absent.
         undecided: `refuse` tags that are "cannot tell", or `drop` to write them as not given.
+        spreadsheet: write an apostrophe before names that begin with `=` `+` `-` or `@`, which a spreadsheet would run
+            as formulas; it stays there when the table is read again.
         progress: told about each image.
 
     Raises:
@@ -398,13 +401,18 @@ def write(
                 )
             complete = known == len(dataset.classes) or (absent > 0 and absent_means == "absent")
             complete = complete and not (absent and absent_means == "unknown")
-            cell = tag_cell(photo.present, separator)
-            file.write(text_files.csv_line([photo.image, cell, photo.split, "1" if complete else ""], delimiter))
+            cells = [photo.image, tag_cell(photo.present, separator), photo.split, "1" if complete else ""]
+            protected = map(text_files.spreadsheet_cell, cells) if spreadsheet else cells
+            file.write(text_files.csv_line(protected, delimiter))
             bar.advance()
 
 
 def write_cells(
-    tags: Mapping[str, Sequence[str]], target: str | os.PathLike[str], *, separator: str | None = None
+    tags: Mapping[str, Sequence[str]],
+    target: str | os.PathLike[str],
+    *,
+    separator: str | None = None,
+    spreadsheet: bool = False,
 ) -> None:
     """Write a table of images and their tags, for tags that are in no dataset, such as predictions.
 
@@ -412,6 +420,7 @@ def write_cells(
         tags: of each image.
         target: a file that ends in .csv or .tsv.
         separator: between tags; by default `;`, or `json` if a tag contains `,` `;` or `|`.
+        spreadsheet: as for `write`.
 
     Example:
         >>> write_cells({"a.jpg": ["cat", "dog"]}, "tags.csv")  # doctest: +SKIP
@@ -422,7 +431,9 @@ def write_cells(
     with atomic_write(path) as file:
         file.write(text_files.csv_line(["image", "tags"], delimiter))
         for image, its in tags.items():
-            file.write(text_files.csv_line([image, tag_cell(its, separator)], delimiter))
+            cells = [image, tag_cell(its, separator)]
+            protected = map(text_files.spreadsheet_cell, cells) if spreadsheet else cells
+            file.write(text_files.csv_line(protected, delimiter))
 
 
 def _check_target(target: str | os.PathLike[str]) -> Path:

@@ -176,6 +176,7 @@ def write(
     *,
     coding: str = "blank",
     undecided: str = "refuse",
+    spreadsheet: bool = False,
     progress: Progress = SILENT,
 ) -> None:
     """Write a wide table; locations become labels of their image.
@@ -185,6 +186,8 @@ def write(
         target: the file; it is tab-separated if its name ends in `.tsv`.
         coding: how to write the states; `true` has no unknown state and refuses it.
         undecided: `refuse` labels that are "cannot tell", or `drop` to write them as unknown.
+        spreadsheet: write an apostrophe before names that begin with `=` `+` `-` or `@`, which a spreadsheet would run
+            as formulas; it stays there when the table is read again.
         progress: told about each image.
     """
     path = Path(target)
@@ -202,9 +205,11 @@ def write(
     delimiter = text_files.delimiter_for(path)
     images = dataset.images.select(["image", "split"]).to_pylist()
     with atomic_write(path) as file, progress.bar(f"Writing {path.name}", len(images), "images") as bar:
-        file.write(text_files.csv_line(["image", "split", *dataset.classes], delimiter))
+        protect = text_files.spreadsheet_cell if spreadsheet else str
+        file.write(text_files.csv_line(["image", "split", *map(protect, dataset.classes)], delimiter))
         for part, dense in labels.blocks():
             for record, states in zip(images[part], dense.tolist(), strict=True):
                 cells = [words[state] for state in states]
-                file.write(text_files.csv_line([record["image"], record["split"], *cells], delimiter))
+                names = [protect(record["image"]), protect(record["split"])]
+                file.write(text_files.csv_line([*names, *cells], delimiter))
                 bar.advance()

@@ -5,7 +5,7 @@ from tagfill.images.check import check_images, find_missing
 from tagfill.images.decode import decode
 from tagfill.images.display import encode_jpeg, overlay_class_map, thumbnail
 from tagfill.images.geometry import Geometry
-from tagfill.images.roots import Root, file_sizes, open_root
+from tagfill.images.roots import Root, content_digest, file_sizes, file_times, open_root
 from tagfill.images.views import (
     CROP,
     EVAL,
@@ -28,9 +28,11 @@ __all__ = [
     "Root",
     "View",
     "check_images",
+    "content_digest",
     "decode",
     "encode_jpeg",
     "file_sizes",
+    "file_times",
     "find_missing",
     "input_size",
     "load_batches",

@@ -13,6 +13,8 @@ An image is named by its path below the root, with forward slashes. A root is on
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import io
 import itertools
 import json
@@ -22,6 +24,7 @@ import stat
 import tarfile
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,7 +35,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from pydantic import BaseModel, ValidationError
 
-from tagfill.errors import ImageError, TagfillError
+from tagfill.errors import ImageError, TagfillError, TagfillWarning
 from tagfill.io import atomic_write, cache_folder, sha256_of_strings
 from tagfill.progress import SILENT, Progress
 
@@ -43,6 +46,7 @@ _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _NOT_CACHED = ("file", "local", "memory")  # protocols of URLs
 _RETRY_PAUSES = (0.2, 1.0)  # seconds before another attempt, unless the file is missing
 _CHUNK = 1 << 20
+_ENDS = 1 << 16  # bytes at each end of a file that tell it from another
 _HTTP_STREAM = {"block_size": 0, "size": 1}  # fsspec: one request whose answer is streamed, without asking for a size
 
 
@@ -105,6 +109,26 @@ def file_sizes(root: Root, names: Sequence[str]) -> list[int | None]:
     return [None] * len(names)
 
 
+def file_times(root: Root, names: Sequence[str]) -> list[int | None]:
+    """Modification times (ns) of the files of images: None if there is no file, or the root is not a folder."""
+    return [root.time(name) if isinstance(root, FolderRoot) else None for name in names]
+
+
+def content_digest(root: Root, name: str) -> int | None:
+    """A number for the content of a file in a folder, from its size and its first and last 64 kB; None if unknown."""
+    if not isinstance(root, FolderRoot):
+        return None
+    try:
+        with (root.folder / name).open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            content = hashlib.sha256(size.to_bytes(8, "little") + file.read(_ENDS))
+            file.seek(max(size - _ENDS, 0))
+            content.update(file.read(_ENDS))
+    except (OSError, ValueError):
+        return None
+    return int.from_bytes(content.digest()[:7], "little")
+
+
 def _open_shards(shards: list[Path], progress: Progress) -> ShardRoot:
     root = ShardRoot(tuple(shards))
     root.index(progress)
@@ -118,7 +142,7 @@ def _shards_in(folder: Path) -> list[Path]:
         for entry in entries:
             if entry.name.startswith("."):
                 continue
-            if entry.is_dir() or is_image(entry.name):
+            if Path(entry.path).is_dir() or is_image(entry.name):  # DirEntry.is_dir raises for a link to itself
                 return []
             if entry.name.endswith(".tar"):
                 shards.append(folder / entry.name)
@@ -161,6 +185,13 @@ class FolderRoot:
         except (OSError, ValueError):
             return 0
 
+    def time(self, name: str) -> int | None:
+        """Modification time of an image file in nanoseconds; None if there is none."""
+        try:
+            return (self.folder / name).stat().st_mtime_ns
+        except (OSError, ValueError):
+            return None
+
     def names(self) -> list[str]:
         """The image files, sorted."""
         return sorted(self._walk())
@@ -174,7 +205,22 @@ class FolderRoot:
                 continue
             visited.add(real)
             relative = Path(place).relative_to(self.folder)
-            yield from ((relative / name).as_posix() for name in files if is_image(name))
+            for name in files:
+                if is_image(name) and not _is_loop(Path(place, name)):
+                    yield (relative / name).as_posix()
+
+
+def _is_loop(path: Path) -> bool:
+    """Whether a path is a symbolic link that leads to itself; a warning names it."""
+    if not path.is_symlink():
+        return False
+    try:
+        path.stat()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            warnings.warn(f"{path} is a link that leads to itself; it is skipped.", TagfillWarning, stacklevel=2)
+            return True
+    return False
 
 
 @dataclass(frozen=True)

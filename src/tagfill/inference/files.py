@@ -32,6 +32,7 @@ JSON lines have one line per image:
 from __future__ import annotations
 
 import functools
+import hashlib
 import io
 import json
 import os
@@ -372,6 +373,7 @@ class PartsFolder:
                 path.unlink(missing_ok=True)
         finished = self._read_finished()
         if finished is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)  # of a process that was killed while it removed them
             return finished
         if self.out.exists() and not self.folder.exists():
             raise TagfillError(f"{self.out} exists already; choose another --out, or give --force to overwrite it.")
@@ -616,14 +618,31 @@ def _draw_heatmaps(
 
 
 def picture_path(image: str, label: str) -> PurePosixPath:
-    """The path of a picture below the folder of pictures; no name leads out of that folder.
+    """The path of a picture below the folder of pictures; no name leads out of that folder, and none is too long.
 
+    A name that cannot be the name of a file everywhere is changed and gets a part of its hash, so that the pictures of
+    different images and classes never have the same path.
+
+    >>> picture_path("photos/1.jpg", "cat").as_posix()
+    'photos/1.jpg/cat.jpg'
     >>> picture_path("../photos/1.jpg", "cat/dog").as_posix()
-    'photos/1.jpg/cat_dog.jpg'
+    'photos/1.jpg-42238f7ae6/cat_dog-c9102ea638.jpg'
     """
-    parts = [_safe_name(part) for part in re.split(r"[/\\]+", image) if part not in ("", ".", "..")]
-    return PurePosixPath(*parts, f"{_safe_name(label)}.jpg")
+    parts = re.split(r"[/\\]+", image)
+    kept = [_safe_name(part) for part in parts if part not in ("", ".", "..")] or ["_"]
+    if "/".join(part for part in parts if part not in ("", ".", "..")) != image.removeprefix("/"):
+        kept[-1] = _safe_name(kept[-1], image)
+    return PurePosixPath(*kept, f"{_safe_name(label)}.jpg")
 
 
-def _safe_name(text: str) -> str:
-    return re.sub(r'[\x00-\x1f/\\:*?"<>|]', "_", text).strip(". ") or "_"
+_NAME_BYTES = 200  # file systems allow 255, and temporary names are longer
+
+
+def _safe_name(text: str, whole: str | None = None) -> str:
+    """A file name; with a part of the hash of `whole`, by default of the text, if that is not the text itself."""
+    safe = re.sub(r'[\x00-\x1f\x7f/\\:*?"<>|\ud800-\udfff]', "_", text).strip(". ") or "_"
+    short = safe.encode()[:_NAME_BYTES].decode(errors="ignore")
+    if short == text and whole is None:
+        return text
+    digest = hashlib.sha256((whole or text).encode("utf-8", "surrogatepass")).hexdigest()[:10]
+    return f"{short}-{digest}"

@@ -19,6 +19,7 @@ from tagfill.io import atomic_write, recover_folder, replace_folder, sha256_of_s
 from tagfill.models.backbone import Preprocessing
 from tagfill.probabilities import Calibration, lowest_logits, probabilities
 
+_MAX_SIDE = 8192  # pixels of an input
 _REMEDY = "save the model again or use another copy of its folder"
 
 
@@ -46,6 +47,13 @@ class ModelDescription(BaseModel):
     preprocessing: Preprocessing
     thresholds: tuple[Annotated[float, Field(ge=0, le=1)], ...] | None
     calibration: Calibration | None = None
+
+    @model_validator(mode="after")
+    def _check_size(self) -> Self:
+        height, width = self.preprocessing.size
+        if not (0 < height <= _MAX_SIDE and 0 < width <= _MAX_SIDE):
+            raise ValueError(f"its input has {height} × {width} pixels, and 1 to {_MAX_SIDE} on each side are possible")
+        return self
 
     @model_validator(mode="after")
     def _check_classes(self) -> Self:

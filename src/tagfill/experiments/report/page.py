@@ -14,6 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from tagfill.experiments.leaderboard import escape_html
 from tagfill.experiments.report.section import Figure, Section, Table
 from tagfill.io import atomic_write
 
@@ -108,8 +109,10 @@ def to_markdown(
         folder: name of the folder that holds the figures.
     """
     parts = [f"# {title}", summary, "\n".join(f"- {name}: {value}" for name, value in facts.items())]
+    parts = [escape_html(part) for part in parts]
     for name, section in sections.items():
-        parts.extend(_markdown_section(section, f"{folder}/{name}"))
+        parts.extend(escape_html(part) for part in _markdown_section(section, f"{folder}/{name}"))
+        parts.extend(_markdown_listings(section))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -128,9 +131,14 @@ def _markdown_section(section: Section, folder: str) -> Iterator[str]:
         if not gallery.columns:
             notes = [picture.note for _, pictures in gallery.rows for picture in pictures]
             yield "\n".join(f"- {note}" for note in notes if note)
+
+
+def _markdown_listings(section: Section) -> Iterator[str]:
     for listing in section.listings:
-        yield f"{listing.title}:"
-        yield f"```yaml\n{listing.text.rstrip()}\n```"
+        longest = max((len(ticks) for ticks in re.findall("`+", listing.text)), default=0)
+        fence = "`" * max(3, longest + 1)
+        yield f"{escape_html(listing.title)}:"
+        yield f"{fence}yaml\n{listing.text.rstrip()}\n{fence}"
 
 
 def _markdown_table(table: Table) -> str:
