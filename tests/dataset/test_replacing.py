@@ -11,7 +11,7 @@ import pytest
 
 from dataset.cases import dataset, image, row
 from tagfill.dataset import Dataset
-from tagfill.dataset.dataset import add_images
+from tagfill.dataset.dataset import add_images, replace_table
 from tagfill.errors import DatasetError, TagfillError
 from tagfill.io import exclusive_lock, new_folder
 
@@ -167,6 +167,16 @@ def test_a_damaged_table_is_an_error(tmp_path, table):
         with pytest.raises(DatasetError, match=rf"{table}\.parquet (differs from its checksum|is damaged)"):
             Dataset.open(tmp_path).rows()
         content[at] ^= 1
+
+
+def test_rows_may_be_added_to_an_open_dataset_and_other_images_may_not(tmp_path):
+    opened = version(1).save(tmp_path)
+    more = opened.with_records([row("dog", image="1-0.jpg")])
+    replace_table(Dataset.open(tmp_path), "annotations", more.rows().to_batches())
+    assert opened.rows().num_rows == 4
+    version(2).save(tmp_path)
+    with pytest.raises(DatasetError, match="was replaced after it was opened; open it again"):
+        opened.rows()
 
 
 def test_a_table_may_be_changed_where_its_checksum_is_removed(tmp_path):

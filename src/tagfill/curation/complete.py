@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
-from tagfill.dataset import Dataset, tables
-from tagfill.dataset.tables import IMAGES_SCHEMA
+from tagfill.dataset import Dataset
+from tagfill.dataset.dataset import replace_table
 from tagfill.errors import TagfillError, first_problem
-from tagfill.io import atomic_write, write_json
+from tagfill.io import write_json
 from tagfill.rng import PairNumbers
 
 FILE = "complete.json"
@@ -136,10 +136,7 @@ def move_complete(folder: Path, dataset_folder: Path) -> dict[str, int]:
         splits[rows[~complete]] = draw.origin
         counts[draw.split] = int(complete.sum())
     if (splits != before).any():
-        path = tables.find_table(dataset_folder, "images")
-        with atomic_write(path) as file:
-            write = tables.table_writer(path.suffix.removeprefix("."))
-            write(file, dataset.with_splits(splits).images.to_batches(), IMAGES_SCHEMA)
+        replace_table(dataset, "images", dataset.with_splits(splits).images.to_batches())
     return counts
 
 

@@ -25,10 +25,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tagfill.dataset import Dataset, tables
-from tagfill.dataset.tables import SCHEMA, from_records
+from tagfill.dataset import Dataset
+from tagfill.dataset.dataset import replace_table
+from tagfill.dataset.tables import from_records
 from tagfill.errors import TagfillError
-from tagfill.io import atomic_write, sync_folder
+from tagfill.io import sync_folder
 
 DECIDE, UNDO = "decide", "undo"
 SOURCE = "review"
@@ -225,9 +226,7 @@ def apply_decisions(
     new = [entry for key, entry in wanted.items() if key not in existing]
     if not new and not stale:
         return 0
-    with atomic_write(dataset.annotations) as file:
-        write = tables.table_writer(dataset.annotations.suffix.removeprefix("."))
-        write(file, _rows(dataset, known, set(wanted), new, source), SCHEMA)
+    replace_table(dataset, "annotations", _rows(dataset, known, set(wanted), new, source))
     return len(new) + stale
 
 

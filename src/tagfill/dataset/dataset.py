@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -255,7 +255,7 @@ class Dataset:
             columns: those to read; all by default.
         """
         if isinstance(self.annotations, Path):
-            _check_sum(self.annotations, self.checksums.get(str(self.annotations)))
+            _check_rows(self)
             yield from tables.stream_table(self.annotations, SCHEMA, columns)
             return
         tables.check_columns(self.annotations.schema.names, SCHEMA, self.where())
@@ -328,18 +328,33 @@ def add_images(folder: str | os.PathLike[str], names: Sequence[str], *, split: s
         known = set(dataset.names())
         records = [{"image": name, "split": split} for name in dict.fromkeys(names) if name not in known]
         if records:
-            path = tables.find_table(folder, "images")
             images = pa.concat_tables([dataset.images, from_records(records, IMAGES_SCHEMA)])
-
-            def write(staging: Path) -> None:
-                with (staging / path.name).open("wb") as file:
-                    tables.table_writer(path.suffix[1:])(file, images.to_batches(), IMAGES_SCHEMA)
-                if str(path) in dataset.checksums:
-                    sums = {path.name: sha256(staging / path.name)}
-                    (staging / description.FILE).write_bytes(description.with_checksums(folder, sums))
-
-            replace_files(folder, write)
+            replace_table(dataset, "images", images.to_batches())
     return Dataset.open(folder)
+
+
+def replace_table(dataset: Dataset, name: str, batches: Iterable[pa.RecordBatch]) -> None:
+    """Replace one table of a dataset folder, together with its checksum.
+
+    Args:
+        dataset: opened from its folder; open it again afterwards.
+        name: `images` or `annotations`.
+        batches: all rows of the new table.
+    """
+    folder = dataset.folder
+    if folder is None:
+        raise ValueError("only a dataset on disk has a table to replace")
+    path, schema = tables.find_table(folder, name), SCHEMA if name == "annotations" else IMAGES_SCHEMA
+
+    def write(staging: Path) -> None:
+        with (staging / path.name).open("wb") as file:
+            tables.table_writer(path.suffix[1:])(file, batches, schema)
+        if str(path) in dataset.checksums:
+            sums = {path.name: sha256(staging / path.name)}
+            (staging / description.FILE).write_bytes(description.with_checksums(folder, sums))
+
+    with exclusive_lock(folder, "is writing a dataset", wait=_WAIT, reentrant=True):
+        replace_files(folder, write)
 
 
 def image_root(root: str | os.PathLike[str]) -> Path | str:
@@ -441,6 +456,24 @@ def _check_sum(path: Path, expected: str | None) -> None:
             f"{path} differs from its checksum in {description.FILE}: it was damaged, or changed by another program; "
             "take another copy, or remove its line from 'checksums' if the change was intended."
         )
+
+
+def _check_rows(dataset: Dataset) -> None:
+    """Raise if the annotations differ from their checksum; rows may be added after the dataset was opened."""
+    path = Path(dataset.annotations)
+    expected = dataset.checksums.get(str(path))
+    try:
+        _check_sum(path, expected)
+    except DatasetError:
+        _finish_replacing(path.parent)
+        now = description.read_description(path.parent).checksums
+        if now.get(path.name) == expected:
+            raise
+        _check_sum(path, now.get(path.name))
+        if now.get("images.parquet") != dataset.checksums.get(str(path.parent / "images.parquet")):
+            raise DatasetError(
+                f"The dataset in {path.parent} was replaced after it was opened; open it again."
+            ) from None
 
 
 @lru_cache(maxsize=256)
