@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
@@ -66,9 +65,9 @@ def without_class(material: Material, name: str) -> Path:
     """The dataset with a class that has no positive."""
     folder = material.single.with_name("unseen")
     shutil.copytree(material.single, folder, dirs_exist_ok=True)
-    rows = pq.read_table(folder / "annotations.parquet")
-    seen = pc.not_equal(rows["label"].cast("string"), name)
-    pq.write_table(rows.filter(seen), folder / "annotations.parquet")
+    data = Dataset.open(folder)
+    rows = data.rows()
+    data.replace(annotations=rows.filter(pc.not_equal(rows["label"], name))).save(folder)
     return folder
 
 
