@@ -64,7 +64,7 @@ def section(source: str, protocol: str, scores: Scores) -> str:
     seeds = len(scores[FLOOR])
     return f"""## {NAMES[source]}, {protocol}
 
-{seeds} seed{"s" * (seeds > 1)}; the fastest run of `auto` took {min(scores[SECONDS]):.0f} s on a busy core.
+{seeds} seed{"s" * (seeds > 1)}.
 
 | | test mAP | gain over `an` | ± of the mean | gap closed |
 |---|---:|---:|---:|---:|

@@ -67,7 +67,8 @@ def test_names_that_one_page_leaves_out_are_on_another():
         for module, names in re.findall(r"automodule:: (\S+)\n(?:   :.*\n)*   :exclude-members: (.*)", text):
             other = "tagfill" if module != "tagfill" else "tagfill.dataset"
             if module != "tagfill.contract":  # whose other names are those of annotations and images
-                assert set(names.split(", ")) <= set(importlib.import_module(other).__all__), page.name
+                left_out = set(names.split(", ")) - {"model_config"}  # of pydantic
+                assert left_out <= set(importlib.import_module(other).__all__), page.name
 
 
 def test_every_page_of_the_reference_is_listed():
