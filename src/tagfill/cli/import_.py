@@ -70,7 +70,7 @@ def import_(
             said = (name_flags(str(warning.message), ["absent_means", "option"]) for warning in caught)
             problems = [{"severity": "warning", "problem": sentence} for sentence in said]
             dataset.save(out)
-    saved = Dataset.open(out)
-    problems += [{**problem, "severity": "warning"} for problem in inspect.missing_photos(saved)]
-    inspect.show(saved, problems, as_json=as_json)
-    terminal.next_step(*inspect.next_steps(saved, out), quiet=quiet or as_json)
+        saved = Dataset.open(out)
+        problems += [{**problem, "severity": "warning"} for problem in inspect.missing_photos(saved)]
+        inspect.show(saved, problems, as_json=as_json)
+        terminal.next_step(*inspect.next_steps(saved, out), quiet=quiet or as_json)

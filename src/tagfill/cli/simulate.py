@@ -39,8 +39,8 @@ def simulate(
         values["seed"] = seed
     with new_folder(out, "is simulating a dataset", force=force, task=flags.task()):
         part = function(data, **values).save(out)
-    if as_json:
-        terminal.show_json(summary(part))
-    else:
-        terminal.show(describe(part))
-        terminal.next_step(f"tagfill train {out}", f"tagfill compare {out} --methods role,en+scl --out comparison")
+        if as_json:
+            terminal.show_json(summary(part))
+        else:
+            terminal.show(describe(part))
+            terminal.next_step(f"tagfill train {out}", f"tagfill compare {out} --methods role,en+scl --out comparison")
