@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all fuzz minimal format lint types bench bench-voc numbers notebooks docs
+.PHONY: help venv demo test test-all fuzz attack minimal format lint types bench bench-voc numbers notebooks docs
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -43,6 +43,9 @@ test-all: venv ## run every test
 
 fuzz: venv ## run CASES damaged files (10,000) through the reader of each format
 	FUZZ_CASES=$(CASES) $(PYTEST) tests/fuzz
+
+attack: venv ## attack servers on this machine, attacks/*.py, and print what was noticed
+	@set -e; for script in attacks/*.py; do echo "$$script"; $(BIN)/python "$$script"; done
 
 # Old versions may warn of what newer libraries beside them deprecate.
 minimal: ## run part of the tests with the lowest versions of dependencies, in .venv-minimal

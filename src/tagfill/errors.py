@@ -52,6 +52,10 @@ class ImageError(TagfillError):
         return type(self), (self.image, self.problem)
 
 
+class ImageLimitError(ImageError):
+    """An image beyond a limit: too many pixels, scans or segments, or too slow to decode."""
+
+
 class RunError(TagfillError):
     """A run folder that cannot be created, resumed or read."""
 

@@ -5,6 +5,7 @@ import socket
 import pytest
 from fastapi.testclient import TestClient
 
+import hostile_images as hostile
 from tagfill.curation import server
 from tagfill.curation.decisions import NotWrittenError
 from tagfill.curation.review import open_session
@@ -101,6 +102,27 @@ def test_a_port_in_use_is_reported():
 def test_invalid_decisions_are_refused(client, session, wrong):
     assert client.post("/api/decisions", json=sent(**wrong)).status_code == 422
     assert session.log.entries == []
+
+
+@pytest.mark.parametrize(
+    "wrong", ['{"seconds": NaN}', '{"minimum": Infinity}', '{"who": "\\ud800"}', "[" * 100_000, "{", "1e999"]
+)
+def test_what_is_not_json_is_a_bad_request(client, session, wrong):
+    for address in ("/api/decisions", "/api/bulk", "/api/undo", "/api/finish"):
+        answer = client.post(address, content=wrong, headers={"content-type": "application/json"})
+        assert (answer.status_code, answer.json()) == (400, {"error": "the body is not valid JSON."})
+    assert session.log.entries == []
+
+
+def test_a_huge_body_is_refused(client, session):
+    answer = client.post("/api/decisions", content=b" " * 5_000_000, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()) == (413, {"error": "the body is larger than 4,194,304 bytes."})
+
+
+def test_a_picture_that_takes_too_much_work_is_refused_by_name(client, session):
+    (session.dataset.root / "00003.jpg").write_bytes(hostile.repeated_scans((64, 64), 200))
+    for _ in range(2):
+        assert "00003.jpg: the file has more than 100 scans" in client.get("/picture/3").json()["error"]
 
 
 def test_each_decision_of_a_batch_is_confirmed_or_refused(client, session):

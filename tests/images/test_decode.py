@@ -15,7 +15,7 @@ from PIL.ExifTags import Base
 from images.pictures import encode, noise, photo, png, write
 from tagfill.errors import ImageError
 from tagfill.images import CROP, EVAL, Geometry, View, decode, load_view, render
-from tagfill.images.decode import MAX_PIXELS, open_header, open_image
+from tagfill.images.decode import MAX_PIXELS, EncodedImage, open_header
 from tagfill.images.views import _required_size
 from tagfill.rng import generator
 
@@ -202,7 +202,7 @@ def test_jpegs_are_turned(tmp_path, orientation):
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
 def test_size_is_upright_before_decoding(tmp_path, kind, orientation):
     write(tmp_path, "a", encode(photo(40, 64), kind, exif=exif(orientation)))
-    encoded = open_image(tmp_path, "a")
+    encoded = EncodedImage("a", (tmp_path / "a").read_bytes())
     assert (encoded.width, encoded.height) == encoded.decode().size == ((64, 40) if orientation < 5 else (40, 64))
 
 

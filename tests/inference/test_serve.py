@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import concurrent.futures
 import io
@@ -21,12 +22,15 @@ import httpx
 import numpy as np
 import pytest
 from PIL import Image
+from starlette.requests import ClientDisconnect, Request
 
+import hostile_images
 from servers import Server
 from tagfill import models
+from tagfill.images import stoppable
 from tagfill.inference import open_predictor, predict
 from tagfill.inference.predictors import Outputs
-from tagfill.inference.serve import Batcher, QueueFullError
+from tagfill.inference.serve import Batcher, DecodingQueue, QueueFullError, _unless_disconnected
 from tagfill.probabilities import Calibration
 
 
@@ -142,6 +146,48 @@ def test_canceled_requests_are_skipped():
     assert model.sizes == [(1, False), (1, False)]
 
 
+def test_canceled_requests_free_their_places():
+    batcher = Batcher(Slow(0.3), size=1, capacity=2)
+    first = batcher.submit([image(0)], maps=False)
+    time.sleep(0.1)
+    gone = batcher.submit([image(1), image(2)], maps=False)
+    with pytest.raises(QueueFullError):
+        batcher.check_capacity(1)
+    for future in gone:
+        future.cancel()
+    (here,) = batcher.submit([image(3)], maps=False)
+    assert (first[0].result().logits[0, 0], here.result().logits[0, 0]) == (0, 3)
+    batcher.close()
+
+
+def test_images_with_little_work_are_decoded_first_and_large_ones_on_their_own():
+    queue, release, order = DecodingQueue(1), threading.Event(), []
+    busy = queue.submit(0, release.wait, 10)
+    large = queue.submit(stoppable.LIGHT + 1, order.append, "large")
+    large.result(timeout=5)  # does not wait for the others
+    waiting = [queue.submit(work, order.append, work) for work in (300, 100, 200)]
+    waiting[2].cancel()
+    release.set()
+    for future in [busy, *waiting[:2]]:
+        future.result(timeout=5)
+    queue.close()
+    assert order == ["large", 100, 300]
+
+
+def test_the_work_for_a_client_that_disconnects_is_canceled():
+    async def run() -> bool:
+        async def receive() -> dict[str, str]:
+            await asyncio.sleep(0.01)
+            return {"type": "http.disconnect"}
+
+        working = asyncio.ensure_future(asyncio.sleep(60))
+        with pytest.raises(ClientDisconnect):
+            await _unless_disconnected(Request({"type": "http"}, receive), working)
+        return working.cancelled()
+
+    assert asyncio.run(run())
+
+
 # The server as a separate process
 
 
@@ -250,7 +296,11 @@ def hostile(bomb: bytes) -> dict[str, tuple[int, dict]]:
         b'--x\r\ncontent-disposition: form-data; name="images"; filename="a"\r\n\r\na\r\n' for _ in range(10_000)
     )
     return {
-        "a bomb": (415, {"files": form(bomb)}),
+        "a bomb": (413, {"files": form(bomb)}),
+        "too many scans": (413, {"files": form(jpeg, hostile_images.repeated_scans((64, 64), 500))}),
+        "fill bytes": (413, {"files": form(hostile_images.fill_bytes(900_000))}),
+        "many segments": (413, {"files": form(hostile_images.app_segments(100_000))}),
+        "many chunks": (413, {"files": form(hostile_images.png_chunks(60_000))}),
         "too many pixels": (413, {"files": form(picture(size=(1200, 1200), kind="WEBP"))}),
         "half a file": (415, {"files": form(jpeg[: len(jpeg) // 2])}),
         "no file": (400, {"data": {"images": "text"}, "files": [("other", ("a.jpg", jpeg, "image/jpeg"))]}),
@@ -376,13 +426,20 @@ def test_shutdown_finishes_requests_in_flight(model):
     assert len(answers[0].json()["predictions"]) == 32
 
 
+def test_an_empty_token_is_refused_on_any_host(model):
+    command = [sys.executable, "-m", "tagfill", "serve", str(model), "--port", "0", "--token", ""]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "The --token is empty" in refused.stderr
+
+
 def test_other_machines_need_a_token(model):
     command = [sys.executable, "-m", "tagfill", "serve", str(model), "--port", "0", "--host", "0.0.0.0"]
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     assert refused.returncode == 2
     assert "give a --token" in refused.stderr
-    with started(model, "--host", "0.0.0.0", "--token", "secret") as server:
+    with started(model, "--host", "0.0.0.0", "--token", "long secret") as server:
         address = f"http://127.0.0.1:{server.port}/health"
         assert httpx.get(address).status_code == 401
         assert httpx.get(address, headers={"authorization": "Bearer guess"}).status_code == 401
-        assert httpx.get(address, headers={"authorization": "Bearer secret"}).status_code == 200
+        assert httpx.get(address, headers={"authorization": "Bearer long secret"}).status_code == 200

@@ -58,8 +58,7 @@ class ReviewPage:
         from tagfill.inference import http
 
         listening = http.listen(self.host, self.port)
-        secret = "" if self.token is None else f"?token={self.token}"
-        address = f"http://{self.host}:{listening.getsockname()[1]}/{secret}"
+        address = http.address_of(self.host, listening.getsockname()[1], self.token)
         terminal.progress(quiet=False).say(f"{what} at {address} (press Ctrl-C to end the {task})")
         if self.browser:
             webbrowser.open(address)

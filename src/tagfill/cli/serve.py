@@ -57,7 +57,7 @@ def serve(
     app = create_app(predictor, limits=limits, batch_size=batch_size, wait=wait_ms / 1000)
     signal.signal(signal.SIGTERM, flags.interrupt)
     with http.listen(host, port) as listening:
-        address = f"http://{host}:{listening.getsockname()[1]}/"
+        address = http.address_of(host, listening.getsockname()[1], None)
         terminal.progress(quiet).say(f"{len(predictor.classes)} classes at {address} (press Ctrl-C to stop)")
         with suppress(KeyboardInterrupt):  # stops the server
-            http.run_server(app, listening, token)
+            http.run_server(app, listening, token, limits=limits.bodies)

@@ -7,9 +7,11 @@ not saved.
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections import Counter
+from collections.abc import Callable, Coroutine
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,6 +20,7 @@ import numpy as np
 from fastapi import FastAPI, HTTPException, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from fastapi.routing import APIRoute
 from numpy.typing import NDArray
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field
@@ -36,8 +39,8 @@ from tagfill.curation.review import (
     fingerprint,
 )
 from tagfill.dataset import Dataset
-from tagfill.errors import TagfillError
-from tagfill.images import encode_jpeg, open_root, overlay_class_map, thumbnail
+from tagfill.errors import ImageLimitError, TagfillError
+from tagfill.images import encode_jpeg, open_root, overlay_class_map, stoppable, thumbnail
 from tagfill.inference import Predictor, http, open_predictor
 from tagfill.inference.http import add_page
 from tagfill.inference.pipeline import score_image
@@ -45,6 +48,7 @@ from tagfill.probabilities import probabilities
 
 SIDES = (160, 320, 640, 1280)  # pixels; pictures fit into a square of this side
 _CACHED_PICTURES, _CACHED_HEATMAPS = 512, 256
+_DECODED_AT_ONCE = 2  # pictures; more would only need more memory
 
 
 class ImageViews:
@@ -58,6 +62,8 @@ class ImageViews:
     def __init__(self, dataset: Dataset, run: Path | None = None) -> None:
         self._dataset, self._root = dataset, open_root(dataset.root)
         self._run, self._model_lock = run, threading.Lock()
+        self._decoding, self._closed = threading.Semaphore(_DECODED_AT_ONCE), threading.Event()
+        self._refused: dict[tuple[str, int], ImageLimitError] = {}
         self.picture = lru_cache(_CACHED_PICTURES)(self._picture)
         self.heatmap = lru_cache(_CACHED_HEATMAPS)(self._heatmap)
         self.probabilities = lru_cache(_CACHED_PICTURES)(self._probabilities)
@@ -89,7 +95,18 @@ class ImageViews:
     def _thumbnail(self, image: str, side: int) -> Image.Image:
         if side not in SIDES:
             raise TagfillError(f"Pictures have a side of {', '.join(map(str, SIDES))} pixels, not {side}.")
-        return thumbnail(self._root, image, side)
+        if (image, side) in self._refused:
+            raise self._refused[image, side]
+        try:
+            with self._decoding, stoppable.for_request(self._closed):
+                return thumbnail(self._root, image, side)
+        except ImageLimitError as error:  # not tried again: it would take as long
+            self._refused[image, side] = error
+            raise
+
+    def close(self) -> None:
+        """Stop decoding."""
+        self._closed.set()
 
     def _map(self, image: str, label: str) -> NDArray[np.floating]:
         self._predictor.check_maps()
@@ -142,6 +159,29 @@ class FinishRequest(_Request):
     who: ReviewerName = ""
 
 
+class StrictJson(APIRoute):
+    """A route whose JSON body must be JSON: no NaN, no infinity, no half of a surrogate pair (400)."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler, with a request that reads its body strictly."""
+        handler = super().get_route_handler()
+
+        async def strict(request: Request) -> Response:
+            return await handler(_StrictRequest(request.scope, request.receive))
+
+        return strict
+
+
+class _StrictRequest(Request):
+    async def json(self) -> Any:
+        try:
+            value = json.loads(await self.body())
+            json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        except (ValueError, RecursionError):
+            raise http.RequestError(400, "the body is not valid JSON") from None
+        return value
+
+
 def create_app(
     session: ReviewSession, views: ImageViews, reviewer: str, *, task: Literal["review", "audit"] = "review"
 ) -> FastAPI:
@@ -154,10 +194,16 @@ def create_app(
         task: an `audit` asks one question at a time, in the order of the suggestions, and shows no probability.
     """
     app = FastAPI(title="Tagfill review", docs_url=None, redoc_url=None, openapi_url=None)
+    app.router.route_class = StrictJson
 
     @app.exception_handler(TagfillError)
     async def report_error(request: Request, error: TagfillError) -> Response:
         return JSONResponse({"error": str(error)}, status_code=507 if isinstance(error, NotWrittenError) else 409)
+
+    @app.exception_handler(http.RequestError)
+    async def refuse(request: Request, error: http.RequestError) -> Response:
+        headers = {**(error.headers or {}), "connection": "close"}  # the rest of the body must not be read
+        return JSONResponse({"error": error.detail}, status_code=error.status_code, headers=headers)
 
     @app.exception_handler(RequestValidationError)
     async def report_invalid(request: Request, error: RequestValidationError) -> Response:
@@ -300,8 +346,11 @@ def serve(
         token: secret that requests must show; required unless only this machine can reach the server.
         task: as in `create_app`.
     """
-    app = create_app(session, ImageViews(session.dataset, run), reviewer, task=task)
-    http.run_server(app, listening, token, grace=5.0)
+    views = ImageViews(session.dataset, run)
+    try:
+        http.run_server(create_app(session, views, reviewer, task=task), listening, token)
+    finally:
+        views.close()
 
 
 def _image_of_row(session: ReviewSession, row: int) -> str:

@@ -8,7 +8,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from tagfill.errors import ImageError, TagfillError
-from tagfill.images.decode import decode
+from tagfill.images.decode import check_decodable
 from tagfill.images.roots import FolderRoot, RemoteRoot, Root
 from tagfill.progress import SILENT, Progress
 
@@ -85,7 +85,7 @@ def _errors_of(root: Root | Path, names: Sequence[str]) -> list[ImageError]:
     errors = []
     for name in names:
         try:
-            decode(root, name)
+            check_decodable(root, name)
         except ImageError as error:
             errors.append(error)
     return errors

@@ -2,7 +2,9 @@
 
 Pillow's `Image.open` is not used: its check against decompression bombs is a warning, controlled by a global setting
 and by filters that threads share. The format is recognized here instead, and a size above the limit is refused from the
-header, before memory for pixels is allocated.
+header, before memory for pixels is allocated. Files with more scans or segments than any ordinary image are refused
+before they are decoded (`tagfill.images.structure`), and images that take long are decoded in a process with a time
+limit (`tagfill.images.stoppable`).
 
 Transparency is composited on white, the usual background of cut-out product photos. 16-bit values keep their upper
 eight bits, so that white stays white. CMYK is converted without a color profile, and profiles are not applied.
@@ -25,10 +27,13 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
-from tagfill.errors import ImageError
+from tagfill.errors import ImageError, ImageLimitError
 from tagfill.images.roots import FolderRoot, Root
+from tagfill.images.stoppable import with_limits
+from tagfill.images.structure import webp_size
 
 MAX_PIXELS = 64_000_000
+_STRIP = 512  # rows that are composited on white at once
 _OVERSAMPLING = 2  # a reduced image keeps this many times the required pixels along each side
 
 Side = TypeVar("Side", int, float)
@@ -44,25 +49,44 @@ def decode(root: Root | Path, name: str, *, shrink_to: tuple[float, float] | Non
             size. For a view of a part of the image this is more than the size of the view.
 
     Raises:
-        ImageError: if the file is missing, damaged, larger than 64 megapixels, or not a JPEG, PNG or WebP.
+        ImageError: if the file is missing, damaged, larger than 64 megapixels, takes too long to decode, or is not a
+            JPEG, PNG or WebP.
 
     Example:
         `decode(open_root("photos"), "0001.jpg", shrink_to=(448, 448))` of a JPEG of 4032×3024 has 2016×1512 pixels.
     """
-    return open_image(root, name).decode(shrink_to)
+    return with_limits(decode_content, name, read_content(root, name), shrink_to)
 
 
-def open_image(root: Root | Path, name: str) -> EncodedImage:
-    """Read an image file and parse its header.
+def decode_content(name: str, content: bytes, shrink_to: tuple[float, float] | None = None) -> Image.Image:
+    """Decode the content of a file, without a time limit; otherwise like `decode`."""
+    return EncodedImage(name, content).decode(shrink_to)
+
+
+def check_decodable(root: Root | Path, name: str) -> None:
+    """Decode an image completely, and drop the pixels.
+
+    Raises:
+        ImageError: as `decode` does.
+    """
+    with_limits(_decode_and_drop, name, read_content(root, name))
+
+
+def _decode_and_drop(name: str, content: bytes) -> None:
+    decode_content(name, content)
+
+
+def read_content(root: Root | Path, name: str) -> bytes:
+    """The bytes of an image file.
 
     Args:
         root: the image root, or its folder.
         name: path below the root, the image's identity.
 
     Raises:
-        ImageError: if the file is missing, too large, or not a JPEG, PNG or WebP.
+        ImageError: if the file is missing or too large.
     """
-    return EncodedImage(name, (FolderRoot(root) if isinstance(root, Path) else root).read(name))
+    return (FolderRoot(root) if isinstance(root, Path) else root).read(name)
 
 
 class EncodedImage:
@@ -132,7 +156,7 @@ def open_header(name: str, content: bytes) -> ImageFile:
         elif content.startswith(b"\x89PNG\r\n\x1a\n"):
             image = PngImageFile(io.BytesIO(content))
         elif content.startswith(b"RIFF") and content[8:12] == b"WEBP":
-            _check_pixels(name, *_webp_size(content))
+            _check_pixels(name, *webp_size(content))
             image = WebPImageFile(io.BytesIO(content))
         else:
             raise ImageError(name, "this is not an image that can be read; JPEG, PNG and WebP files are")
@@ -154,20 +178,7 @@ def _decoder_errors(name: str) -> Iterator[None]:
 
 def _check_pixels(name: str, width: int, height: int) -> None:
     if width * height > MAX_PIXELS:
-        raise ImageError(name, f"it has {width}×{height} pixels, more than the limit of {MAX_PIXELS:,}")
-
-
-def _webp_size(content: bytes) -> tuple[int, int]:
-    """Width and height of a WebP file; its decoder allocates the whole canvas as soon as it is created."""
-    kind = content[12:16]
-    if kind == b"VP8X":
-        width, height = content[24:27], content[27:30]
-        return int.from_bytes(width, "little") + 1, int.from_bytes(height, "little") + 1
-    if kind == b"VP8L":
-        bits = int.from_bytes(content[21:25], "little")
-        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-    width, height = content[26:28], content[28:30]
-    return int.from_bytes(width, "little") & 0x3FFF, int.from_bytes(height, "little") & 0x3FFF
+        raise ImageLimitError(name, f"it has {width}×{height} pixels, more than the limit of {MAX_PIXELS:,}")
 
 
 class Orientation(NamedTuple):
@@ -219,8 +230,11 @@ def to_rgb(image: Image.Image) -> Image.Image:
         image.info["transparency"] = tuple(value >> 8 for value in image.info["transparency"])
     if not image.has_transparency_data:
         return image.convert("RGB")
-    layer = image.convert("RGBA")
-    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), layer).convert("RGB")
+    flat = Image.new("RGB", image.size)
+    for top in range(0, image.height, _STRIP):  # in strips: each step makes a copy, and a large image has many
+        layer = image.crop((0, top, image.width, min(top + _STRIP, image.height))).convert("RGBA")
+        flat.paste(Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB"), (0, top))
+    return flat
 
 
 def _upper_bits(image: Image.Image) -> Image.Image:

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from tagfill.errors import TagfillError, one_of
-from tagfill.images.decode import decode
+from tagfill.images.decode import decode_content, read_content
 from tagfill.images.roots import Root
+from tagfill.images.stoppable import with_limits
 from tagfill.probabilities import sigmoid
 
 SCALINGS = ("minmax", "sigmoid", "unit")
@@ -32,7 +33,11 @@ def thumbnail(root: Root | Path, name: str, side: int) -> Image.Image:
     Example:
         `thumbnail(open_root("photos"), "0001.jpg", 320)` of a photo of 4032×3024 pixels has 320×240.
     """
-    image = decode(root, name, shrink_to=(side, side))
+    return with_limits(_thumbnail, name, read_content(root, name), side)
+
+
+def _thumbnail(name: str, content: bytes, side: int) -> Image.Image:
+    image = decode_content(name, content, (side, side))
     image.thumbnail((side, side))
     return image
 

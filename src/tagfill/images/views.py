@@ -28,9 +28,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from tagfill.errors import TagfillError
-from tagfill.images.decode import open_image
+from tagfill.images.decode import EncodedImage, read_content
 from tagfill.images.geometry import Geometry
 from tagfill.images.roots import Root
+from tagfill.images.stoppable import with_limits
 from tagfill.rng import generator, seed_of
 
 _MIN_SIDE = 32
@@ -154,12 +155,20 @@ def load_view(
     Example:
         `pixels, geometry = load_view(open_root("photos"), "0001.jpg", CROP, (224, 224), seed=7, epoch=3)`
     """
-    encoded = open_image(root, name)
-    geometry = view.draw(generator(seed, "view", epoch, index, number), encoded.width, encoded.height)
-    pixels = render(encoded.decode(shrink_to=_required_size(geometry, size)), geometry, size)
+    address = (seed, "view", epoch, index, number)
+    pixels, geometry = with_limits(_render_view, name, read_content(root, name), view, size, address)
     if view.strong:
         pixels = distort(pixels, seed_of(seed, "strong", epoch, index, number))
     return pixels, geometry
+
+
+def _render_view(
+    name: str, content: bytes, view: View, size: tuple[int, int], address: tuple[int, str, int, int, int]
+) -> tuple[NDArray[np.uint8], Geometry]:
+    """One view of an image, without the distortions of a strong one."""
+    encoded = EncodedImage(name, content)
+    geometry = view.draw(generator(*address), encoded.width, encoded.height)
+    return render(encoded.decode(shrink_to=_required_size(geometry, size)), geometry, size), geometry
 
 
 def load_weak_and_strong(

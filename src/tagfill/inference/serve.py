@@ -8,38 +8,44 @@
 | `GET /metrics` | counters for Prometheus |
 | `GET /`, `/openapi.json` | a page to try it, and the API description |
 
-A request passes three stages: its body is read within limits (`read_uploads`), its images are decoded by threads, and
-the model scores them in micro-batches together with the images of other requests (`Batcher`).
+A request passes three stages: its body is read within limits (`read_uploads`), its images are decoded, those with the
+least work first (`DecodingQueue`), and the model scores them in micro-batches together with the images of other
+requests (`Batcher`). A request whose client has gone, or that takes too long, is given up at any stage, and what it
+still waits for is not computed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import heapq
+import itertools
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from fastapi import FastAPI, Query
 from fastapi.responses import JSONResponse, Response
 from numpy.typing import NDArray
+from PIL import Image
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
-from tagfill.errors import ImageError, TagfillError
-from tagfill.images import encode_jpeg, load_eval_view, overlay_class_map, thumbnail
+from tagfill.errors import ImageError, ImageLimitError, TagfillError
+from tagfill.images import encode_jpeg, load_eval_view, overlay_class_map, stoppable, thumbnail
 from tagfill.images.decode import open_header
-from tagfill.inference.http import add_page
+from tagfill.images.structure import measure
+from tagfill.inference.http import BodyLimits, RequestError, add_page
 from tagfill.inference.pipeline import Threshold, decide, resolve_thresholds
 from tagfill.inference.predictors import Outputs, Predictor
 
@@ -47,6 +53,8 @@ _IMAGE_TYPES = ("image/jpeg", "image/png", "image/webp")
 _FIELD_BYTES = 1024  # of a form field that is not a file
 _HEATMAP_SIDE = 320  # pixels, the longer side
 _RETRY_SECONDS = "1"
+_GIVEN_UP = 499  # the status of a request whose client has gone, in the counters only
+_BODIES_IN_FLIGHT = 4  # of the largest size
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BODY = {
     "required": True,
@@ -66,8 +74,10 @@ _BODY = {
 class Limits:
     """Limits of requests, with the status of a request that exceeds them; checked before any image is decoded.
 
+    Images also have the limits of `tagfill.images`: 64 megapixels, scans, segments and computing time (413).
+
     Attributes:
-        body: bytes per request (413).
+        body: bytes per request (413); four times as many may be in flight (503).
         images: images per request (413).
         pixels: pixels per image, from its header (413).
         body_seconds: time for the whole body to arrive (408).
@@ -82,13 +92,10 @@ class Limits:
     answer_seconds: float = 60.0
     queue: int = 256
 
-
-class RequestError(Exception):
-    """A request that is refused, with its HTTP status."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status, self.reason = status, reason
+    @property
+    def bodies(self) -> BodyLimits:
+        """The limits of bodies, for `tagfill.inference.http.run_server`."""
+        return BodyLimits(self.body, self.body_seconds, _BODIES_IN_FLIGHT * self.body)
 
 
 class QueueFullError(Exception):
@@ -108,14 +115,14 @@ def create_app(
     """
     limits, metrics = limits or Limits(), Metrics()
     batcher = Batcher(predictor, size=batch_size, wait=wait, capacity=limits.queue, on_batch=metrics.batches.observe)
-    decoders = ThreadPoolExecutor(max(2, os.cpu_count() or 1), thread_name_prefix="decoding")
+    decoders = DecodingQueue(max(2, os.cpu_count() or 1))
     service = PredictionService(predictor, batcher, decoders, limits)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
         await asyncio.to_thread(batcher.close)
-        decoders.shutdown()
+        await asyncio.to_thread(decoders.close)
 
     app = FastAPI(
         title="Tagfill",
@@ -147,11 +154,14 @@ def create_app(
             if heatmaps:
                 predictor.check_maps()
             images = await read_uploads(request, limits)
+            working = service.predict(images, threshold=threshold, top_k=top_k, heatmaps=heatmaps)
             async with asyncio.timeout(limits.answer_seconds):
-                predictions = await service.predict(images, threshold=threshold, top_k=top_k, heatmaps=heatmaps)
+                predictions = await _unless_disconnected(request, asyncio.ensure_future(working))
         except RequestError as error:
             # the rest of the body must not be read
-            return error.status, {"error": f"{error.reason}."}, {"connection": "close"}
+            return error.status_code, {"error": error.detail}, {**(error.headers or {}), "connection": "close"}
+        except ClientDisconnect:
+            return _GIVEN_UP, {"error": "the connection was closed."}, {"connection": "close"}
         except TagfillError as error:
             return 400, {"error": str(error)}, {}
         except QueueFullError:
@@ -249,7 +259,7 @@ async def read_uploads(request: Request, limits: Limits) -> list[Upload]:
 
 
 async def _read_body(request: Request, limits: Limits) -> AsyncGenerator[bytes, None]:
-    """The body in chunks, within the limits of size and time."""
+    """The body in chunks, within the limits of size and time, also where no `Guard` enforces them."""
     size, until = 0, time.monotonic() + limits.body_seconds
     stream = request.stream()
     while True:
@@ -293,6 +303,104 @@ def _display_name(file: UploadFile, number: int) -> str:
 
 # Predicting
 
+ResultT = TypeVar("ResultT")
+
+
+async def _unless_disconnected(request: Request, working: asyncio.Future[ResultT]) -> ResultT:
+    """The result of the work for a request, which is canceled when its client disconnects.
+
+    Raises:
+        ClientDisconnect: if it did.
+    """
+
+    async def disconnected() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    watching = asyncio.ensure_future(disconnected())
+    try:
+        both: list[asyncio.Future[Any]] = [working, watching]
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        watching.cancel()
+        working.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            await working
+
+
+class DecodingQueue:
+    """Threads that decode images, those with the least work first.
+
+    Images that are decoded by a helper process (`tagfill.images.stoppable`) have a thread of their own, one image at a
+    time: however large they are, the others do not wait for them, and only one of them needs memory.
+
+    Args:
+        threads: for the other images.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._changed = threading.Condition()
+        self._light: list[tuple[int, int, Callable[[], None]]] = []
+        self._heavy: list[tuple[int, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+        self._closing = False
+        queues = [self._light] * threads + [self._heavy]
+        self._threads = [
+            threading.Thread(target=self._run, args=(queue,), name="tagfill-decoding", daemon=True) for queue in queues
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, work: int, function: Callable[..., ResultT], *args: Any) -> Future[ResultT]:
+        """Queue a call that handles an image of this much work."""
+        future: Future[ResultT] = Future()
+
+        def call() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(function(*args))
+            except BaseException as error:
+                future.set_exception(error)
+
+        with self._changed:
+            queue = self._light if work <= stoppable.LIGHT else self._heavy
+            heapq.heappush(queue, (work, next(self._numbers), call))
+            self._changed.notify_all()
+        return future
+
+    def close(self) -> None:
+        """Finish what is being decoded, and drop what waits."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+        stoppable.stop_all()
+
+    def _run(self, queue: list[tuple[int, int, Callable[[], None]]]) -> None:
+        while True:
+            with self._changed:
+                while not queue and not self._closing:
+                    self._changed.wait()
+                if self._closing:
+                    return
+                _, _, call = heapq.heappop(queue)
+            call()
+
+
+async def _results(futures: Sequence[Future[ResultT]]) -> list[ResultT]:
+    """All results; if one fails or the request is given up, the others are canceled."""
+    try:
+        return await asyncio.gather(*map(asyncio.wrap_future, futures))
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise
+
 
 class PredictionService:
     """Predicts the labels of uploaded images.
@@ -300,11 +408,11 @@ class PredictionService:
     Args:
         predictor: the model.
         batcher: runs the model on the images of all requests.
-        decoders: threads that decode.
+        decoders: decodes them.
         limits: of a request.
     """
 
-    def __init__(self, predictor: Predictor, batcher: Batcher, decoders: Executor, limits: Limits) -> None:
+    def __init__(self, predictor: Predictor, batcher: Batcher, decoders: DecodingQueue, limits: Limits) -> None:
         self._predictor, self._batcher, self._decoders, self._limits = predictor, batcher, decoders, limits
 
     async def predict(
@@ -326,29 +434,50 @@ class PredictionService:
             raise RequestError(400, "there is no image; send files named 'images'")
         self._batcher.check_capacity(len(images))
         thresholds = resolve_thresholds(self._predictor.classes, self._predictor.thresholds, threshold)
-        loop = asyncio.get_running_loop()
-        pixels = await asyncio.gather(*(loop.run_in_executor(self._decoders, self._decode, image) for image in images))
-        waiting = self._batcher.submit(list(pixels), maps=heatmaps)
-        outputs = await asyncio.gather(*map(asyncio.wrap_future, waiting))
-        return await asyncio.gather(
-            *(
-                loop.run_in_executor(self._decoders, self._to_json, image, output, thresholds, top_k)
-                for image, output in zip(images, outputs, strict=True)
-            )
-        )
-
-    def _decode(self, image: Upload) -> NDArray[np.uint8]:
-        """The evaluation view of an image, H×W×3; its header is checked first."""
+        submit, given_up = self._decoders.submit, threading.Event()
         try:
-            width, height = open_header(image.name, image.content).size
-            if width * height > self._limits.pixels:
-                raise RequestError(413, f"image {image.name} has more than {self._limits.pixels:,} pixels")
-            return load_eval_view(image, image.name, self._predictor.size)[0]
+            work = await _results([submit(0, self._measure, image) for image in images])
+            jobs = list(zip(work, images, strict=True))
+            pixels = await _results([submit(work, self._decode, image, given_up) for work, image in jobs])
+            outputs = await _results(self._batcher.submit(pixels, maps=heatmaps))
+            return await _results(
+                [
+                    submit(work if heatmaps else 0, self._to_json, image, output, thresholds, top_k, given_up)
+                    for (work, image), output in zip(jobs, outputs, strict=True)
+                ]
+            )
+        finally:
+            given_up.set()  # stops what is still being decoded
+
+    def _measure(self, image: Upload) -> int:
+        """The work of decoding an image, once its structure and its header are known to be within the limits."""
+        try:
+            found = measure(image.name, image.content)
+            pixels = found.pixels
+            if found.work <= stoppable.LIGHT:  # otherwise even its header may take long
+                width, height = open_header(image.name, image.content).size
+                pixels = max(pixels, width * height)
         except ImageError as error:
-            raise RequestError(415, str(error).rstrip(".")) from None
+            raise _refusal(error) from None
+        if pixels > self._limits.pixels:
+            raise RequestError(413, f"image {image.name} has more than {self._limits.pixels:,} pixels")
+        return found.work
+
+    def _decode(self, image: Upload, given_up: threading.Event) -> NDArray[np.uint8]:
+        """The evaluation view of an image, H×W×3."""
+        try:
+            with stoppable.for_request(given_up):
+                return load_eval_view(image, image.name, self._predictor.size)[0]
+        except ImageError as error:
+            raise _refusal(error) from None
 
     def _to_json(
-        self, image: Upload, output: Outputs, thresholds: Sequence[float], top_k: int | None
+        self,
+        image: Upload,
+        output: Outputs,
+        thresholds: Sequence[float],
+        top_k: int | None,
+        given_up: threading.Event,
     ) -> dict[str, Any]:
         classes = self._predictor.classes
         decisions = decide(output.logits, thresholds, top_k, self._predictor.calibration)
@@ -361,13 +490,20 @@ class PredictionService:
         }
         if output.maps is not None:
             maps = {label: output.maps[0, classes.index(label)] for label in present}
-            content["heatmaps"] = {label: _heatmap_uri(image, values) for label, values in maps.items()}
+            with stoppable.for_request(given_up):
+                shown = thumbnail(image, image.name, _HEATMAP_SIDE)
+            content["heatmaps"] = {label: _heatmap_uri(shown, values) for label, values in maps.items()}
         return content
 
 
-def _heatmap_uri(image: Upload, values: NDArray[np.float32]) -> str:
+def _refusal(error: ImageError) -> RequestError:
+    """The answer to an image that cannot be used: 413 beyond a limit, otherwise 415."""
+    return RequestError(413 if isinstance(error, ImageLimitError) else 415, str(error).rstrip("."))
+
+
+def _heatmap_uri(image: Image.Image, values: NDArray[np.float32]) -> str:
     """The class map over the image, as a data URI."""
-    content = encode_jpeg(overlay_class_map(thumbnail(image, image.name, _HEATMAP_SIDE), values))
+    content = encode_jpeg(overlay_class_map(image, values))
     return "data:image/jpeg;base64," + base64.b64encode(content).decode()
 
 
@@ -420,8 +556,11 @@ class Batcher:
         Raises:
             QueueFullError: if they would not, or the batcher is closing.
         """
-        if len(self._pending) + count > self._capacity or self._closing:
-            raise QueueFullError
+        with self._changed:
+            if len(self._pending) + count > self._capacity:  # those of requests that were given up do not count
+                self._pending = deque(one for one in self._pending if not one.outputs.cancelled())
+            if len(self._pending) + count > self._capacity or self._closing:
+                raise QueueFullError
 
     def submit(self, images: list[NDArray[np.uint8]], *, maps: bool) -> list[Future[Outputs]]:
         """Queue images, all of them or none.

@@ -1,0 +1,272 @@
+"""Attack `tagfill serve` on this machine, and show what an honest client notices.
+
+    python attacks/serve.py            about two minutes
+    python attacks/serve.py --seconds 2
+
+Each attack runs 20 clients at once that send the same hostile request again and again, at low priority, as if they were
+on another machine. Meanwhile an honest client sends a photo and measures how long its answer takes. Targets: the honest
+client waits at most twice as long as usual, memory stays under 1 GB above its level at rest, SIGTERM under attack ends
+the server within 10 seconds, and idle connections neither shut out the honest client nor fill the log. Misses are
+marked, and end the script with code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import http.client
+import os
+import resource
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+import hostile_images as hostile  # noqa: E402
+
+CLIENTS = 20
+HONEST = hostile.jpeg()
+
+ATTACKS: dict[str, Callable[[], bytes]] = {
+    "last scan 1,500 times": hostile.repeated_scans,
+    "30 MB of fill bytes": lambda: hostile.fill_bytes(30_000_000),
+    "30 MB of junk": lambda: hostile.junk_bytes(30_000_000),
+    "1,000,000 APP segments": lambda: hostile.app_segments(1_000_000),
+    "15 MB of EXIF": lambda: hostile.exif_segments(15_000_000),
+    "200 Photoshop segments": lambda: hostile.photoshop_segments(200),
+    "1,000,000 PNG chunks": lambda: hostile.png_chunks(1_000_000),
+    "1,000,000 IDAT chunks": lambda: hostile.empty_idat_chunks(1_000_000),
+    "95 scans of 40 MP": lambda: hostile.repeated_scans((6300, 6300), 85),
+    "30 MB that trickle": lambda: b"",
+}
+
+
+def main() -> int:
+    """Run all attacks and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=6.0, help="length of each attack")
+    parser.add_argument("--attacker", action="store_true", help="internal: this process is the attacker")
+    parser.add_argument("--content", type=Path)
+    parser.add_argument("--port", type=int)
+    options = parser.parse_args()
+    if options.attacker:
+        attack(options.content.read_bytes(), options.port, options.seconds)
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        return defend(Path(folder), options.seconds)
+
+
+def defend(folder: Path, seconds: float) -> int:
+    """Start a server, attack it, and print what an honest client noticed; 1 if a target was missed."""
+    from tagfill import models
+
+    models.create("resnet18", "cam", ["cup", "dog", "tree"], pretrained=False, image_size=224).save(folder / "model")
+    missed = 0
+    with Server(folder) as server:
+        ask(server.port, 5)
+        usual, rest = statistics.median(ask(server.port, 20)), server.memory()
+        print(f"usual answer {1000 * usual:.0f} ms, memory at rest {rest:.0f} MB, {CLIENTS} hostile clients\n")
+        print("| attack | answers to it | honest answer, median | slowest | times usual | MB above rest |")
+        print("|---|---|---:|---:|---:|---:|")
+        for name in ATTACKS:
+            before = statistics.median(ask(server.port, 10))
+            attacker = start_attack(name, folder, server.port, seconds)
+            with Peak(server.memory) as peak:
+                times = ask_while(server.port, attacker)
+            answers = attacker.communicate()[0].strip()
+            median, slowest = 1000 * statistics.median(times or [0]), 1000 * max(times or [0])
+            ratio = median / before / 1000 if times else float("inf")
+            bad = ratio > 2 or peak.value - rest > 1000
+            missed += bad
+            row = f"| {name} | {answers} | {median:.0f} ms | {slowest:.0f} ms | {ratio:.1f} | {peak.value - rest:.0f} |"
+            print(row + " MISSED" * bad, flush=True)
+        attacker = start_attack("95 scans of 40 MP", folder, server.port, seconds)
+        time.sleep(2)
+        took = server.end()
+        attacker.communicate()
+        missed += took > 10
+        print(f"\nSIGTERM under attack: ended after {took:.1f} s{' MISSED' if took > 10 else ''}")
+    missed += many_idle_connections(folder)
+    return 1 if missed else 0
+
+
+def many_idle_connections(folder: Path) -> int:
+    """1,100 connections that send nothing, to a server that may open 1,024 files."""
+    with Server(folder, open_files=1024) as server:
+        ask(server.port, 3)
+        usual = statistics.median(ask(server.port, 10))
+        connections = []
+        for _ in range(1100):
+            connection = socket.create_connection(("127.0.0.1", server.port), timeout=5)
+            connection.setblocking(False)
+            connections.append(connection)
+        times = ask(server.port, 10)
+        for connection in connections:
+            connection.close()
+        log = (folder / "log").stat().st_size
+    median = statistics.median(times) if times else float("inf")
+    bad = median > 2 * usual or log > 10_000
+    print(f"1,100 idle connections, 1,024 open files: {len(times)} of 10 honest answers, median {1000 * median:.0f} ms")
+    print(f"(usual {1000 * usual:.0f} ms), log of {log:,} bytes" + " MISSED" * bad)
+    return int(bad)
+
+
+class Server:
+    """A running `tagfill serve`."""
+
+    def __init__(self, folder: Path, open_files: int | None = None) -> None:
+        def limit() -> None:
+            if open_files is not None:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, open_files))
+
+        self._log = (folder / "log").open("w+")
+        command = [sys.executable, "-m", "tagfill", "serve", str(folder / "model"), "--port", "0"]
+        self._process = subprocess.Popen(command, stderr=self._log, preexec_fn=limit)
+        until = time.monotonic() + 120
+        while "http://" not in (text := (folder / "log").read_text()):
+            assert time.monotonic() < until, f"the server did not start: {text}"
+            time.sleep(0.1)
+        self.port = int(text.split("http://")[1].split(":")[1].split("/")[0])
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        self._log.close()
+
+    def memory(self) -> float:
+        """MB of the server and its helper processes."""
+        total, pids = 0, [self._process.pid]
+        while pids:
+            pid = pids.pop()
+            try:
+                total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+                for task in Path(f"/proc/{pid}/task").iterdir():
+                    pids += map(int, (task / "children").read_text().split())
+            except OSError:  # it has just ended
+                continue
+        return total / 1e6
+
+    def end(self) -> float:
+        """Send SIGTERM, and return the seconds until the server has ended."""
+        begin = time.monotonic()
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(120)
+        return time.monotonic() - begin
+
+
+class Peak:
+    """The largest of a value that is read ten times a second."""
+
+    def __init__(self, read: Callable[[], float]) -> None:
+        self._read, self.value, self._done = read, read(), threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> Peak:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._done.wait(0.1):
+            self.value = max(self.value, self._read())
+
+
+def ask(port: int, times: int) -> list[float]:
+    """Seconds of honest requests, one after the other; without those that failed."""
+    return [seconds for seconds in (ask_once(port) for _ in range(times)) if seconds is not None]
+
+
+def ask_while(port: int, attacker: subprocess.Popen[str]) -> list[float]:
+    """Seconds of honest requests, until the attack ends."""
+    found: list[float] = []
+    while attacker.poll() is None:
+        found += ask(port, 1)
+    return found
+
+
+def ask_once(port: int) -> float | None:
+    """Seconds of an honest request; None if it failed."""
+    begin = time.perf_counter()
+    return time.perf_counter() - begin if send(port, HONEST) == "200" else None
+
+
+def send(port: int, content: bytes, timeout: float = 60.0) -> str:
+    """The status of a request, `closed` by the server, or `given up` after some seconds."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    try:
+        connection.request("POST", "/predict", body=content, headers={"content-type": "image/jpeg"})
+        answer = connection.getresponse()
+        answer.read()
+        return str(answer.status)
+    except TimeoutError:
+        return "given up"
+    except (OSError, http.client.HTTPException):
+        return "closed"
+    finally:
+        connection.close()
+
+
+def start_attack(name: str, folder: Path, port: int, seconds: float) -> subprocess.Popen[str]:
+    """Start the hostile clients in a process of their own, and return once they send."""
+    content = folder / "content"
+    content.write_bytes(ATTACKS[name]())
+    flags = ["--attacker", "--content", str(content), "--port", str(port), "--seconds", str(seconds)]
+    command = ["nice", "-n", "5", sys.executable, __file__, *flags]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+def attack(content: bytes, port: int, seconds: float) -> None:
+    """Send one kind of request from all clients for a while, and print how often each status came."""
+    print("ready", flush=True)
+    until, statuses = time.monotonic() + seconds, collections.Counter[str]()
+
+    def client() -> None:
+        while time.monotonic() < until:
+            left = max(1.0, until - time.monotonic())
+            statuses[send(port, content, left) if content else trickle(port, until)] += 1
+
+    threads = [threading.Thread(target=client) for _ in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(", ".join(f"{count} × {status}" for status, count in sorted(statuses.items())))
+
+
+def trickle(port: int, until: float) -> str:
+    """Announce 30 MB, and send a byte now and then."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        head = (
+            "POST /predict HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: image/jpeg\r\ncontent-length: 30000000\r\n\r\n"
+        )
+        try:
+            connection.sendall(head.encode())
+            while time.monotonic() < until:
+                connection.sendall(b"\xff")
+                time.sleep(0.1)
+        except OSError:
+            return "closed"
+    return "open"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
