@@ -54,19 +54,15 @@ def rules(results: dict[str, Any]) -> list[str]:
 
 def claims(results: dict[str, Any]) -> list[str]:
     lines = [
-        "| photos | expected right | right | expected missing | missing | difference | features | training | scoring |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "| photos | expected right | right | expected missing | missing | difference |",
+        "|---|---:|---:|---:|---:|---:|",
     ]
     for name, draws in results["cases"].items():
         said = mean(100 * (d["expected_precision"] or 0) for d in draws)
         right = mean(100 * d["rules"]["fill"]["right"] / max(d["rules"]["fill"]["added"], 1) for d in draws)
         expected, missing = (mean(d[key] for d in draws) for key in ("expected_missing", "missing"))
         off = mean(100 * (d["expected_missing"] / d["missing"] - 1) for d in draws)
-        first = draws[0]["seconds"]
-        times = " | ".join(f"{first.get(phase, 0):.0f} s" for phase in ("features", "training", "scoring"))
-        lines.append(
-            f"| {name} | {said:.0f} % | {right:.0f} % | {expected:,.0f} | {missing:,.0f} | {off:+.0f} % | {times} |"
-        )
+        lines.append(f"| {name} | {said:.0f} % | {right:.0f} % | {expected:,.0f} | {missing:,.0f} | {off:+.0f} % |")
     return lines
 
 

@@ -105,7 +105,9 @@ def fill(
     terminal.show(f"Report: {result.report}")
     terminal.next_step(
         f"tagfill review {result.folder}   (then: tagfill fill {result.folder})",
-        f"tagfill audit {result.folder}",
-        f"tagfill predict {result.folder / MODEL} NEW_PHOTOS --out tags.csv",
+        f"tagfill audit {result.folder}"
+        if result.summary.added
+        else f"tagfill fill {result.folder} --keep probability=0.5",
+        f"tagfill predict {result.folder / MODEL} NEW_PHOTOS --out new-tags.csv",
         quiet=quiet,
     )

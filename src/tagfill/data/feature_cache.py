@@ -218,7 +218,7 @@ class CachedView:
         self._manifest, self._name = manifest, name
         self._folder = folder / "views" / name
         self._record = manifest.views[name]
-        self._count = self._record.rows
+        self._count, self._starts = self._record.rows, self._record.starts
         self.rows = self._load("rows.npy", (self._count,))
         self._order = np.argsort(self.rows, kind="stable")
         self.geometry = self._load("geometry.npy", (self._count, 7))
@@ -251,7 +251,7 @@ class CachedView:
 
     def read_cells(self, at: NDArray[np.int64], out: NDArray[np.float32], places: NDArray[np.int64]) -> None:
         """Read the spatial features at these positions of the view, G×G×D each, into `out[places]`."""
-        starts = self._record.starts
+        starts = self._starts
         shards = np.searchsorted(starts, at, side="right") - 1
         for source, shard, target in zip(at.tolist(), shards.tolist(), places.tolist(), strict=True):
             row = source - starts[shard]

@@ -61,7 +61,7 @@ def _trust(summary: FillSummary) -> Section:
             "the list to review begins with what the model considers most likely."
         )
     text.append(f"{summary.estimates}.")
-    text.append(f"{summary.doubts}.")
+    text.append(f"{summary.doubts}." if summary.doubted else "None of the given tags looks wrong.")
     text += [summary.what_changed()] if summary.past else []
     return Section("trust", "How far it can be trusted", tuple(text))
 
@@ -137,7 +137,7 @@ def _next_steps(folder: Path, summary: FillSummary) -> Section:
         )
     if summary.added and summary.audit is None:
         text.append(f"`tagfill audit {folder}` asks about a random sample, and states how many added tags are right.")
-    text.append(f"`tagfill predict {folder / MODEL} PHOTOS --out tags.csv` tags other photos with the same model.")
+    text.append(f"`tagfill predict {folder / MODEL} PHOTOS --out new-tags.csv` tags other photos with the same model.")
     text.append(
         f"`tagfill review {folder} --complete 100` asks for all tags of 100 random photos. With them, probabilities "
         "are measured and no longer estimated."

@@ -282,7 +282,10 @@ class FillSummary(_Content):
                 f"{self.expected_missing:,.0f} missing tags."
             )
         else:
-            lines.append(f"No tag can be added with {self.settings.keep}; {self.to_review:,} are left for review.")
+            lines.append(
+                f"No tag was added: none is sure enough for --keep {self.settings.keep}, which is common with a few "
+                f"hundred photos; answer the {self.to_review:,} questions of a review, or give a lower --keep."
+            )
         lines.append(f"{self.estimates}.")
         if self.doubted:
             lines.append(f"{self.doubts}.")

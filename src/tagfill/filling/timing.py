@@ -52,7 +52,8 @@ class _BarsOnly:
     title: str
 
     def bar(self, title: str, total: int | None, unit: str = "") -> Bar:
-        return self.progress.bar(f"{self.title} ({title})", total, unit)
+        del title  # that of the phase says more
+        return self.progress.bar(self.title, total, unit)
 
     def say(self, text: str) -> None: ...
 
