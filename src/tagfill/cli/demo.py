@@ -17,6 +17,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the data, the runs and the report.")] = Path("demo"),
     epochs: Annotated[int, typer.Option(min=1, help="Epochs per run.")] = 25,
     seeds: Annotated[int, typer.Option(min=1, help="Runs per method.")] = 1,
+    images: Annotated[int, typer.Option(min=60, help="Training scenes; as many others are rendered.")] = 600,
     jobs: flags.Jobs = None,
     quiet: flags.Quiet = False,
     as_json: flags.Json = False,
@@ -26,9 +27,10 @@ def demo(
     from tagfill.filling.demonstration import demonstrate
 
     progress = terminal.progress(quiet)
-    board = experiments.demo(out, epochs=epochs, seeds=seeds, jobs=jobs, progress=progress)
+    sizes = images, images // 3, images - images // 3
+    board = experiments.demo(out, epochs=epochs, seeds=seeds, sizes=sizes, jobs=jobs, progress=progress)
     progress.say("Filling in the missing tags of the scenes, as `tagfill fill` does for photos.")
-    filled = demonstrate(out, jobs=jobs, progress=progress)
+    filled = demonstrate(out, sizes=sizes, jobs=jobs, progress=progress)
     if as_json:
         terminal.show_json(board.to_json() | {"fill": filled.to_json()})
         return
