@@ -149,6 +149,7 @@ def _sockets_of_descendants() -> Iterator[str]:
                 yield target[8:-1]
 
 
+@pytest.mark.long
 def test_a_comparison_over_ray_resumes_the_run_of_a_killed_worker(ray_instance: None, tmp_path: Path) -> None:
     """The worker dies when its third epoch ends, having saved after the second; the run ends as one that lived."""
     full = tagfill.scenes.make(tmp_path / "full", train=24, val=8, test=8, size=64)

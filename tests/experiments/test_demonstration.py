@@ -54,6 +54,7 @@ def test_the_cost_of_other_labels_is_reported(shown: tuple[Path, Leaderboard]) -
     assert (points.labels("train").dense() == single.labels("train").dense()).all()
 
 
+@pytest.mark.long
 def test_numbers_are_the_same_in_another_folder(
     shown: tuple[Path, Leaderboard], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tagfill.filling.demonstration import compare_with_truth, demonstrate
 from tagfill.scenes import make
 
 
+@pytest.mark.long
 def test_scenes_are_filled_in_and_compared_with_the_truth(tmp_path, monkeypatch):
     monkeypatch.setenv("TAGFILL_CACHE", str(tmp_path / "cache"))
     found = demonstrate(tmp_path, sizes=(60, 1, 20), jobs=1)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 import torch
 
 from tagfill.models import create_backbone
@@ -28,6 +29,7 @@ def page_faults(keep: bool) -> tuple[bool, int]:
     return done[0] == "1", int(done[1])
 
 
+@pytest.mark.long
 def test_kept_memory_causes_no_page_faults():
     kept, faults = page_faults(keep=True)
     assert not kept or faults < 0.1 * page_faults(keep=False)[1]

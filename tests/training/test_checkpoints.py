@@ -16,6 +16,7 @@ from .conftest import Material
 from .processes import between_epochs, kill_when, start
 
 
+@pytest.mark.long
 def test_two_processes_become_one(material: Material, tmp_path: Path) -> None:
     run = tmp_path / "run"
     process = start(
