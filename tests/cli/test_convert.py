@@ -74,6 +74,10 @@ def test_weights_of_a_backbone_become_a_safetensors_file(convert, tmp_path):
         (("backbone", "w.pth", "--out", "o.pth"), "must end in .safetensors"),
         (("backbone", "w.pth", "--out", "there.safetensors"), "there.safetensors exists"),
         (("backbone", "w.pth", "--out", "o.safetensors", "-o", "heads=4"), "The source 'backbone' has no options"),
+        (
+            ("tfjs-resnet", "gone", "--out", "o.safetensors"),
+            "There is no file gone; give the folder",
+        ),
     ],
 )
 def test_user_errors_print_one_sentence(convert, tmp_path, arguments, problem):

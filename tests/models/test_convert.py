@@ -68,6 +68,18 @@ def test_another_number_of_classes_is_refused(tmp_path):
         converted(published.mlspl(published.resnet(), 5), tmp_path)
 
 
+def test_a_resnet_of_torchvision_keeps_its_own_classifier(tmp_path):
+    network = published.resnet()
+    torch.save(network.state_dict(), tmp_path / "resnet18.pth")
+    names = [f"n{number:08d}" for number in range(1000)]
+    model = CONVERTERS["torchvision"](read_published_weights(tmp_path / "resnet18.pth"), names, image_size=64)
+    with torch.no_grad():
+        expected = network.fc(published.grid_of(network, PIXELS).mean((2, 3)))
+        torch.testing.assert_close(model(PIXELS).logits, expected, rtol=1e-4, atol=1e-4)
+    with pytest.raises(TagfillError, match=r"resnet18\.pth has 1,?000 classes, but 3 names were given"):
+        CONVERTERS["torchvision"](read_published_weights(tmp_path / "resnet18.pth"), CLASSES)
+
+
 TSCAM_CLASSES = ["cat", "dog"]
 TSCAM_PIXELS = torch.randint(0, 256, (1, 3, 64, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 

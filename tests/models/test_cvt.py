@@ -33,6 +33,23 @@ def test_sizes_are_those_of_the_paper(name, millions):
     assert weights / 1e6 == pytest.approx(millions, rel=0.02)
 
 
+@pytest.mark.parametrize(("name", "last"), [("cvt_13", 0.1), ("cvt_w24_q2l", 0.3)])
+def test_branches_of_the_last_stage_are_dropped_at_the_published_rates(name, last):
+    with torch.device("meta"):
+        model = Cvt(name)
+    rates = [module.drop_prob for module in model.modules() if type(module).__name__ == "DropPath"]
+    blocks = len(model.encoder.stages[-1].layers)
+    assert rates == pytest.approx([rate for rate in torch.linspace(0, last, blocks).tolist() for _ in range(2)])
+    assert not [module for module in model.modules() if type(module).__name__ == "CvtDropPath"]
+
+
+def test_a_block_whose_branches_are_dropped_returns_its_input():
+    block = Cvt("cvt_13").train().encoder.stages[-1].layers[-1]
+    tokens = torch.randn(2, 1 + 4 * 6, 384, generator=torch.Generator().manual_seed(1))
+    block.attention.output.dropout.drop_prob = block.output.dropout.drop_prob = 1.0
+    assert torch.equal(block(tokens, 4, 6), tokens)
+
+
 def test_weights_come_from_a_file_of_the_whole_classifier(tmp_path):
     origin = create_backbone("cvt_13", image_size=64, seed=7)
     state = {f"cvt.{name}": value.contiguous() for name, value in origin.model.state_dict().items()}

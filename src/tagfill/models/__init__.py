@@ -1,7 +1,7 @@
 """Classifiers: a backbone, timm's or your own, with a head that returns a `Prediction`."""
 
 from tagfill.deprecation import renamed
-from tagfill.models.backbone import BACKBONES, Backbone, BackboneOutput, Preprocessing, create_backbone
+from tagfill.models.backbone import BACKBONES, Backbone, BackboneOutput, BackboneTop, Preprocessing, create_backbone
 from tagfill.models.classifier import HEADS, Classifier, combine, create, create_head
 from tagfill.models.device import choose_device
 from tagfill.models.heads import CamHead, EnsembleHead, Head, LinearHead, TsCamHead, boost, coupled
@@ -13,6 +13,7 @@ __all__ = [
     "HEADS",
     "Backbone",
     "BackboneOutput",
+    "BackboneTop",
     "CamHead",
     "Classifier",
     "EnsembleHead",

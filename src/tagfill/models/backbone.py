@@ -8,14 +8,16 @@ The model is one of timm's, a CvT (`tagfill.models.cvt`), or a module of your ow
 
 from __future__ import annotations
 
+import copy
 import difflib
 import hashlib
+import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from pydantic import ConfigDict, PositiveFloat, PositiveInt
@@ -27,6 +29,16 @@ from tagfill.deprecation import warn_renamed
 from tagfill.errors import TagfillError, unknown_name
 from tagfill.models.cvt import CVT_NAMES, Q2L_SUFFIX, Cvt
 from tagfill.models.feature_layout import class_token_attention, detect_layout, unused_parameters
+from tagfill.models.stages import (
+    FEATURES,
+    default_stage,
+    from_cells,
+    modules_above,
+    public_names,
+    run_below,
+    to_cells,
+)
+from tagfill.models.tfjs_resnet import RESNET_V1, create_resnet_v1
 from tagfill.models.weights import (
     BUNDLED_MEAN,
     BUNDLED_STD,
@@ -40,7 +52,8 @@ from tagfill.rng import seed_of
 BACKBONES: dict[str, Callable[[], nn.Module]] = {}
 """Your own backbones by name: functions or classes that make a module. They take precedence over timm's.
 
-The module maps pixels in 0…1 (B×3×H×W) to features B×D×H'×W', and scales pixels further if it wants to. Recipes and
+The module maps pixels in 0…1 (B×3×H×W) to features B×D×H'×W', and scales pixels further if it wants to. If it is an
+`nn.Sequential` or has a method `stages()`, it can be divided (`tagfill.models.stages`). Recipes and
 model folders store the name only, so register it in every process that trains or loads such a model.
 """
 
@@ -80,7 +93,50 @@ class BackboneOutput:
         return self.features
 
 
-class Backbone(nn.Module):
+class _Freezable(nn.Module):
+    """What trains of a network.
+
+    `requires_grad` is the only record of what is frozen: a batch norm whose scale does not train keeps its statistics
+    too. Query2Label freezes the stem and the batch norms, because its batches are too small to estimate better
+    statistics than ImageNet's.
+    """
+
+    _unused: tuple[str, ...] = ()  # parameters that the features do not depend on
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Unfreeze or freeze all weights; parameters that the features do not depend on never train."""
+        super().requires_grad_(requires_grad)
+        self._freeze_unused()
+        return self
+
+    @property
+    def frozen(self) -> bool:
+        """Whether no parameter trains."""
+        return not any(parameter.requires_grad for parameter in self.parameters())
+
+    def freeze_batch_norm(self) -> None:
+        """Freeze the scales and the statistics of all batch norms."""
+        for norm in self._batch_norms():
+            norm.requires_grad_(False)
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Self:
+        """Set training mode; frozen batch norms stay in evaluation mode."""
+        super().train(mode)
+        for norm in self._batch_norms():
+            if norm.affine and not norm.weight.requires_grad:
+                norm.eval()
+        return self
+
+    def _batch_norms(self) -> list[_BatchNorm]:
+        return [module for module in self.modules() if isinstance(module, _BatchNorm)]
+
+    def _freeze_unused(self) -> None:
+        for name in self._unused:
+            self.get_parameter(name).requires_grad_(False)
+
+
+class Backbone(_Freezable):
     """A model that returns its last grid of features.
 
     Attributes:
@@ -100,6 +156,7 @@ class Backbone(nn.Module):
     def __init__(self, name: str, model: Any, preprocessing: Preprocessing) -> None:
         super().__init__()
         self.name = name
+        self._frozen_below: frozenset[str] = frozenset()  # names of modules
         self.model = _without_inplace_copies(model.to(memory_format=torch.channels_last))
         self.preprocessing = preprocessing
         self.mean: Tensor
@@ -108,7 +165,8 @@ class Backbone(nn.Module):
         self.register_buffer("std", torch.tensor(preprocessing.std).view(1, 3, 1, 1), persistent=False)
         features = self._probe()
         self._layout = detect_layout(name, self.model, features)
-        self._unused = tuple(unused_parameters(self.model, features)) if features.requires_grad else ()
+        unused = unused_parameters(self.model, features) if features.requires_grad else ()
+        self._unused = tuple(f"model.{name}" for name in unused)
         self._freeze_unused()
         self.channels, self.grid = self._layout.channels, self._layout.grid
         self.class_token = self._layout.class_token
@@ -146,28 +204,21 @@ class Backbone(nn.Module):
         features: Tensor = self(pixels)
         return features.float().mean((2, 3))
 
-    def fingerprint(self) -> str:
-        """Hash the weights and the preprocessing, which feature caches depend on."""
-        digest = hashlib.sha256(repr((self.name, self.preprocessing)).encode())
+    def fingerprint(self, at: str = FEATURES) -> str:
+        """Hash the weights and the preprocessing, which feature caches depend on.
+
+        Args:
+            at: only hash what the output of this stage depends on.
+        """
+        where = () if at == FEATURES else (at,)
+        digest = hashlib.sha256(repr((self.name, self.preprocessing, *where)).encode())
+        above = tuple(f"{name}." for name in self.above(at).names) if where else ()
         for key, value in sorted(self.model.state_dict().items()):
+            if key.startswith(above):
+                continue
             digest.update(key.encode())
             digest.update(value.detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
-
-    # What trains. `requires_grad` is the only record of what is frozen: a batch norm whose scale does not train keeps
-    # its statistics too. Query2Label freezes the stem and the batch norms, because its batches are too small to
-    # estimate better statistics than ImageNet's.
-
-    def requires_grad_(self, requires_grad: bool = True) -> Backbone:
-        """Unfreeze or freeze the backbone; parameters that the features do not depend on never train."""
-        super().requires_grad_(requires_grad)
-        self._freeze_unused()
-        return self
-
-    @property
-    def frozen(self) -> bool:
-        """Whether no parameter trains."""
-        return not any(parameter.requires_grad for parameter in self.parameters())
 
     def freeze_stem(self) -> None:
         """Freeze the first layers and the first stage; in a transformer, the embedding and the first block."""
@@ -182,30 +233,95 @@ class Backbone(nn.Module):
             self.model.get_parameter(parameter).requires_grad_(False)
         self.train(self.training)
 
-    def freeze_batch_norm(self) -> None:
-        """Freeze the scales and the statistics of all batch norms."""
-        for norm in self._batch_norms():
-            norm.requires_grad_(False)
+    # Stages, at which a backbone is divided (`tagfill.models.stages`).
+
+    @property
+    def stages(self) -> list[str]:
+        """Names of the stages at which it can be divided, first to last; none if it has no known ones."""
+        return list(public_names(self.model))
+
+    def default_stage(self) -> str:
+        """The stage that is cached unless another one is asked for."""
+        if len(self.stages) < 2:
+            raise TagfillError(
+                f"The backbone {self.name} has no known stages, so no part of it can be cached; train its head or the "
+                "whole of it."
+            )
+        return default_stage(self.stages)
+
+    def above(self, stage: str) -> BackboneTop:
+        """The part behind a stage, which shares its weights.
+
+        >>> backbone = create_backbone("test_resnet", image_size=64).eval()
+        >>> pixels = torch.zeros(2, 3, 64, 64, dtype=torch.uint8)
+        >>> inner = backbone.below(pixels, "layer3")
+        >>> torch.equal(backbone.above("layer3")(inner), backbone(pixels))
+        True
+        """
+        training, unused = self.model.training, set(self._unused)
+        self.model.eval()
+        try:
+            shape = (1, 3, *self.preprocessing.size)
+            pixels = (torch.arange(math.prod(shape), device=self.mean.device) * 7 % 256).to(torch.uint8).view(shape)
+            names = modules_above(self.name, self.model, stage, self._scale(pixels))
+            with torch.no_grad():
+                inner = self.below(pixels, stage)
+        finally:
+            self.train(training)
+        top = BackboneTop(self, stage, names, tuple(inner.shape[1:]))
+        top._unused = tuple(
+            f"parts.{number}.{inside}"
+            for number, name in enumerate(names)
+            for inside, _ in top.parts[number].named_parameters()
+            if f"model.{name}.{inside}" in unused
+        )
+        return top
+
+    def below(self, pixels: Tensor, stage: str) -> Tensor:
+        """Compute the output of a stage from uint8 pixels: B×3×H×W to B×C×H'×W'; tokens are one row, B×C×1×T."""
+        inner = run_below(self.model, public_names(self.model)[stage], self._scale(pixels))
+        return to_cells(inner, self._inner_order(inner))
+
+    def replace_top(self, top: BackboneTop) -> Backbone:
+        """A copy with other weights behind a stage, such as averaged ones."""
+        whole = copy.deepcopy(self)
+        for name, part in zip(top.names, top.parts, strict=True):
+            whole.model.get_submodule(name).load_state_dict(part.state_dict())
+        return whole
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Unfreeze or freeze all weights; parameters that the features do not depend on never train."""
+        self._frozen_below = frozenset()
+        return super().requires_grad_(requires_grad)
+
+    def freeze_below(self, stage: str) -> None:
+        """Freeze everything up to a stage, which then stays in evaluation mode."""
+        above = self.above(stage)
+        trained = {id(parameter) for parameter in above.parameters() if parameter.requires_grad}
+        for parameter in self.parameters():
+            parameter.requires_grad_(id(parameter) in trained)
+        kept = {id(module) for module in above.modules()}
+        self._frozen_below = frozenset(name for name, module in self.named_modules() if id(module) not in kept)
         self.train(self.training)
 
-    def train(self, mode: bool = True) -> Backbone:
-        """Set training mode; frozen batch norms stay in evaluation mode."""
+    def train(self, mode: bool = True) -> Self:
+        """Set training mode; frozen batch norms and what `freeze_below` froze stay in evaluation mode."""
         super().train(mode)
-        for norm in self._batch_norms():
-            if norm.affine and not norm.weight.requires_grad:
-                norm.eval()
+        for name in self._frozen_below:
+            self.get_submodule(name).training = False
         return self
 
-    def _batch_norms(self) -> list[_BatchNorm]:
-        return [module for module in self.model.modules() if isinstance(module, _BatchNorm)]
+    def _inner_order(self, inner: Tensor) -> str:
+        if inner.ndim == 3:
+            return "tokens"
+        return str(getattr(self.model, "output_fmt", "NCHW")).rpartition(".")[2]
 
-    def _freeze_unused(self) -> None:
-        for name in self._unused:
-            self.model.get_parameter(name).requires_grad_(False)
+    def _scale(self, pixels: Tensor) -> Tensor:
+        scaled = (pixels.to(self.mean.dtype) - self.mean) / self.std
+        return scaled.contiguous(memory_format=torch.channels_last)
 
     def _features(self, pixels: Tensor) -> Any:
-        scaled = (pixels.to(self.mean.dtype) - self.mean) / self.std
-        return self.model.forward_features(scaled.contiguous(memory_format=torch.channels_last))
+        return self.model.forward_features(self._scale(pixels))
 
     @torch.enable_grad()
     def _probe(self) -> Any:
@@ -222,6 +338,56 @@ class Backbone(nn.Module):
             ) from None
         finally:
             self.model.train(training)
+
+
+class BackboneTop(_Freezable):
+    """The part of a backbone behind a stage: takes the output of the stage, which a feature cache holds.
+
+    Attributes:
+        name: of the backbone.
+        at: the stage.
+        names: modules of the backbone's model, in the order in which they run.
+        parts: these modules; the same objects, unless it was copied.
+        inner: C, H' and W' of what it takes.
+        preprocessing: of the backbone.
+        grid: rows and columns of the features.
+        channels: D.
+        class_token: whether the features have a class token.
+    """
+
+    def __init__(self, backbone: Backbone, at: str, names: Sequence[str], inner: tuple[int, ...]) -> None:
+        super().__init__()
+        self.name, self.at, self.names, self.inner = backbone.name, at, tuple(names), inner
+        self.preprocessing, self.grid, self.channels = backbone.preprocessing, backbone.grid, backbone.channels
+        self.class_token, self._layout = backbone.class_token, backbone._layout
+        order = "tokens" if self._layout.order == "tokens" else backbone._inner_order(torch.empty(inner)[None])
+        self._order = order
+        self.parts = nn.ModuleList(backbone.model.get_submodule(name) for name in names)
+
+    def forward(self, inner: Tensor) -> Tensor:
+        """Compute features of a stage's output: B×C×H'×W' to B×D×G×G."""
+        return self._layout.to_grid(self._features(inner))
+
+    def encode(self, inner: Tensor, *, token: bool = False, attention: bool = False) -> BackboneOutput:
+        """Compute features, and the class token if requested; attention needs the whole backbone and stays None."""
+        features = self._features(inner)
+        return BackboneOutput(self._layout.to_grid(features), features[:, 0] if token else None)
+
+    @torch.inference_mode()
+    def pooled(self, inner: Tensor) -> Tensor:
+        """Compute the mean over cells of each image's features, B×D float32, without a gradient."""
+        features: Tensor = self(inner)
+        return features.float().mean((2, 3))
+
+    def freeze_stem(self) -> None:
+        """Raise: the stem lies below every stage."""
+        raise TagfillError("The stem lies below the cached stage and never trains; leave out freeze: stem.")
+
+    def _features(self, inner: Tensor) -> Tensor:
+        features = from_cells(inner, self._order)
+        for part in self.parts:
+            features = part(features)
+        return features
 
 
 def _without_inplace_copies(model: Any) -> Any:
@@ -273,8 +439,9 @@ def check_backbone(name: str, pretrained: bool | str = False) -> None:
         warnings.filterwarnings("ignore", message="IProgress not found")
         import timm
 
-    if name not in BACKBONES and name not in CVT_NAMES and not timm.is_model(name):
-        near = difflib.get_close_matches(name, [*timm.list_models(), *CVT_NAMES, *BACKBONES], n=6)
+    others = (*CVT_NAMES, RESNET_V1, *BACKBONES)
+    if name not in others and not timm.is_model(name):
+        near = difflib.get_close_matches(name, [*timm.list_models(), *others], n=6)
         raise unknown_name("backbone", name, near or ["tf_efficientnet_lite0", "resnet50"])
     if pretrained == "bundled":
         check_bundled(name)
@@ -299,6 +466,12 @@ def _bare_model(name: str, pretrained: bool, size: tuple[int, int] | None) -> An
                 "and give its path."
             )
         return Cvt(name)
+    if name == RESNET_V1:
+        if pretrained:
+            raise TagfillError(
+                f"timm has no weights for {name}; convert Keras's with 'tagfill convert tfjs-resnet' and give the path."
+            )
+        return create_resnet_v1()
     config = timm.get_pretrained_cfg(name)
     fixed: dict[str, Any] = (
         {"img_size": size} if size is not None and config is not None and config.fixed_input_size else {}

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from tagfill.contract import Prediction
 from tagfill.errors import TagfillError, unknown_name
-from tagfill.models.backbone import Backbone, BackboneOutput, Preprocessing, create_backbone
+from tagfill.models.backbone import Backbone, BackboneOutput, BackboneTop, Preprocessing, create_backbone
 from tagfill.models.heads import CamHead, EnsembleHead, Head, LinearHead, TsCamHead, summed_attention
 from tagfill.models.model_folder import ModelDescription, read_description, read_folder_weights, write_model_folder
 from tagfill.models.query import QueryHead
+from tagfill.models.stages import FEATURES
 from tagfill.options import check_options
 from tagfill.probabilities import Calibration
 from tagfill.rng import seed_of
@@ -135,7 +136,7 @@ def combine(members: Sequence[Classifier], *, boost: float | None = None) -> Cla
 
 def _fingerprint(model: Classifier) -> str | None:
     """Identity of a model's backbone; None if it has none."""
-    return None if model.backbone is None else model.backbone.fingerprint()
+    return model.backbone.fingerprint() if isinstance(model.backbone, Backbone) else None
 
 
 def _inference_boost(head: Head, boost: float | None) -> dict[str, Any]:
@@ -148,7 +149,8 @@ def _inference_boost(head: Head, boost: float | None) -> dict[str, Any]:
 class Classifier(nn.Module):
     """Pixels or cached features in, a `Prediction` out.
 
-    Without a backbone it takes features only, which is how it trains on a feature cache.
+    Without a backbone it takes features only, which is how a head trains on a feature cache. With the top of a backbone
+    (`above`) it takes the output of an inner stage.
 
     Attributes:
         classes: names, in the order of the logits.
@@ -158,7 +160,7 @@ class Classifier(nn.Module):
 
     def __init__(
         self,
-        backbone: Backbone | None,
+        backbone: Backbone | BackboneTop | None,
         head: Head,
         head_name: str,
         classes: Sequence[str],
@@ -188,7 +190,7 @@ class Classifier(nn.Module):
 
         Args:
             inputs: B×3×H×W pixels, B×D×H×W features, B×D pooled features if the head is not `spatial`, or B×D class
-                tokens if the head takes those.
+                tokens if the head takes those; with the top of a backbone, the output of the stage below it.
             maps: return the class maps.
             attention: return the attention, as documented by the head.
 
@@ -200,7 +202,8 @@ class Classifier(nn.Module):
             raise TagfillError(f"The {self.head_name} head has no attention; choose {_heads_with('attention_of')}.")
         self._check_inputs(inputs)
         backbone_attention = attention and self.head.attention_of == "backbone"
-        output = self._encode(inputs, backbone_attention) if inputs.dtype == torch.uint8 else BackboneOutput(inputs)
+        encoded = inputs.dtype == torch.uint8 or isinstance(self.backbone, BackboneTop)
+        output = self._encode(inputs, backbone_attention) if encoded else BackboneOutput(inputs)
         if backbone_attention and output.attention is None:
             raise TagfillError(f"Attention of the {self.head_name} head needs pixels, not cached features.")
         features = output.features if output.token is None else output.token
@@ -216,6 +219,14 @@ class Classifier(nn.Module):
 
     def _check_inputs(self, inputs: Tensor) -> None:
         """Raise unless the inputs are pixels or features that the head takes."""
+        if isinstance(self.backbone, BackboneTop):
+            if not inputs.is_floating_point() or tuple(inputs.shape[1:]) != self.backbone.inner:
+                raise TagfillError(
+                    f"This classifier takes the output of the stage '{self.backbone.at}', of shape B×"
+                    f"{'×'.join(map(str, self.backbone.inner))}; it was given "
+                    f"{str(inputs.dtype).removeprefix('torch.')} of shape {'×'.join(map(str, inputs.shape))}."
+                )
+            return
         if inputs.dtype == torch.uint8 and self.backbone is not None:
             valid = inputs.ndim == 4 and inputs.shape[1] == 3
         else:
@@ -258,10 +269,6 @@ class Classifier(nn.Module):
             self.training
         )
 
-    def with_head(self, head: Head) -> Classifier:
-        """Return the same backbone with another head of the same kind."""
-        return Classifier(self.backbone, head, self.head_name, self.classes, self.thresholds, self.calibration)
-
     def mask_boost(self, mask: Tensor) -> None:
         """Boost only these classes (L bool) in training; evaluation boosts all.
 
@@ -270,17 +277,46 @@ class Classifier(nn.Module):
         """
         self.head.mask_boost(mask)
 
-    def freeze(self, *, backbone: bool = False, stem: bool = False, batch_norm: bool = False) -> None:
+    def above(self, stage: str) -> Classifier:
+        """The part behind a stage, with the same weights: it takes what a feature cache at this stage holds.
+
+        Args:
+            stage: a stage of the backbone, or `features` for the head alone.
+
+        >>> model = create("test_resnet", "cam", ["cat", "dog"], image_size=64)
+        >>> model.above("layer3")(torch.zeros(1, 192, 4, 4)).logits.shape
+        torch.Size([1, 2])
+        """
+        assert isinstance(self.backbone, Backbone)
+        top = None if stage == FEATURES else self.backbone.above(stage)
+        return Classifier(top, self.head, self.head_name, self.classes, self.thresholds, self.calibration).train(
+            self.training
+        )
+
+    def replace_top(self, top: Classifier) -> Classifier:
+        """The whole classifier with the weights of another one that `above` made."""
+        assert isinstance(self.backbone, Backbone)
+        backbone = self.backbone
+        if isinstance(top.backbone, BackboneTop):
+            backbone = self.backbone.replace_top(top.backbone)
+        return Classifier(backbone, top.head, self.head_name, self.classes, self.thresholds, self.calibration)
+
+    def freeze(
+        self, *, backbone: bool = False, below: str | None = None, stem: bool = False, batch_norm: bool = False
+    ) -> None:
         """Freeze parts of the backbone and unfreeze the rest.
 
         Args:
             backbone: the whole backbone.
+            below: everything up to this stage.
             stem: the first layers and the first stage.
             batch_norm: scales and statistics of all batch norms.
         """
         if self.backbone is None:
             return
         self.backbone.requires_grad_(not backbone)
+        if below is not None and isinstance(self.backbone, Backbone):
+            self.backbone.freeze_below(below)
         if stem:
             self.backbone.freeze_stem()
         if batch_norm:
@@ -296,7 +332,7 @@ class Classifier(nn.Module):
 
     def save(self, folder: str | Path) -> None:
         """Write a model folder atomically; needs a backbone."""
-        assert self.backbone is not None
+        assert isinstance(self.backbone, Backbone)
         description = ModelDescription.create(
             backbone=self.backbone.name,
             head=self.head_name,

