@@ -49,7 +49,7 @@ def small_shards(monkeypatch: pytest.MonkeyPatch, rows: int = 5) -> None:
     """Shards of a few rows and batches of fewer, so that a small cache has several of each."""
     module = importlib.import_module("tagfill.data.extract")
     monkeypatch.setattr(module, "SHARD_ROWS", rows)
-    monkeypatch.setattr(module, "_BATCH", 3)
+    monkeypatch.setattr(module, "BATCH", 3)
 
 
 def read(cache: FeatureCache, wanted: Sequence[tuple[str, int]], *, maps: bool) -> tuple[torch.Tensor, Geometry]:

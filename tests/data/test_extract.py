@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import multiprocessing
 import os
 import shutil
@@ -647,3 +648,37 @@ def test_an_old_cache_continues_without_tokens(folder, tmp_path, monkeypatch):
     assert set(cache.manifest.views) == {*NAMES, "crop2"}
     assert not cache.manifest.tokens
     assert not list(tmp_path.rglob("token.npy"))
+
+
+@pytest.mark.parametrize("name", ["test_resnet", "test_vit"])
+def test_an_inner_stage_is_stored_in_eight_bits_if_they_are_enough(tmp_path, name):
+    """Within half a step of each channel; no means and tokens; added photos have scales and offsets of their own."""
+    backbone, progress = tiny(name=name).eval(), Listening()
+    at = backbone.default_stage()
+    extract(selected(range(14)), backbone, tmp_path / "cache", views="eval,flip", at=at, progress=progress)
+    cache = extract(scenes(), backbone, tmp_path / "cache", views="eval,flip", at=at)
+    assert (cache.at, cache.manifest.dtype) == (at, "uint8")
+    folder = tmp_path / "cache" / "views" / "eval"
+    assert {"scales.npy", "offsets.npy"} <= {path.name for path in folder.iterdir()}
+    assert not {"pooled.npy", "token.npy"} & {path.name for path in folder.iterdir()}
+    row = math.prod(backbone.above(at).inner) + 36
+    assert progress.said[0].startswith(f"{at} of {name} is ")
+    assert f" {row:,} bytes per view as uint8; 26 views take 0.00 GB, and " in progress.said[0]
+
+    found, _ = read(cache, [("eval", row) for row in range(20)], maps=True)
+    (views,) = load_views(scenes(), [[ViewRequest(n, n) for n in range(20)]], EVAL, (64, 64), seed=0, workers=0)
+    with torch.inference_mode():
+        exact = backbone.below(views.pixels, at)
+    scales = torch.from_numpy(np.load(folder / "scales.npy").max(0))[None, :, None, None]
+    assert ((found - exact).abs() <= 0.51 * scales + 1e-5).all()
+
+
+def test_a_cache_of_another_stage_in_the_folder_is_refused(tmp_path, whole):
+    with pytest.raises(TagfillError, match="already contains a feature cache with different at"):
+        extract(scenes(), tiny(), whole, views="eval", dtype="float32", seed=3, at="layer3")
+
+
+def test_a_cache_larger_than_allowed_is_refused_before_anything_is_computed(tmp_path):
+    with pytest.raises(TagfillError, match=r"20 views take 0\.00 GB, and --max-gb allows 1e-06; cache fewer views"):
+        extract(scenes(), tiny(), tmp_path / "cache", views="eval", at="layer3", max_gb=1e-6)
+    assert not (tmp_path / "cache" / "views").exists()

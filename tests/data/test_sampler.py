@@ -95,3 +95,36 @@ def test_a_batch_that_cannot_be_split_evenly_is_refused():
 def test_more_processes_than_images_are_refused():
     with pytest.raises(TagfillError, match="2 training images for 3 processes; use fewer processes"):
         Sampler(2, 3, 0, 0, 3)
+
+
+UNLABELED = np.arange(30, 100)
+
+
+def test_labeled_images_alone_are_visited_once_per_epoch():
+    sampler = Sampler(100, 10, 0, unlabeled=UNLABELED, labeled_share=1.0)
+    assert sampler.steps == 3
+    assert sorted(visited(sampler, 2)) == list(range(30))
+    everything_labeled = Sampler(20, 10, 0, unlabeled=np.arange(0), labeled_share=1.0)
+    assert sorted(visited(everything_labeled, 1)) == list(range(20))
+
+
+def test_labeled_epochs_draw_the_same_labeled_images_with_and_without_unlabeled_ones():
+    alone = Sampler(100, 10, 0, unlabeled=UNLABELED, labeled_share=1.0)
+    mixed = Sampler(100, 20, 0, unlabeled=UNLABELED, labeled_share=0.5, labeled_epochs=True)
+    for epoch in (1, 4):
+        labeled = [batch[batch < 30].tolist() for batch in mixed.batches(epoch)]
+        assert labeled == [batch.tolist() for batch in alone.batches(epoch)]
+        assert [len(batch) for batch in mixed.batches(epoch)] == [20, 20, 20]
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_ranks_take_as_many_steps_if_they_have_unequal_numbers_of_labeled_images(epoch):
+    fleet = [Sampler(100, 8, 3, rank, 4, UNLABELED, 1.0) for rank in range(4)]
+    assert {len(sampler.batches(epoch)) for sampler in fleet} == {fleet[0].steps} == {4}
+    assert set(np.concatenate([visited(sampler, epoch) for sampler in fleet]).tolist()) <= set(range(30))
+
+
+@pytest.mark.parametrize(("unlabeled", "share", "kind"), [((), 0.5, "unlabeled"), (range(20), 1.0, "labeled")])
+def test_a_share_of_images_that_do_not_exist_is_refused(unlabeled, share, kind):
+    with pytest.raises(TagfillError, match=f"there are no {kind} images; leave it out"):
+        Sampler(20, 10, 0, unlabeled=np.array(unlabeled, dtype=np.int64), labeled_share=share)

@@ -2,6 +2,8 @@
 
 Example: `tagfill features scenes --views eval,flip,crops:2 --out scenes-features`
 
+Example: `tagfill features photos --at blocks.5 --out photos-blocks5`
+
 Example: `tagfill features photos --engine ray --ray-address auto --out photos-features`
 """
 
@@ -22,12 +24,22 @@ def features(
     views: Annotated[
         str, typer.Option(help="`eval`, `flip`, `crops:N`, `pairs:N`; all except eval only for training images.")
     ] = "eval,flip,crops:2",
+    at: Annotated[
+        str,
+        typer.Option(
+            metavar="STAGE",
+            help="Store the output of this stage, such as `blocks.5` or `layer3`, for `train --train top`.",
+        ),
+    ] = "features",
     image_size: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="Side of the square input, or HEIGHTxWIDTH as in 224x320."),
     ] = None,
     dtype: Annotated[str, typer.Option(help="`auto`, `uint8`, `float16` or `float32`.")] = "auto",
     out: Annotated[Path | None, typer.Option(help="Cache folder; by default in Tagfill's own cache.")] = None,
+    max_gb: Annotated[
+        float | None, typer.Option(min=0, help="Refuse a cache that takes more disk.", show_default="what is free")
+    ] = None,
     seed: flags.Seed = 0,
     workers: flags.Workers = 0,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of the network; one per core by default.")] = None,
@@ -57,8 +69,10 @@ def features(
         pretrained=flags.parse_pretrained(pretrained),
         image_size=image_size,
         views=views,
+        at=at,
         out=out,
         dtype=dtype,
+        max_gb=max_gb,
         seed=seed,
         workers=workers,
         max_bad_images=max_bad_images,
@@ -71,7 +85,10 @@ def features(
     if verify:
         progress.say(f"verified {verify_files(cache, progress) / 1e6:,.1f} MB")
     if as_json:
-        terminal.show_json({"folder": str(cache.folder.absolute()), "views": list(cache.manifest.views)})
+        terminal.show_json(
+            {"folder": str(cache.folder.absolute()), "views": list(cache.manifest.views), "at": cache.at}
+        )
         return
     terminal.show(str(cache.folder))
-    terminal.next_step(f"tagfill train {dataset} --features {cache.folder}", quiet=quiet)
+    top = " --train top" if cache.manifest.inner else ""
+    terminal.next_step(f"tagfill train {dataset} --features {cache.folder}{top}", quiet=quiet)

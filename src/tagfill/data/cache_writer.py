@@ -17,15 +17,18 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save
 
-from tagfill.data.feature_cache import pack_geometry, quantize
+from tagfill.data.feature_cache import pack_geometry, quantize, quantize_signed
 from tagfill.data.manifest import FileRecord, Manifest, MissingImage, ViewRecord, ViewSpec
 from tagfill.data.sources import DecodedBatch, ViewRequest, load_views
 from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
 from tagfill.images import Geometry
 from tagfill.io import atomic_write, sync_file
-from tagfill.models import Backbone, Preprocessing, create_backbone
+from tagfill.models import Backbone, BackboneOutput, Preprocessing, create_backbone
+from tagfill.models.stages import FEATURES
 from tagfill.progress import SILENT, Bar
+
+PER_SHARD = ("scales", "offsets")  # arrays with one row per shard; the others have one per image
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class ShardJob:
         rows: rows of the cache, also part of the address of the random draws of its images.
         view: view of each of these images.
         cells: shape of the features of one image, channels last.
+        at: stage of the backbone whose output is stored.
         dtype: dtype of the spatial features.
         tokens: whether to store class tokens too.
         batch: images per forward pass. The last bits of the features depend on it, so smaller batches are filled up.
@@ -47,6 +51,7 @@ class ShardJob:
     rows: NDArray[np.int64]
     view: ViewSpec
     cells: tuple[int, int, int]
+    at: str
     dtype: str
     tokens: bool
     batch: int
@@ -64,10 +69,11 @@ class ShardResult:
 
     Attributes:
         kept: positions in the shard of the n images that could be decoded.
-        pooled: n×D float32.
+        pooled: n×D float32; not written for an inner stage.
         token: n×D float32; None if class tokens are not stored.
         geometry: n×7 float32.
         scales: D float32; None if features are not uint8.
+        offsets: D float32; None unless features are uint8 of an inner stage.
         missing: images that could not be decoded.
         record: size and hash of the shard's file.
     """
@@ -77,6 +83,7 @@ class ShardResult:
     token: NDArray[np.float32] | None
     geometry: NDArray[np.float32]
     scales: NDArray[np.float32] | None
+    offsets: NDArray[np.float32] | None
     missing: list[MissingImage]
     record: FileRecord
 
@@ -103,7 +110,7 @@ def make_shard(backbone: Backbone, job: ShardJob, decoded: Iterator[DecodedBatch
             for row, bad in zip(rows, views.bad, strict=True)
         ]
         if len(views.kept):
-            cells, token = compute_features(backbone, views.pixels, token=job.tokens, batch=job.batch)
+            cells, token = compute_features(backbone, views.pixels, at=job.at, token=job.tokens, batch=job.batch)
             maps[at + views.kept] = cells
             kept.append(at + views.kept)
             pooled.append(cells.mean((1, 2)))
@@ -111,8 +118,11 @@ def make_shard(backbone: Backbone, job: ShardJob, decoded: Iterator[DecodedBatch
             geometry.append(pack_geometry(views.geometry))
         bar.advance(len(batch))
     scales: NDArray[np.float32] | None = None
-    if job.dtype == "uint8":
+    offsets: NDArray[np.float32] | None = None
+    if job.dtype == "uint8" and job.at == FEATURES:
         maps, scales = quantize(maps)
+    elif job.dtype == "uint8":
+        maps, scales, offsets = quantize_signed(maps)
     with atomic_write(job.path) as file:
         np.save(file, maps, allow_pickle=False)
     return ShardResult(
@@ -121,6 +131,7 @@ def make_shard(backbone: Backbone, job: ShardJob, decoded: Iterator[DecodedBatch
         np.concatenate(tokens) if job.tokens else None,
         np.concatenate(geometry),
         scales,
+        offsets,
         missing,
         FileRecord.of(job.path),
     )
@@ -128,20 +139,22 @@ def make_shard(backbone: Backbone, job: ShardJob, decoded: Iterator[DecodedBatch
 
 @torch.inference_mode()
 def compute_features(
-    backbone: Backbone, pixels: torch.Tensor, *, token: bool = False, batch: int = 0
+    backbone: Backbone, pixels: torch.Tensor, *, at: str = FEATURES, token: bool = False, batch: int = 0
 ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
     """Compute the features of a batch, B×G×G×D, and its class tokens if requested.
 
     Args:
         backbone: in evaluation mode.
         pixels: B×3×H×W.
+        at: stage whose output is wanted.
         token: whether to compute class tokens.
         batch: repeat the first image up to this size, so that no bit depends on how many images there are.
     """
     count = len(pixels)
     if count < batch:
         pixels = torch.cat([pixels, pixels[:1].expand(batch - count, -1, -1, -1)])
-    output = backbone.encode(pixels.to(next(backbone.parameters()).device), token=token)
+    pixels = pixels.to(next(backbone.parameters()).device)
+    output = backbone.encode(pixels, token=token) if at == FEATURES else BackboneOutput(backbone.below(pixels, at))
     cells = output.features[:count].permute(0, 2, 3, 1).float().contiguous().cpu().numpy()
     return cells, None if output.token is None else output.token[:count].float().cpu().numpy()
 
@@ -222,9 +235,10 @@ class ViewArrays:
     Attributes:
         folder: of the view.
         geometry: n×7 float32; whole images until written.
-        pooled: n×D float32; zeros until written.
+        pooled: n×D float32; zeros until written, empty for an inner stage.
         token: n×D float32; empty if class tokens are not stored.
         scales: shards×D float32; empty if features are not uint8.
+        offsets: shards×D float32; empty unless features are uint8 of an inner stage.
         paths: of the files.
     """
 
@@ -240,9 +254,10 @@ class ViewArrays:
         with atomic_write(folder / "rows.npy") as file:  # after the others: while it is short, they may have grown
             np.save(file, rows, allow_pickle=False)
         self._arrays = {name: self._open(name, shape, done) for name, shape in shapes.items()}
-        self.geometry, self.pooled = self._arrays["geometry"], self._arrays["pooled"]
-        self.token = self._arrays.get("token", np.empty((0, 0), np.float32))
-        self.scales = self._arrays.get("scales", np.empty((0, 0), np.float32))
+        self.geometry = self._arrays["geometry"]
+        self.pooled, self.token, self.scales, self.offsets = (
+            self._arrays.get(name, np.empty((0, 0), np.float32)) for name in ("pooled", "token", "scales", "offsets")
+        )
         if not done:
             self.geometry[:] = pack_geometry(Geometry.whole(len(rows)))
         self.paths = [folder / f"{name}.npy" for name in ("rows", *shapes)]
@@ -257,7 +272,7 @@ class ViewArrays:
             grown = np.zeros(shape, np.float32)
             if name == "geometry":
                 grown[:] = pack_geometry(Geometry.whole(len(grown)))
-            kept = record.shards_done if name == "scales" else record.done
+            kept = record.shards_done if name in PER_SHARD else record.done
             grown[:kept] = array[:kept]
             with atomic_write(path) as file:
                 np.save(file, grown, allow_pickle=False)
@@ -279,12 +294,15 @@ class ViewArrays:
             shard_number: number of the shard in the view.
             shard: the shard.
         """
-        self.pooled[start + shard.kept] = shard.pooled
+        if len(self.pooled):
+            self.pooled[start + shard.kept] = shard.pooled
         if shard.token is not None:
             self.token[start + shard.kept] = shard.token
         self.geometry[start + shard.kept] = shard.geometry
         if shard.scales is not None:
             self.scales[shard_number] = shard.scales
+        if shard.offsets is not None:
+            self.offsets[shard_number] = shard.offsets
         self.sync()
 
     def sync(self) -> None:
@@ -303,9 +321,11 @@ class ViewArrays:
 
 def array_shapes(record: ViewRecord, manifest: Manifest) -> dict[str, tuple[int, ...]]:
     """Shapes of the arrays of a view, except `rows`."""
-    shapes: dict[str, tuple[int, ...]] = {"geometry": (record.rows, 7), "pooled": (record.rows, manifest.channels)}
+    shapes: dict[str, tuple[int, ...]] = {"geometry": (record.rows, 7)}
+    if not manifest.inner:
+        shapes["pooled"] = (record.rows, manifest.channels)
     if manifest.tokens:
         shapes["token"] = (record.rows, manifest.channels)
     if manifest.dtype == "uint8":
-        shapes["scales"] = (len(record.shards), manifest.channels)
+        shapes |= dict.fromkeys(PER_SHARD if manifest.inner else PER_SHARD[:1], (len(record.shards), manifest.channels))
     return shapes

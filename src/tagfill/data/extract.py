@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from tagfill.data.cache_images import FILE as IMAGES_FILE
 from tagfill.data.cache_images import CachedImages
 from tagfill.data.cache_writer import (
+    PER_SHARD,
     BackboneFile,
     RemoteShardJob,
     ShardJob,
@@ -30,7 +33,15 @@ from tagfill.data.cache_writer import (
     make_remote_shard,
     make_shard,
 )
-from tagfill.data.feature_cache import DTYPES, FeatureCache, find_wrong_sizes, quantization_problem, shard_name
+from tagfill.data.feature_cache import (
+    DTYPES,
+    MAX_INNER_ERROR,
+    FeatureCache,
+    find_wrong_sizes,
+    quantization_problem,
+    quantize_signed,
+    shard_name,
+)
 from tagfill.data.manifest import (
     FileRecord,
     Manifest,
@@ -48,13 +59,14 @@ from tagfill.images import EVAL, input_size
 from tagfill.io import cache_folder, exclusive_lock
 from tagfill.models import Backbone, choose_device, create_backbone
 from tagfill.models.allocator import disable_heap_trimming
+from tagfill.models.stages import FEATURES
 from tagfill.progress import NOTEBOOK, SILENT, Bar, Progress
 
 VIEWS = "eval,flip,crops:2"
 SHARD_ROWS = 1024
-_BATCH = 32
+BATCH = 32  # images per forward pass
 _PROBED_IMAGES = 32  # to decide how features are stored
-_MUST_MATCH = ("backbone", "fingerprint", "preprocessing", "seed")
+_MUST_MATCH = ("backbone", "at", "fingerprint", "preprocessing", "seed")
 
 
 def features(
@@ -64,8 +76,10 @@ def features(
     pretrained: bool | str = "bundled",
     image_size: int | str | tuple[int, int] | None = None,
     views: str = VIEWS,
+    at: str = FEATURES,
     out: str | Path | None = None,
     dtype: str = "auto",
+    max_gb: float | None = None,
     seed: int = 0,
     workers: int = 0,
     max_bad_images: float = 0.01,
@@ -83,9 +97,12 @@ def features(
         pretrained: its weights, see `tagfill.models.create_backbone`.
         image_size: side of the square input, or height and width; None takes the backbone's default.
         views: views of each image, such as `eval,flip,crops:2`; all except `eval` for the training split only.
+        at: stage of the backbone whose output is stored, such as `blocks.5` or `layer3`, for runs that train what lies
+            above it; `features` is the end of the backbone, for runs that train a head.
         out: folder of the cache; by default one below Tagfill's cache folder, named after images and backbone. If one
             there has some of these images already, it gets the others.
         dtype: dtype of the spatial features.
+        max_gb: refuse a cache that would take more disk than this; by default, than is free.
         seed: seed of the crops, and of random weights.
         workers: number of processes that decode images.
         max_bad_images: share of the images that may fail to decode; they are listed and left out.
@@ -107,14 +124,16 @@ def features(
     size = None if image_size is None else input_size(image_size)
     trunk = create_backbone(backbone, pretrained=pretrained, image_size=size, seed=seed)
     if out is None:
-        settings = f"{trunk.fingerprint()[:12]}-{views.replace(':', '')}-{dtype}-s{seed}"
+        settings = f"{trunk.fingerprint(at)[:12]}-{views.replace(':', '')}-{dtype}-s{seed}"
         out = _default_folder(data, f"{data.name}-{backbone}", settings)
     return extract(
         data,
         trunk,
         Path(out),
         views=views,
+        at=at,
         dtype=dtype,
+        max_gb=max_gb,
         seed=seed,
         workers=workers,
         max_bad_images=max_bad_images,
@@ -150,7 +169,9 @@ def extract(
     folder: Path,
     *,
     views: str = VIEWS,
+    at: str = FEATURES,
     dtype: str = "auto",
+    max_gb: float | None = None,
     seed: int = 0,
     workers: int = 0,
     max_bad_images: float = 0.01,
@@ -165,7 +186,9 @@ def extract(
         backbone: frozen, with its weights.
         folder: folder of the cache.
         views: see `tagfill.data.manifest`.
-        dtype: `uint8` (needs a bounded activation), `float16`, `float32`, or `auto` for the smallest safe one.
+        at: stage of the backbone whose output is stored; `features` is its end.
+        dtype: `uint8` (at the end, of a bounded activation only), `float16`, `float32`, or `auto`.
+        max_gb: refuse a cache that would take more disk than this; by default, than is free.
         seed: seed of the crops.
         workers: number of processes that decode images.
         max_bad_images: share of the images that may fail to decode; they are listed and left out.
@@ -180,7 +203,7 @@ def extract(
         raise TagfillError(f"'{dtype}' is not a type of cached features; choose {', '.join(DTYPES)} or auto.")
     chosen = choose_device(device)
     specs = parse_view_specs(views)
-    empty, listed = _empty_manifest(backbone, dtype, seed), CachedImages.of(dataset)
+    empty, listed = _empty_manifest(backbone, at, dtype, seed), CachedImages.of(dataset)
     if not plan_extraction(folder, dataset, listed, empty, specs).complete:
         training = backbone.training
         backbone.eval().to(chosen)
@@ -188,7 +211,8 @@ def extract(
             with exclusive_lock(folder, "is making features"):
                 plan = plan_extraction(folder, dataset, listed, empty, specs)  # now that no other process can change it
                 if plan.manifest.dtype == "auto" or not (folder / "manifest.json").exists():
-                    plan.manifest.dtype = _choose_dtype(dataset, backbone, dtype, progress)
+                    plan.manifest.dtype = _choose_dtype(dataset, backbone, at, dtype, progress)
+                _check_size(folder, plan.manifest, max_gb, progress)
                 if plan.already_there:
                     progress.say(f"{plan.already_there:,} of {len(dataset):,} photos were there already.")
                 limit = int(max_bad_images * len(dataset))
@@ -201,19 +225,21 @@ def extract(
     return FeatureCache.open(folder, dataset)
 
 
-def _empty_manifest(backbone: Backbone, dtype: str, seed: int) -> Manifest:
+def _empty_manifest(backbone: Backbone, at: str, dtype: str, seed: int) -> Manifest:
     """The manifest of a cache without images and views."""
+    channels, *grid = (backbone.channels, *backbone.grid) if at == FEATURES else backbone.above(at).inner
     return Manifest(
         images="",
         backbone=backbone.name,
-        fingerprint=backbone.fingerprint(),
+        at=at,
+        fingerprint=backbone.fingerprint(at),
         preprocessing=backbone.preprocessing,
-        grid=backbone.grid,
-        channels=backbone.channels,
+        grid=(grid[0], grid[1]),
+        channels=channels,
         dtype=dtype,
         shard_rows=SHARD_ROWS,
         seed=seed,
-        tokens=backbone.class_token,
+        tokens=backbone.class_token and at == FEATURES,
         missing=[],
         views={},
     )
@@ -223,7 +249,7 @@ def count_missing_views(
     dataset: Dataset, backbone: Backbone, folder: Path, *, views: str = VIEWS, seed: int = 0
 ) -> tuple[int, int]:
     """How many views of images `extract` would compute, and how many images need none."""
-    empty, specs = _empty_manifest(backbone, "auto", seed), parse_view_specs(views)
+    empty, specs = _empty_manifest(backbone, FEATURES, "auto", seed), parse_view_specs(views)
     plan = plan_extraction(folder, dataset, CachedImages.of(dataset), empty, specs)
     return sum(view.rows - view.done for view in plan.manifest.views.values()), plan.already_there
 
@@ -348,7 +374,7 @@ def _rows_done(folder: Path, view: str, manifest: Manifest | None) -> NDArray[np
     except (OSError, ValueError, EOFError):
         return nothing
     for name, shape in shapes.items():  # a view that was about to grow has shorter arrays
-        least = record.shards_done if name == "scales" else record.done
+        least = record.shards_done if name in PER_SHARD else record.done
         if arrays[name].shape[1:] != shape[1:] or not least <= len(arrays[name]) <= shape[0]:
             return nothing
     return np.array(arrays["rows"][: record.done])
@@ -360,8 +386,27 @@ def _different_cache(folder: Path, name: str) -> TagfillError:
     )
 
 
-def _choose_dtype(dataset: Dataset, backbone: Backbone, dtype: str, progress: Progress) -> str:
+def _check_size(folder: Path, manifest: Manifest, max_gb: float | None, progress: Progress) -> None:
+    """Say how large an inner cache becomes, and raise if that is more than allowed or than the disk has room for."""
+    missing = sum(record.rows - record.done for record in manifest.views.values())
+    size, row = missing * manifest.bytes_of_row, manifest.bytes_of_row
+    free = shutil.disk_usage(folder).free
+    shape = "×".join(map(str, manifest.cells_of_row))
+    stated = (
+        f"{manifest.at} of {manifest.backbone} is {shape} values, {row:,} bytes per view as {manifest.dtype}; "
+        f"{missing:,} views take {size / 1e9:,.2f} GB"
+    )
+    if manifest.inner:
+        progress.say(f"{stated}, and {free / 1e9:,.1f} GB are free.")
+    if size > (free if max_gb is None else max_gb * 1e9):
+        limit = f"{free / 1e9:,.1f} GB are free" if max_gb is None else f"--max-gb allows {max_gb:g}"
+        raise TagfillError(f"{stated}, and {limit}; cache fewer views, a later stage, or smaller images.")
+
+
+def _choose_dtype(dataset: Dataset, backbone: Backbone, at: str, dtype: str, progress: Progress) -> str:
     """Choose the dtype of the stored features, after a look at the features of a few images."""
+    if at != FEATURES:
+        return _choose_inner_dtype(dataset, backbone, at, dtype, progress)
     if backbone.bound is None:
         if dtype == "uint8":
             raise TagfillError(
@@ -370,18 +415,43 @@ def _choose_dtype(dataset: Dataset, backbone: Backbone, dtype: str, progress: Pr
         return "float16" if dtype == "auto" else dtype
     if dtype not in ("auto", "uint8"):
         return dtype
-    rows = np.unique(np.linspace(0, len(dataset) - 1, min(_PROBED_IMAGES, len(dataset))).astype(np.int64))
-    requests = [[ViewRequest(int(row), int(row)) for row in rows]]
-    (views,) = load_views(dataset, requests, EVAL, backbone.preprocessing.size, seed=0, workers=0)
-    problem = None
-    if len(views.kept):
-        problem = quantization_problem(compute_features(backbone, views.pixels)[0], backbone.bound)
+    probed = _probe_images(dataset, backbone, at)
+    problem = quantization_problem(probed, backbone.bound) if len(probed) else None
     if problem is None:
         return "uint8"
     if dtype == "uint8":
         raise TagfillError(f"The features of {backbone.name} cannot be stored as uint8: {problem}; choose float16.")
     progress.say(f"features are stored as float16: {problem}")
     return "float16"
+
+
+def _choose_inner_dtype(dataset: Dataset, backbone: Backbone, at: str, dtype: str, progress: Progress) -> str:
+    """8 bits if they change the features at the end of the backbone little enough, else half precision."""
+    if dtype != "auto":
+        return dtype
+    probed = _probe_images(dataset, backbone, at)
+    if not len(probed):
+        return "uint8"
+    top, device = backbone.above(at).eval(), next(backbone.parameters()).device
+    with torch.inference_mode():
+        exact = top(torch.from_numpy(probed).permute(0, 3, 1, 2).to(device))
+        stored, scale, offset = quantize_signed(probed)
+        rounded = torch.from_numpy(stored * scale + offset).permute(0, 3, 1, 2)
+        error = float((top(rounded.to(device)) - exact).square().mean() / exact.square().mean()) ** 0.5
+    if error <= MAX_INNER_ERROR:
+        return "uint8"
+    progress.say(f"stored as float16: 8 bits of {at} would change the features at the end by {error:.1%}")
+    return "float16"
+
+
+def _probe_images(dataset: Dataset, backbone: Backbone, at: str) -> NDArray[np.float32]:
+    """Features of a few images, n×G×G×D; images that cannot be decoded are left out."""
+    rows = np.unique(np.linspace(0, len(dataset) - 1, min(_PROBED_IMAGES, len(dataset))).astype(np.int64))
+    requests = [[ViewRequest(int(row), int(row)) for row in rows]]
+    (views,) = load_views(dataset, requests, EVAL, backbone.preprocessing.size, seed=0, workers=0)
+    if not len(views.kept):
+        return np.empty((0, 1, 1, 1), np.float32)
+    return compute_features(backbone, views.pixels, at=at)[0]
 
 
 @dataclass
@@ -427,9 +497,10 @@ class _Extraction:
                     rows=rows[start : start + size],
                     view=spec,
                     cells=manifest.cells_of_row,
+                    at=manifest.at,
                     dtype=manifest.dtype,
                     tokens=manifest.tokens,
-                    batch=_BATCH,
+                    batch=BATCH,
                     seed=manifest.seed,
                 )
                 for number, start, size in todo

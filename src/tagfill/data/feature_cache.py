@@ -4,10 +4,11 @@
     images.parquet               its images, in the order they came; rows of the cache are positions in this list
     views/<name>/rows.npy        rows of the cache that the view covers, in the order of the features
     views/<name>/geometry.npy    left, top, right, bottom, flip_x, flip_y, exact of each row
-    views/<name>/pooled.npy      n×D float32, the mean over cells
-    views/<name>/token.npy       n×D float32, the class token; only if the backbone has one
-    views/<name>/NNNNN.npy       shards of n×G×G×D, channels last: uint8 if the activation is bounded, else float16
+    views/<name>/pooled.npy      n×D float32, the mean over cells; not of an inner stage
+    views/<name>/token.npy       n×D float32, the class token; only if the backbone has one, not of an inner stage
+    views/<name>/NNNNN.npy       shards of n×G×G×D, channels last: uint8 if 8 bits keep enough, else float16
     views/<name>/scales.npy      shards×D, by which uint8 features are multiplied; only if features are uint8
+    views/<name>/offsets.npy     shards×D, which are then added; only of an inner stage
 
 A cache depends on the images, the backbone's weights and its preprocessing, and on nothing else: it stays valid when
 labels change. Images are identified by name, so it serves every dataset of some of its images, in any order. It grows:
@@ -21,6 +22,10 @@ channel c of a shard has its own scale, from its largest value m_c in the shard,
 
 Without a bound, a few large values would make the steps too coarse for all others; such features are stored in half
 precision. Whether a backbone stays within its bound is measured on a few images before extraction.
+
+The output of an inner stage may be negative, and the layers behind it average the rounding errors of many values. It is
+stored relative to the smallest value of each channel in the shard, and in 8 bits if that changes the features at the
+end of the backbone little enough, which is measured too.
 """
 
 from __future__ import annotations
@@ -49,6 +54,7 @@ from tagfill.progress import SILENT, Progress
 
 DTYPES = ("uint8", "float16", "float32")
 MAX_QUANTIZATION_ERROR = 0.02  # relative root mean square; 0.0025 for tf_efficientnet_lite0
+MAX_INNER_ERROR = 0.1  # likewise, of the features at the end if an inner stage is stored in 8 bits
 _CHUNK_ROWS = 64  # quantized at a time, so that no temporary array is as large as a shard
 
 
@@ -164,6 +170,11 @@ class FeatureCache:
         kept = {name: record for name, record in self.manifest.views.items() if name in views}
         return FeatureCache(self.folder, self.manifest.model_copy(update={"views": kept}), self._rows)
 
+    @property
+    def at(self) -> str:
+        """The stage of the backbone whose output is stored; `features` is its end."""
+        return self.manifest.at
+
     def require_tokens(self) -> None:
         """Raise if the cache has no class tokens."""
         if not self.manifest.tokens:
@@ -257,6 +268,8 @@ class CachedView:
             row = source - starts[shard]
             if self._manifest.dtype == "uint8":
                 dequantize(self._shards[shard][row], self._scales[shard], out[target])
+                if self._manifest.inner:
+                    out[target] += self._offsets[shard]
             else:
                 out[target] = self._shards[shard][row]
 
@@ -278,6 +291,10 @@ class CachedView:
     @cached_property
     def _scales(self) -> NDArray[np.float32]:
         return self._load("scales.npy", (len(self._shards), self._manifest.channels))
+
+    @cached_property
+    def _offsets(self) -> NDArray[np.float32]:
+        return self._load("offsets.npy", (len(self._shards), self._manifest.channels))
 
     def _load(self, name: str, shape: tuple[int, ...], *, mmap: bool = False) -> NDArray[Any]:
         path = self._folder / name
@@ -387,6 +404,27 @@ def quantize(cells: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.
         chunk = cells[start : start + _CHUNK_ROWS] / scale
         stored[start : start + _CHUNK_ROWS] = np.rint(chunk, out=chunk)
     return stored, scale
+
+
+def quantize_signed(
+    cells: NDArray[np.float32],
+) -> tuple[NDArray[np.uint8], NDArray[np.float32], NDArray[np.float32]]:
+    """Convert features of any sign to uint8.
+
+    Args:
+        cells: n×G×G×D; changed in place.
+
+    Returns:
+        n×G×G×D uint8, the D scales to multiply them with, and the D offsets to add then.
+
+    >>> stored, scale, offset = quantize_signed(np.array([-255, 0, 255, 51], np.float32).reshape(2, 1, 1, 2))
+    >>> stored.ravel().tolist(), scale.tolist(), offset.tolist()
+    ([0, 0, 255, 255], [2.0, 0.20000000298023224], [-255.0, 0.0])
+    """
+    offset = cells.min((0, 1, 2), initial=np.inf) if cells.size else np.zeros(cells.shape[-1], np.float32)
+    cells -= offset
+    stored, scale = quantize(cells)
+    return stored, scale, offset.astype(np.float32)
 
 
 def dequantize(stored: NDArray[np.uint8], scale: NDArray[np.float32], out: NDArray[np.float32]) -> None:

@@ -25,6 +25,7 @@ from tagfill.errors import TagfillError, first_problem
 from tagfill.images import CROP, EVAL, FLIP, STRONG, View
 from tagfill.io import sha256, write_json
 from tagfill.models import Preprocessing
+from tagfill.models.stages import FEATURES
 
 _FIRST_CROP, _FIRST_PAIR = 2, 1000
 
@@ -89,7 +90,11 @@ def _is_count(text: str) -> bool:
 
 
 VERSION = 4
-_READABLE = (2, 3, VERSION)  # version 2 had no class tokens, version 3 could not grow
+_INNER_VERSION = 5  # of caches of an inner stage, which older versions of Tagfill cannot read
+_READABLE = (2, 3, VERSION, _INNER_VERSION)  # version 2 had no class tokens, version 3 could not grow
+
+
+_BYTES = {"uint8": 1, "float16": 2, "float32": 4}
 
 
 class _Strict(BaseModel):
@@ -172,9 +177,10 @@ class Manifest(_Strict):
         images: identity of the list of its images (`tagfill.data.cache_images`).
         image_count: length of that list.
         backbone: timm's name.
-        fingerprint: hash of the backbone's weights and preprocessing.
+        at: the stage of the backbone whose output is stored; `features` is its end.
+        fingerprint: hash of the backbone's preprocessing and of the weights up to this stage.
         preprocessing: of the pixels.
-        grid: rows and columns of the features.
+        grid: rows and columns of what is stored; the tokens of a transformer's inner stage are one row.
         channels: D.
         dtype: `uint8`, `float16` or `float32`, of the spatial features.
         shard_rows: largest number of images in a file of spatial features.
@@ -187,6 +193,7 @@ class Manifest(_Strict):
     images: str
     image_count: int = 0
     backbone: str
+    at: str = FEATURES
     fingerprint: str
     preprocessing: Preprocessing
     grid: tuple[int, int]
@@ -200,6 +207,18 @@ class Manifest(_Strict):
     version: int = VERSION
 
     @property
+    def inner(self) -> bool:
+        """Whether the output of an inner stage is stored, instead of the features at the end."""
+        return self.at != FEATURES
+
+    @property
+    def bytes_of_row(self) -> int:
+        """Bytes of one view of one image on disk; `dtype` must have been chosen."""
+        vectors = 0 if self.inner else 1 + self.tokens
+        values = self.grid[0] * self.grid[1] * self.channels
+        return values * _BYTES[self.dtype] + 4 * self.channels * vectors + 36  # geometry and row
+
+    @property
     def cells_of_row(self) -> tuple[int, int, int]:
         """Shape of the spatial features of one view of one image, channels last."""
         return (*self.grid, self.channels)
@@ -207,6 +226,10 @@ class Manifest(_Strict):
     def save(self, folder: Path) -> None:
         """Write it atomically, in an order that does not depend on the order of the work."""
         content = self.model_dump()
+        if self.inner:
+            content["version"] = _INNER_VERSION
+        else:
+            del content["at"]
         content["missing"].sort(key=lambda image: image["row"])
         content["views"] = dict(sorted(content["views"].items(), key=lambda item: (item[1]["number"], item[0])))
         write_json(folder / "manifest.json", content)

@@ -5,7 +5,10 @@ rank shuffles its own images and visits ⌊N/world⌋ of them, the same number o
 it is a different one in each epoch.
 
 For semi-supervised methods, each batch can contain a fixed share of images that have a label. Labeled and unlabeled
-images are then cycled through separately, in a new order each time, and the number of steps per epoch stays the same.
+images are then cycled through separately, in a new order each time. An epoch has as many steps as without the share,
+or as many as it takes to visit the labeled images once (`labeled_epochs`, and always if the share is 1). Samplers with
+labeled epochs and equally many labeled images per batch draw the same labeled images in every step, whatever else their
+batches contain.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ class Sampler:
         rank: rank of this process.
         world: number of processes.
         unlabeled: positions of the images without any label; None mixes all images.
-        labeled_share: share of labeled images in each batch, if `unlabeled` is given.
+        labeled_share: share of labeled images in each batch, if `unlabeled` is given; 1 leaves out the others.
+        labeled_epochs: an epoch visits the labeled images once instead of as many images as there are.
     """
 
     size: int
@@ -43,6 +47,7 @@ class Sampler:
     world: int = 1
     unlabeled: NDArray[np.int64] | None = None
     labeled_share: float = 0.0
+    labeled_epochs: bool = False
 
     def __post_init__(self) -> None:
         if self.batch_size % self.world:
@@ -53,9 +58,10 @@ class Sampler:
             )
         if self.unlabeled is not None:
             for kind, pool in zip(("labeled", "unlabeled"), self._pools, strict=True):
-                if not len(pool):
+                if not len(pool) and not (kind == "unlabeled" and self.labeled_share == 1):
                     raise TagfillError(
-                        f"labeled_share mixes labeled and unlabeled images, but there are no {kind} images."
+                        f"labeled_share is {self.labeled_share:g}, but there are no {kind} images; leave it out"
+                        + ("." if kind == "labeled" else ", or set it to 1.")
                     )
 
     @cached_property
@@ -66,6 +72,9 @@ class Sampler:
     @property
     def steps(self) -> int:
         """Steps per epoch, the same on every rank."""
+        if self.unlabeled is not None and (self.labeled_epochs or self.labeled_share == 1):
+            labeled = self.size - len(self.unlabeled)
+            return max(-(-(labeled // self.world) // self._labeled_per_batch), 1)
         return -(-(self.size // self.world) // self._rank_batch)
 
     def batches(self, epoch: int) -> list[NDArray[np.int64]]:
@@ -91,9 +100,17 @@ class Sampler:
         without = np.isin(self.shard, self.unlabeled)
         return self.shard[~without], self.shard[without]
 
+    @property
+    def _labeled_per_batch(self) -> int:
+        """Labeled images per step on this rank; of both kinds at least one, unless all are labeled."""
+        most = self._rank_batch if self.labeled_share == 1 else self._rank_batch - 1
+        return min(max(round(self.labeled_share * self._rank_batch), 1), most)
+
     def _mixed_batches(self, epoch: int) -> list[NDArray[np.int64]]:
-        count = min(max(round(self.labeled_share * self._rank_batch), 1), self._rank_batch - 1)
+        count = self._labeled_per_batch
         labeled, unlabeled = self._pools
+        if count == self._rank_batch:
+            return self._cycle(_LABELED, labeled, count, epoch)
         parts = zip(
             self._cycle(_LABELED, labeled, count, epoch),
             self._cycle(_UNLABELED, unlabeled, self._rank_batch - count, epoch),

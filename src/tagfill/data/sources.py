@@ -124,8 +124,8 @@ class FeatureSource:
     Args:
         dataset: dataset whose images are in the cache.
         cache: the features.
-        maps: read spatial features; otherwise pooled ones.
-        tokens: read class tokens instead; the cache must contain them.
+        maps: read spatial features; otherwise pooled ones. Of an inner stage there are only spatial ones.
+        tokens: read class tokens instead; the cache must contain them, unless it is of an inner stage.
         seed: seed of the run.
         pairs: training batches contain all weak views, then all strong views of their images.
         on_bad: called with the error of each image that is left out; by default ignored.
@@ -142,9 +142,10 @@ class FeatureSource:
         pairs: bool = False,
         on_bad: Callable[[ImageError], None] = _ignore,
     ) -> None:
-        self._dataset, self._cache, self._maps, self._seed = dataset, cache, maps and not tokens, seed
-        self._tokens = tokens
-        if tokens:
+        inner = cache.manifest.inner
+        self._dataset, self._cache, self._maps, self._seed = dataset, cache, inner or (maps and not tokens), seed
+        self._tokens = tokens and not inner
+        if self._tokens:
             cache.require_tokens()
         self._pairs, self._on_bad = pairs, on_bad
         self._missing = cache.missing
