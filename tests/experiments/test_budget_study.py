@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+import yaml
 from PIL import Image
 from safetensors.torch import save_file
 
@@ -101,12 +102,54 @@ def test_second_call_trains_nothing_and_more_kinds_only_what_is_new(
     out, study = made
     before = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/run.json")}
 
-    again = study_of(material, replace(PLAN, kinds=("I", "SP", "AB"), percents=(60.0,)), out)
+    more = ("I", "SP", "SP+patchcluster", "AB")
+    again = study_of(material, replace(PLAN, kinds=more, percents=(60.0,)), out)
 
     after = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/run.json")}
     assert {path: after[path] for path in before} == before
-    assert {path.parent.name for path in after.keys() - before.keys()} == {"AB-60-s0"}
+    assert {path.parent.name for path in after.keys() - before.keys()} == {"SP+patchcluster-60-s0", "AB-60-s0"}
     assert again.results[:2] == study.results[2:]
+    assert again.results[2].counts == again.results[1].counts, "the same points, with another method"
+    assert not any(result.error for result in again.results)
+    assert "SP+patchcluster" in (out / "budget.svg").read_text()
+
+
+def test_tags_supervise_the_pooled_logits_only_unless_absent_cells_are_asked_for(
+    made: tuple[Path, BudgetStudy],
+) -> None:
+    """The paper's I, Fig. 2; points and boxes have the weight that was given, or the default."""
+    recipes = {
+        kind: yaml.safe_load((made[0] / "runs" / f"{kind}-60-s0" / "recipe.yaml").read_text()) for kind in ["I", "SP"]
+    }
+    assert {kind: recipe["options"] for kind, recipe in recipes.items()} == {
+        "I": {"patchml": {"w_patch": 0.0}},
+        "SP": {},
+    }
+
+    given = {"patchml": {"w_patch": 7.0}, "patchcluster": {"precision": 0.5}}
+    plan = BudgetPlan(kinds=("I", "SP", "I+patchcluster"), percents=(1.0,))
+    options = {kind: budget_study._options_of(kind, "patchml", given, plan) for kind in plan.kinds}
+    assert options == {
+        "I": {"patchml": {"w_patch": 0.0}},
+        "SP": {"patchml": {"w_patch": 7.0}},
+        "I+patchcluster": {"patchml": {"w_patch": 0.0}, "patchcluster": {"features": "image", "precision": 0.5}},
+    }
+    absent = budget_study._options_of("I", "patchml", given, replace(plan, absent_cells=True))
+    assert absent == {"patchml": {"w_patch": 7.0}}
+
+
+def test_points_are_charged_for_a_given_number_of_classes_per_image(material: dict[str, Any], tmp_path: Path) -> None:
+    """The paper has 3.5 for COCO; image labels cost the same, and all instances are counted in the dataset."""
+    data = tagfill.Dataset.open(material["dataset"])
+    plan = replace(PLAN, located_per_image=10.0)
+
+    made = {kind: plan.simulate(data, 20.0, kind, 0, tmp_path / kind).protocol for kind in ("I", "SP", "AP")}
+
+    assert [each["parameters"]["located_per_image"] for each in made.values()] == [None, 10.0, None]
+    pairs = made["SP"]["kept"]["positives"] + made["SP"]["kept"]["negatives"]
+    assert pairs == round(0.2 * 24 * 20 / (1 + 1.4 * 10 / 20))
+    with pytest.raises(TagfillError, match="another located_per_image"):
+        PLAN.simulate(data, 20.0, "SP", 0, tmp_path / "SP")
 
 
 def test_a_study_on_cached_features_does_without_images_and_maps(
@@ -192,6 +235,7 @@ def test_a_kind_without_scores_has_an_error_and_no_line_in_the_figure() -> None:
     [
         (parse_kinds, "", "--kinds I,SP"),
         (parse_kinds, "I,SX", "SX"),
+        (parse_kinds, "+patchcluster", "kind of annotation"),
         (parse_percents, "", "--budgets 0.5,1,2"),
         (parse_percents, "1,much", "'much' is not a number"),
         (parse_percents, "0", "not between 0 and 100"),

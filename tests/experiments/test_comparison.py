@@ -13,7 +13,7 @@ import pytest
 import tagfill
 from tagfill.errors import TagfillError
 from tagfill.experiments import Leaderboard
-from tagfill.experiments.comparison import parse_grid, parse_methods, relevant_choices
+from tagfill.experiments.comparison import add_floor_and_ceiling, parse_grid, parse_methods, relevant_choices
 from tagfill.experiments.leaderboard import Score
 from tagfill.experiments.runs import Outcome, recipe_content, save_complete_dataset
 from tagfill.metrics import Recovered
@@ -39,7 +39,9 @@ def test_floor_and_ceiling_take_part(made: tuple[Path, Leaderboard]) -> None:
 def test_gap_is_measured_from_floor_to_ceiling_and_the_best_comes_first() -> None:
     values = {"an": (60.0, 62.0), "role": (65.0, 67.0), "full": (70.0, 72.0), "epr": (float("nan"), float("nan"))}
     scores = [
-        Score(name, seeds, (None, None), (1.0, 1.0), error="needs κ" if name == "epr" else None)
+        Score(
+            name, seeds, (None, None), (1.0, 1.0), error="needs κ" if name == "epr" else None, complete=name == "full"
+        )
         for name, seeds in values.items()
     ]
 
@@ -48,6 +50,35 @@ def test_gap_is_measured_from_floor_to_ceiling_and_the_best_comes_first() -> Non
     assert [score.name for score in board.scores] == ["full", "role", "an", "epr"]
     assert [score.gap_closed for score in board.scores[:3]] == [1.0, 0.5, 0.0]
     assert board.to_json()["scores"][3]["test_mAP"] is None
+
+    boosted = Score("full:boost=5", (81.0, 81.0), (None, None), (1.0, 1.0), complete=True)
+    board = Leaderboard.rank("photos", "test", [*scores, boosted])
+    assert [score.gap_closed for score in board.scores[:4]] == [1.0, 0.5, 0.25, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "added"),
+    [
+        ("role", ["full", "an"]),
+        ("ll-r:boost=5", ["full", "an", "full:boost=5", "an:boost=5"]),
+        ("ll-r:boost=5,an:boost=5,full:boost=5", ["full", "an"]),
+        ("auto", ["full", "an", "full:auto", "an:boost=5:boost_train=false"]),
+    ],
+)
+def test_entries_that_change_inference_bring_floor_and_ceiling_with_the_same(
+    material: dict[str, Any], text: str, added: list[str]
+) -> None:
+    part = tagfill.Dataset.open(material["dataset"])
+    specs = parse_methods(text)
+    every = add_floor_and_ceiling(specs, part)
+    assert [spec.name for spec in every] == [*added, *(spec.name for spec in specs)]
+    again = parse_methods(",".join(spec.name for spec in every))  # names are what a user would write
+    assert [(s.method, s.head_options, s.complete) for s in again] == [
+        (s.method, s.head_options, s.complete) for s in every
+    ]
+    alone = [spec for spec in specs if not spec.complete]
+    without = add_floor_and_ceiling(alone, part.replace(truth=None))
+    assert not any(spec.complete for spec in without)
 
 
 def test_missing_labels_that_a_run_finds_are_counted(material: dict[str, Any], made: tuple[Path, Leaderboard]) -> None:

@@ -85,6 +85,21 @@ def test_a_helper_process_gives_the_same_pixels_and_errors(tmp_path, heavy, monk
     assert all(np.array_equal(one, other) for one, other in zip(there, here, strict=True))
 
 
+def test_an_interrupted_image_does_not_answer_for_the_next_one(tmp_path, heavy, monkeypatch):
+    (tmp_path / "a.png").write_bytes(encode(photo(60, 80)))
+    (tmp_path / "b.png").write_bytes(encode(photo(20, 30)))
+    first = decode(tmp_path, "a.png").size
+
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as changed:
+        changed.setattr(stoppable._DecoderProcess, "_wait", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            decode(tmp_path, "a.png")
+    assert decode(tmp_path, "b.png").size != first
+
+
 def test_a_slow_image_is_reported_by_name_and_skipped(tmp_path, heavy):
     (tmp_path / "good.png").write_bytes(encode(photo(60, 80)))
     (tmp_path / "slow.jpg").write_bytes(hostile.repeated_scans((6000, 6000), 80))

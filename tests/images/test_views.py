@@ -19,7 +19,7 @@ from images.pictures import encode, noise, photo, write
 from reference.resize import bicubic
 from tagfill.errors import TagfillError
 from tagfill.images import CROP, EVAL, FLIP, STRONG, Geometry, View, load_view, render
-from tagfill.images.views import center_crop, cutout, distort, randaugment, random_crop
+from tagfill.images.views import center_crop, crop_of_resized, cutout, distort, randaugment, random_crop
 from tagfill.rng import generator
 
 SIDES = st.integers(2, 40)
@@ -47,6 +47,21 @@ def test_a_crop_shows_the_pixels_that_its_geometry_names(side, margin, more, tal
             x, y = geometry.to_image(center)[0] * (width, height)
             assert (x % 1, y % 1) == pytest.approx((0.5, 0.5), abs=1e-4)
             assert np.abs(pixels[row, column].astype(int) - image[int(y), int(x)]).max() <= 1
+
+
+def test_a_crop_of_a_resized_image_is_as_large_as_the_view():
+    """He et al.: the short side becomes 256 to 480 pixels, and 224×224 of them are cut out, anywhere."""
+    rng, sides, places = np.random.default_rng(0), set(), []
+    for width, height in [(500, 375), (375, 500), (224, 224)] * 300:
+        left, top, right, bottom = crop_of_resized(rng, width, height, (256, 480), (224, 224))
+        assert (right - left) * width == pytest.approx((bottom - top) * height)  # square pixels
+        sides.add(round(224 * min(width, height) / ((right - left) * width)))
+        places.append((left / (1 - right + left), top / (1 - bottom + top)))
+    assert (min(sides), max(sides)) == (256, 480)
+    assert np.quantile(places, [0.1, 0.5, 0.9]) == pytest.approx([0.1, 0.5, 0.9], abs=0.05)
+    assert crop_of_resized(rng, 100, 50, (64, 64), (224, 224)) == (0, 0, 1, 1)  # smaller than the view
+    geometry = View(scale=None, short_side=(448, 448)).draw(rng, 640, 320, (224, 112))
+    assert (geometry.box[0, 2:] - geometry.box[0, :2]).tolist() == [0.125, 0.5]
 
 
 @given(SIDES, SIDES, SIDES, SIDES)

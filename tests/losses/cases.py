@@ -21,7 +21,7 @@ LABELS = torch.tensor([[1, -1, -1, 0], [-1, 1, -1, -1]], dtype=torch.int8)
 
 REDUCTIONS = ("mean", "sum", "batchmean", "known", "none")
 
-modest = settings(max_examples=20, deadline=None)
+modest = settings(max_examples=10, deadline=None)
 
 
 @dataclass(frozen=True)

@@ -49,17 +49,20 @@ def test_weighted_worked_example():
 
 
 @pytest.mark.parametrize("eps", [0.0, 1e-5])
+@pytest.mark.parametrize("reduction", ["mean", "batchmean"])
 @modest
 @given(batch=batches())
-def test_weighted_equals_the_formula(eps, batch):
-    loss = weighted_known(batch.logits, batch.labels, eps=eps)
-    expected = weighted_reference(batch.logits.tolist(), batch.labels.tolist(), eps)
+def test_weighted_equals_the_formula(eps, reduction, batch):
+    loss = weighted_known(batch.logits, batch.labels, reduction=reduction, eps=eps)
+    expected = weighted_reference(batch.logits.tolist(), batch.labels.tolist(), eps, divided=reduction == "mean")
     assert loss.item() == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
-def test_a_complete_image_has_the_weight_one():
+@pytest.mark.parametrize("reduction", ["mean", "batchmean"])
+def test_a_complete_image_has_the_weight_one(reduction):
     complete = torch.where(LABELS == -1, 0, LABELS)
-    torch.testing.assert_close(weighted_known(LOGITS, complete), binary(LOGITS, complete))
+    weighted = weighted_known(LOGITS, complete, reduction=reduction)
+    torch.testing.assert_close(weighted, binary(LOGITS, complete, reduction=reduction))
 
 
 def test_an_image_of_ten_with_one_known_label_counts_five_times():

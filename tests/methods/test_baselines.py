@@ -25,6 +25,7 @@ CASES = [
     ("ignore", {}, losses.binary),
     ("ignore", {"reduction": "batchmean"}, partial(losses.binary, reduction="batchmean")),
     ("wne", {}, losses.weighted_known),
+    ("wne", {"reduction": "batchmean"}, partial(losses.weighted_known, reduction="batchmean")),
     ("fe", {}, partial(losses.full_exposure, reduction="batchmean")),
     (
         "fe",

@@ -84,7 +84,7 @@ def test_pseudo_labels_equal_the_formula(scope, level, positive, negative):
 
 
 def test_the_loss_is_that_of_the_pseudo_labels():
-    method, _ = started(d_positive=0.3, d_negative=0.6, weight=2.0)
+    method, _ = started(d_positive=0.3, d_negative=0.6, w_image=2.0)
     logits = torch.randn(8, 3, generator=torch.Generator().manual_seed(1))
     term = method.loss(batch_of(list(range(8)), LABELS), Prediction(logits))["pseudo"]
     wanted, _ = expected(0.3, 0.6, "unlabeled_images", "patch")
@@ -100,7 +100,7 @@ def test_the_loss_is_that_of_the_pseudo_labels():
 
 
 def test_at_the_patch_level_the_nearest_cell_is_positive_and_absent_classes_are_absent_everywhere():
-    method, _ = started(d_positive=0.3, d_negative=0.6, level="patch")
+    method, _ = started(d_positive=0.3, d_negative=0.6, w_patch=1.0)
     maps = torch.zeros(8, 3, 2, 2, requires_grad=True)
     logits = torch.zeros(8, 3)  # apart from the maps, so that their gradient is that of the patch level
     method.loss(batch_of(list(range(8)), LABELS), Prediction(logits, maps))["pseudo"].backward()
@@ -110,6 +110,25 @@ def test_at_the_patch_level_the_nearest_cell_is_positive_and_absent_classes_are_
             gradient = maps.grad[n, c].flatten()
             signs = gradient.sign().int().tolist()
             assert signs == ([-int(r == nearest[n][c]) for r in range(4)] if z == 1 else [int(z == 0)] * 4)
+
+
+def test_both_levels_have_weights_of_their_own():
+    """Eq. 4."""
+    draws = torch.Generator().manual_seed(1)
+    prediction = Prediction(torch.randn(8, 3, generator=draws), torch.randn(8, 3, 2, 2, generator=draws))
+
+    def term(**options) -> float:
+        method, _ = started(d_positive=0.3, d_negative=0.6, **options)
+        return float(method.loss(batch_of(list(range(8)), LABELS), prediction)["pseudo"])
+
+    image, patch = term(w_image=1.0), term(w_image=0.0, w_patch=1.0)
+    assert min(image, patch) > 0
+    assert term() == image
+    assert term(w_image=2.0, w_patch=3.0) == pytest.approx(2 * image + 3 * patch)
+    with pytest.warns(DeprecationWarning, match="w_image"), pytest.warns(DeprecationWarning, match="w_patch"):
+        assert term(weight=2.0, level="patch") == pytest.approx(2 * image + 2 * patch)
+    with pytest.raises(TagfillError, match="w_patch -1"):
+        started(w_patch=-1.0)
 
 
 def test_distances_are_chosen_on_validation():

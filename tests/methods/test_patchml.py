@@ -15,6 +15,7 @@ from reference.patch_targets import covered_cells, painted_box
 from tagfill.contract import Batch, Marks, Prediction
 from tagfill.dataset import masks
 from tagfill.errors import TagfillError
+from tagfill.experiments import recipes
 from tagfill.images.geometry import Geometry
 from tagfill.methods import create
 from tagfill.methods.patchml import PatchTargets, patch_targets
@@ -91,6 +92,36 @@ def test_csl_i_leaves_out_the_likeliest_unknowns_of_the_batch():
     rest = sum(focal_entry(float(g), -1, True, NO_FOCUS, ALIKE) for g in unknown[:5]) / 6
     selected = terms(prediction, image_unknown="selective", k_image=1, **PLAIN)["image"]
     assert selected == pytest.approx(ignored + rest, rel=1e-5)
+
+
+@pytest.mark.parametrize("k", [0, 1])
+def test_csl_i_sums_over_labeled_images(k):
+    """Eq. 1, 3 and 5: an image without a label has no gradient, and takes no place among the likeliest unknowns."""
+    batch = marked(ALL_IMAGES)
+    batch.labels[5] = -1
+    maps = torch.randn(6, 3, *GRID, generator=torch.Generator().manual_seed(2))
+    maps[5] += 9  # likelier than all others
+    maps.requires_grad_()
+    method = create("patchml", {"patchml": {"image_unknown": "selective", "k_image": k, "w_patch": 0.0}})
+    method.loss(batch, Prediction(maps.mean((2, 3)), maps))["image"].backward()
+    touched = maps.grad.flatten(2).any(2)
+    assert not touched[5].any()
+    assert int(touched[:5].sum()) == 15 - 5 * k
+
+
+def test_the_recipes_csl_p_adds_a_term_and_leaves_that_of_the_point():
+    """Of 14×14 cells one is marked and the ten likeliest are ignored: 186 count, and the weight of the point is 186."""
+    options = recipes.settings("patchml-coco14-unlabeled", "sp-1+csl-p")["options"]["patchml"]
+    plain = recipes.settings("patchml-coco14-unlabeled", "sp-1")["options"]["patchml"]
+    gradients = []
+    for chosen in (plain, options):
+        maps = torch.randn(6, 3, 14, 14, generator=torch.Generator().manual_seed(2)).requires_grad_()
+        method = create("patchml", {"patchml": {**chosen, "w_image": 0.0}})
+        method.setup(task_of(grid=(14, 14)))
+        method.loss(marked([0] * 6), Prediction(maps.mean((2, 3)), maps))["patch"].backward()
+        gradients.append(maps.grad[:, 0, 1, 12])
+    assert gradients[0].all()
+    torch.testing.assert_close(*gradients)
 
 
 def test_a_mirrored_crop_moves_the_marks():

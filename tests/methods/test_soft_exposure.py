@@ -112,12 +112,16 @@ def test_se_has_a_temperature_for_every_unknown_label_and_for_no_other():
     np.testing.assert_array_equal(found != 0, labels == -1)
 
 
-def test_labels_alone_ignore_an_image_without_positives():
+def test_labels_alone_ignore_an_image_without_positives_or_without_negatives():
     features, labels = case(5)
+    labels[2] = np.abs(labels[2])  # some positives, and nothing known to be absent
+    labels[2, 1:3] = 1, -1
+    labels[2][labels[2] == 0] = -1
     _, method = started("se-l", features, labels)
     found = temperatures(method, labels, list(range(IMAGES)))
-    silent = ~(labels == 1).any(1)
-    assert silent[:2].all()
+    silent = ~(labels == 1).any(1) | ~(labels == 0).any(1)
+    assert silent[:3].all()
+    assert not silent.all()
     assert not found[silent].any()
     assert found[~silent][labels[~silent] == -1].all()
 

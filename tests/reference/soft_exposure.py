@@ -99,7 +99,7 @@ def temperatures(
         if by_labels and by_images:
             covered = any(d is not None for pair in found.values() for d in pair)
         elif by_labels:
-            covered = found[1][0] is not None  # an image without known positives says nothing
+            covered = found[1][0] is not None and found[0][0] is not None  # one side alone is nothing to compare
         else:
             covered = found[1][1] is not None or found[0][1] is not None
         if not covered and uncovered == "ignore":

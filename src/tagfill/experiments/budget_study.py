@@ -2,7 +2,8 @@
 
 For each budget, kind and seed, the protocol `budget` draws labels from a fully labeled dataset, the method trains on
 them, and is scored on a split with complete labels: mAP-cls for what it finds in images, mAP-loc for whether it finds
-it in the right place. This is the experiment of PatchML's tables 1 and 2.
+it in the right place. This is the experiment of PatchML's tables 1 and 2 and, with a term added to the method for some
+kinds (I, SP, SP+patchcluster), of its figure 1c. As in the paper, image labels (I) supervise the pooled logits only.
 
 A study that was interrupted continues where it stopped; more budgets, kinds or seeds train only what is new.
 """
@@ -24,7 +25,7 @@ from tagfill.deprecation import renamed_keywords
 from tagfill.engines import create_engine
 from tagfill.errors import ImageError, TagfillError
 from tagfill.experiments import pictures
-from tagfill.experiments.budget_results import BudgetPlan, BudgetResult, BudgetStudy
+from tagfill.experiments.budget_results import BudgetPlan, BudgetResult, BudgetStudy, annotation_kind
 from tagfill.experiments.runs import Overrides, RunJob, cached_once, check_job, jobs_on, recipe_content, run_jobs
 from tagfill.images import open_root, thumbnail
 from tagfill.io import atomic_write, write_json
@@ -65,7 +66,9 @@ def budget(
             studied.
         plan: kinds, budgets, seeds and costs.
         out: folder for the datasets, the runs and the results.
-        method: that trains, the same for all kinds; with image labels it has no marks to learn from.
+        method: that trains; a kind such as `SP+patchcluster` adds a term to it. With image labels it has no marks to
+            learn from: `patchml` gets `w_patch: 0` unless `plan.absent_cells` is set, `patchcluster` gets
+            `features: image`.
         epochs: of each run.
         features: a feature cache, or its folder, to train on instead of images.
         cache: without `features`, make a feature cache if only heads train, as the command line does.
@@ -94,16 +97,24 @@ def budget(
     scaling = localize if has_extents(data, split) else None
     folder = Path(out).absolute()
     if cache and features is None:
-        features = cached_once(data, [method], settings, overrides, device=device, progress=progress)
+        methods = list(dict.fromkeys(_method_of(kind, method) for kind in plan.kinds))
+        features = cached_once(data, methods, settings, overrides, device=device, progress=progress)
     shared = recipe_content(settings, overrides, epochs=epochs, features=features)
 
     runs: dict[tuple[float, str], list[RunJob]] = {cell: [] for cell in plan.cells()}
     for (percent, kind), cell_jobs in runs.items():
         for seed in range(plan.seeds):
-            name, title = f"{kind}-{percent:g}-s{seed}", f"{kind} at {percent:g}%, seed {seed}"
-            own = {"dataset": str(folder / "data" / name), "features": None, "method": method, "seed": seed}
+            end, title = f"{percent:g}-s{seed}", f"{kind} at {percent:g}%, seed {seed}"
+            simulated = folder / "data" / f"{annotation_kind(kind)}-{end}"
+            own = {
+                "dataset": str(simulated),
+                "features": None,
+                "method": _method_of(kind, method),
+                "options": _options_of(kind, method, shared.get("options", {}), plan),
+                "seed": seed,
+            }
             recipe = build_recipe({**shared, **own}, "the settings of the study", features=features)
-            cell_jobs.append(RunJob(title, recipe, folder / "runs" / name, split, scaling, device=device))
+            cell_jobs.append(RunJob(title, recipe, folder / "runs" / f"{kind}-{end}", split, scaling, device=device))
             check_job(cell_jobs[-1])
     kept: dict[tuple[float, str], list[dict[str, Any]]] = {cell: [] for cell in runs}
     for (percent, kind), cell_jobs in runs.items():
@@ -132,6 +143,24 @@ def budget(
             progress.say(f"No class maps are drawn. {error}")
     _write_results(study, folder, maps)
     return study
+
+
+def _method_of(kind: str, method: str) -> str:
+    """The method that trains a kind, with the term that the kind adds to it."""
+    return method + kind.removeprefix(annotation_kind(kind))
+
+
+def _options_of(kind: str, method: str, options: Mapping[str, Any], plan: BudgetPlan) -> dict[str, Any]:
+    """The options of a kind: those given for its method, and what image labels cannot teach switched off."""
+    parts = _method_of(kind, method).split("+")
+    elsewhere = {part for other in plan.kinds for part in _method_of(other, method).split("+")} - set(parts)
+    found = {name: dict(values) for name, values in options.items() if name not in elsewhere}
+    if annotation_kind(kind) == "I":
+        if "patchml" in parts and not plan.absent_cells:
+            found["patchml"] = {**found.get("patchml", {}), "w_patch": 0.0}
+        if "patchcluster" in parts:
+            found["patchcluster"] = {"features": "image", **found.get("patchcluster", {})}
+    return found
 
 
 def _write_results(study: BudgetStudy, folder: Path, maps: bytes | None) -> None:

@@ -8,6 +8,7 @@ split is scored on `val` or by cross-fitting, see `scored_split.py`.
     en+scl                          a sum of methods
     ll-r:boost=5                    a method with an option of the head
     full                            complete labels, the ceiling; needs a simulated dataset
+    full:boost=5, full:auto         complete labels with an option of the head, or with another method than `bce`
     optimizer.lr=1e-3,1e-4          a grid: two values of a setting
     options.scl.weight=0.1,1        a grid: two values of an option, for the methods that have it
 """
@@ -48,10 +49,12 @@ from tagfill.methods import create as create_method
 from tagfill.options import parse_assignment, parse_value, parse_values
 from tagfill.progress import NOTEBOOK, Progress
 from tagfill.training import Run, build_recipe
+from tagfill.training.auto import AUTO, BOOST
 from tagfill.training.recipe import with_overrides
 
 BOARD, TABLE, REPORT = "leaderboard.json", "leaderboard.md", "report.html"
 _GRID_EXAMPLE = "--grid optimizer.lr=1e-3,1e-4"
+AUTO_INFERENCE = {"boost": int(BOOST), "boost_train": False}  # of the head of `auto`, unless a user says otherwise
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,8 @@ def compare(
     Args:
         dataset: the dataset, or its folder.
         methods: names separated by commas, such as `"ll-r,en+scl"`. `an` always takes part, and so does `full` if the
-            complete labels are known, because the gap between them is the scale.
+            complete labels are known, because the gap between them is the scale. An entry with options of the head,
+            such as `ll-r:boost=5`, and `auto` bring `an` and `full` with the same inference.
         out: folder for the runs and the leaderboard.
         seeds: number of runs per method.
         epochs: of each run.
@@ -204,7 +208,9 @@ def compare(
         choice, job, outcome = best[spec.name]
         pairs = [(job, outcome), *((job, outcome) for (other, job), outcome in more if other == spec)]
         cost = annotation_seconds(data, spec)
-        score = Score.from_outcomes(spec.name, [outcome for _, outcome in pairs], choice, cost, spec.note)
+        score = Score.from_outcomes(
+            spec.name, [outcome for _, outcome in pairs], choice, cost, spec.note, complete=spec.complete
+        )
         trained.append(TrainedMethod(spec.name, tuple(Run(job.folder) for job, _ in pairs), score, spec.complete))
     if all(math.isnan(method.score.mean) for method in trained):
         raise no_score(trained)
@@ -235,8 +241,8 @@ def parse_methods(text: str) -> list[MethodSpec]:
     Raises:
         TagfillError: for a method that does not exist, or an option without a value.
 
-    >>> [(spec.method, spec.head_options) for spec in parse_methods("an,ll-r:boost=5")]
-    [('an', {}), ('ll-r', {'boost': 5})]
+    >>> [(spec.method, spec.head_options) for spec in parse_methods("an,ll-r:boost=5,full:auto")]
+    [('an', {}), ('ll-r', {'boost': 5}), ('auto', {})]
     """
     names = [part.strip() for part in text.split(",") if part.strip()]
     if not names:
@@ -244,11 +250,14 @@ def parse_methods(text: str) -> list[MethodSpec]:
     specs = []
     for name in dict.fromkeys(names):
         method, *texts = name.split(":")
-        if method != FULL:
+        complete = method == FULL
+        if complete:
+            method = texts.pop(0) if texts and "=" not in texts[0] else "bce"
+        if method != AUTO:
             create_method(method)  # raises if there is no such method
         pairs = [parse_assignment(each, example="ll-r:boost=5") for each in texts]
         options = {key: parse_value(value) for key, value in pairs}
-        specs.append(MethodSpec(name, "bce" if method == FULL else method, options, complete=method == FULL))
+        specs.append(MethodSpec(name, method, options, complete=complete))
     return specs
 
 
@@ -285,13 +294,38 @@ def relevant_choices(combinations: Sequence[Overrides], method: str) -> list[Ove
 
 
 def add_floor_and_ceiling(specs: list[MethodSpec], data: Dataset) -> list[MethodSpec]:
-    """Add `an`, and `full` if complete labels are known, unless they are there."""
+    """Add `an`, and `full` if complete labels are known, unless they are there.
+
+    Entries that change inference are compared with `an` and `full` that change it too: with the same options of the
+    head, and for the ensemble `auto` with `auto` on complete labels and `an` with its boost.
+    """
     if data.truth is None and any(spec.complete for spec in specs):
         raise TagfillError(f"'{FULL}' needs complete labels, but {data.name} names no truth; leave it out.")
-    names = {spec.name for spec in specs}
-    ceiling = [MethodSpec(FULL, "bce", complete=True)] if data.truth is not None and FULL not in names else []
-    floor = [MethodSpec(FLOOR, FLOOR)] if FLOOR not in names else []
-    return [*ceiling, *floor, *specs]
+    added = {FULL: MethodSpec(FULL, "bce", complete=True), FLOOR: MethodSpec(FLOOR, FLOOR)}
+    for spec in specs:
+        if spec.method == AUTO:
+            added[f"{FULL}:{AUTO}"] = MethodSpec(f"{FULL}:{AUTO}", AUTO, spec.head_options, complete=True)
+        options = spec.head_options or (AUTO_INFERENCE if spec.method == AUTO else {})
+        suffix = "".join(f":{name}={_text(value)}" for name, value in options.items())
+        if options and spec.method != AUTO:
+            added[FULL + suffix] = MethodSpec(FULL + suffix, "bce", options, complete=True)
+        if options:
+            added[FLOOR + suffix] = MethodSpec(FLOOR + suffix, FLOOR, options)
+    given = {(spec.method, spec.complete, tuple(spec.head_options.items())) for spec in specs if spec.dataset is None}
+    return [
+        *(
+            spec
+            for spec in added.values()
+            if (spec.method, spec.complete, tuple(spec.head_options.items())) not in given
+            and (data.truth is not None or not spec.complete)
+        ),
+        *specs,
+    ]
+
+
+def _text(value: Any) -> str:
+    """The value of an option as a user writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def annotation_seconds(data: Dataset, spec: MethodSpec) -> float | None:

@@ -1,4 +1,10 @@
-"""The leaderboard of a comparison: means and deviations over seeds, and how much of the gap each method closes."""
+"""The leaderboard of a comparison: means and deviations over seeds, and how much of the gap each method closes.
+
+    gap closed = (score − score of `an`) / (best score with complete labels − score of `an`)
+
+The best use of complete labels is the ceiling, not `full` with the plainest head: a boost or an ensemble that helps a
+method with partial labels helps one with complete labels too.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +14,14 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
-from tagfill.experiments.runs import FLOOR, FULL, Outcome, Overrides
+from tagfill.experiments.runs import FLOOR, Outcome, Overrides
 from tagfill.io import nan_to_none
 from tagfill.metrics import Recovered, gap_closed
 
 _LEGEND = (
     "± is the standard deviation over seeds, seconds are the training time of one run. Gap closed is 0% for `an` and "
-    "100% for complete labels. Annotation is the time that the training labels would cost annotators. Recovered P and "
-    "R are precision and recall of the unknown training labels that a model calls present."
+    "100% for the best entry with complete labels. Annotation is the time that the training labels would cost "
+    "annotators. Recovered P and R are precision and recall of the unknown training labels that a model calls present."
 )
 
 
@@ -30,10 +36,11 @@ class Score:
         seconds: training time of each seed.
         overrides: settings that validation chose from the grid.
         error: why there is no score.
-        gap_closed: share of the gap between `an` and complete labels; NaN if there is no gap.
+        gap_closed: share of the gap between `an` and the best entry with complete labels; NaN if there is no gap.
         recovered: missing training labels that each seed found; empty if the truth is unknown.
         annotation_seconds: time that annotators spent on the training labels, if the protocol says so.
         note: what is special about its labels or settings.
+        complete: whether it was trained on complete labels.
     """
 
     name: str
@@ -46,6 +53,7 @@ class Score:
     recovered: tuple[Recovered, ...] = ()
     annotation_seconds: float | None = None
     note: str = ""
+    complete: bool = False
 
     @classmethod
     def from_outcomes(
@@ -55,6 +63,7 @@ class Score:
         overrides: Overrides = (),
         annotation_seconds: float | None = None,
         note: str = "",
+        complete: bool = False,
     ) -> Score:
         """Combine the outcomes of all seeds; one error is the error of all."""
         return cls(
@@ -67,6 +76,7 @@ class Score:
             recovered=tuple(outcome.recovered for outcome in outcomes if outcome.recovered is not None),
             annotation_seconds=annotation_seconds,
             note=note,
+            complete=complete,
         )
 
     @property
@@ -114,8 +124,9 @@ class Leaderboard:
     @classmethod
     def rank(cls, dataset: str, split: str, scores: Sequence[Score], note: str = "") -> Leaderboard:
         """Sort scores by their mean and compute the gap that each closes."""
-        means = {score.name: score.mean for score in scores}
-        floor, ceiling = means.get(FLOOR, math.nan), means.get(FULL, math.nan)
+        floor = next((score.mean for score in scores if score.name == FLOOR), math.nan)
+        complete = [score.mean for score in scores if score.complete and not math.isnan(score.mean)]
+        ceiling = max(complete, default=math.nan)
         measured = [replace(score, gap_closed=gap_closed(score.mean, floor, ceiling)) for score in scores]
         return cls(dataset, split, tuple(sorted(measured, key=lambda s: (math.isnan(s.mean), -s.mean))), note)
 
@@ -161,6 +172,7 @@ class Leaderboard:
                     "seconds": list(score.seconds),
                     "settings": dict(score.overrides),
                     "note": score.note,
+                    "complete": score.complete,
                     "error": score.error,
                 }
                 for score in self.scores

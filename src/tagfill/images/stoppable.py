@@ -58,10 +58,9 @@ def with_limits(
     """
     if measure(name, content).work <= LIGHT:
         return function(name, content, *args, **options)
-    settings = _settings()
-    process = _take(settings.nice)
+    process = _take(_thread.nice)
     try:
-        result: Result = process.call(settings.given_up, function, name, content, *args, **options)
+        result: Result = process.call(_thread.given_up, function, name, content, *args, **options)
     finally:
         _give_back(process)
     return result
@@ -75,10 +74,6 @@ class _Settings(threading.local):
 
 
 _thread = _Settings()
-
-
-def _settings() -> _Settings:
-    return _thread
 
 
 @contextmanager
@@ -123,7 +118,7 @@ class _DecoderProcess:
     def call(
         self, given_up: threading.Event | None, function: Callable[..., Any], name: str, *args: Any, **options: Any
     ) -> Any:
-        """The result of the function; the process has ended if this raises an error of the process."""
+        """The result of the function; the process has ended if this raises any other error than the function did."""
         until = time.monotonic() + _PATIENCE * SECONDS
         try:
             if not self._started:
@@ -137,6 +132,9 @@ class _DecoderProcess:
             if self._process.returncode == -signal.SIGPROF:
                 raise _slow(name) from None
             raise ImageError(name, "the process that decoded it was killed, perhaps because memory ran out") from None
+        except BaseException:  # Ctrl-C, and what stops an image: the next one must not get the answer to this one
+            self.stop()
+            raise
         if error is not None:
             raise error
         return result
@@ -145,10 +143,8 @@ class _DecoderProcess:
         """Wait until the process has sent something or ended."""
         while not self._connection.poll(_CHECK_SECONDS):
             if given_up is not None and given_up.is_set():
-                self.stop()
                 raise ImageLimitError(name, "the request was given up before it was decoded")
             if time.monotonic() > until:
-                self.stop()
                 raise _slow(name)
 
     def stop(self) -> None:

@@ -6,9 +6,10 @@
     load_view     all of these, from the name of an image
 
 Strong views cut a hole and then distort shapes and colors. RandAugment (Cubuk et al., 2020) with two operations of
-magnitude 9 is torchvision's. Cutout (DeVries and Taylor, 2017) is one rectangle of half the height and half the width,
-of a random color, centered anywhere in the view, so that up to three quarters of it can lie outside. The hole comes
-first and is distorted with the rest, as in the published multi-label training code.
+magnitude 9 is torchvision's, or that of pytorch-randaugment (`tagfill.images.randaugment`). Cutout (DeVries and Taylor,
+2017) is one rectangle of half the height and half the width, of a random color, centered anywhere in the view, so that
+up to three quarters of it can lie outside. The hole comes first and is distorted with the rest, as in the published
+multi-label training code.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ from PIL import Image
 from tagfill.errors import TagfillError
 from tagfill.images.decode import EncodedImage, read_content
 from tagfill.images.geometry import Geometry
+from tagfill.images.randaugment import pytorch_randaugment
 from tagfill.images.roots import Root
 from tagfill.images.stoppable import with_limits
 from tagfill.rng import generator, seed_of
 
 _MIN_SIDE = 32
 _FLIPS = ("never", "always", "random")
+_RANDAUGMENTS = ("torchvision", "pytorch-randaugment")
 _OPERATIONS, _MAGNITUDE = 2, 9  # of RandAugment
 _HOLE = 0.5  # side of Cutout's rectangle, relative to the view
 
@@ -73,9 +76,12 @@ class View:
     Attributes:
         scale: range of the share of the image's area that a random crop covers; None shows the whole image.
         ratio: range of the crop's width over its height, in pixels.
+        short_side: resize the image so that its short side has a random length in this range, in pixels, and crop the
+            size of the view from it, as He et al. (CVPR 2016) do; instead of `scale` and `ratio`.
         flip: mirror left to right `never`, `always`, or half of the time (`random`).
         flip_y: mirror top to bottom, likewise.
         strong: distort shapes and colors after crop and flips; the geometry is then not exact.
+        randaugment: whose operations distort a strong view, `torchvision` or `pytorch-randaugment`.
 
     >>> View(scale=(0.25, 1.0), flip="random", strong=True).strong
     True
@@ -83,28 +89,37 @@ class View:
 
     scale: tuple[float, float] | None = None
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    short_side: tuple[int, int] | None = None
     flip: str = "never"
     flip_y: str = "never"
     strong: bool = False
+    randaugment: str = "torchvision"
 
     def __post_init__(self) -> None:
+        if self.randaugment not in _RANDAUGMENTS:
+            raise TagfillError(f"The RandAugment of a view is one of {', '.join(_RANDAUGMENTS)}, but this is {self}.")
         if self.flip not in _FLIPS or self.flip_y not in _FLIPS:
             raise TagfillError(f"A flip of a view is one of {', '.join(_FLIPS)}, but this is {self}.")
         if self.scale is not None and not 0 < self.scale[0] <= self.scale[1] <= 1:
             raise TagfillError(f"The scale of a view is a range of shares of the area within (0, 1], not {self.scale}.")
         if not 0 < self.ratio[0] <= self.ratio[1]:
             raise TagfillError(f"The ratio of a view is a range of positive numbers, not {self.ratio}.")
+        if self.short_side is not None and not 0 < self.short_side[0] <= self.short_side[1]:
+            raise TagfillError(f"The short side of a view is a range of numbers of pixels, not {self.short_side}.")
 
-    def draw(self, rng: np.random.Generator, width: int, height: int) -> Geometry:
+    def draw(self, rng: np.random.Generator, width: int, height: int, size: tuple[int, int] = (224, 224)) -> Geometry:
         """Draw the geometry of one view of a width×height image.
 
         Args:
             rng: the random numbers; a flip that is not left to chance draws none.
             width: of the image in pixels; only the ratio of width and height matters.
             height: of the image in pixels.
+            size: height and width of the view in pixels; matters with `short_side` only.
         """
         box: Box = (0.0, 0.0, 1.0, 1.0)
-        if self.scale is not None:
+        if self.short_side is not None:
+            box = crop_of_resized(rng, width, height, self.short_side, size)
+        elif self.scale is not None:
             box = random_crop(rng, width, height, self.scale, self.ratio)
         flips = [
             flip == "always" or (flip == "random" and bool(rng.random() < 0.5)) for flip in (self.flip, self.flip_y)
@@ -158,7 +173,7 @@ def load_view(
     address = (seed, "view", epoch, index, number)
     pixels, geometry = with_limits(_render_view, name, read_content(root, name), view, size, address)
     if view.strong:
-        pixels = distort(pixels, seed_of(seed, "strong", epoch, index, number))
+        pixels = distort(pixels, seed_of(seed, "strong", epoch, index, number), view.randaugment)
     return pixels, geometry
 
 
@@ -167,7 +182,7 @@ def _render_view(
 ) -> tuple[NDArray[np.uint8], Geometry]:
     """One view of an image, without the distortions of a strong one."""
     encoded = EncodedImage(name, content)
-    geometry = view.draw(generator(*address), encoded.width, encoded.height)
+    geometry = view.draw(generator(*address), encoded.width, encoded.height, size)
     return render(encoded.decode(shrink_to=_required_size(geometry, size)), geometry, size), geometry
 
 
@@ -190,7 +205,7 @@ def load_weak_and_strong(
         2×height×width×3 pixels, and the geometry of both.
     """
     weak, geometry = load_view(root, name, view, size, seed=seed, epoch=epoch, index=index, number=number)
-    strong = distort(weak, seed_of(seed, "strong", epoch, index, number))
+    strong = distort(weak, seed_of(seed, "strong", epoch, index, number), view.randaugment)
     both = geometry.take(np.array([0, 0]))
     both.exact[1] = False
     return np.stack([weak, strong]), both
@@ -236,6 +251,32 @@ def random_crop(
     return center_crop(width, height, min(max(width / height, ratio[0]), ratio[1]))
 
 
+def crop_of_resized(
+    rng: np.random.Generator, width: int, height: int, short_side: tuple[int, int], size: tuple[int, int]
+) -> Box:
+    """A random box that has a given size once the image is resized to a random short side.
+
+    Args:
+        rng: the random numbers.
+        width: of the image in pixels; only the aspect matters.
+        height: of the image in pixels.
+        short_side: range of the short side after resizing, both ends included.
+        size: height and width of the box in pixels of the resized image, or all of it if that is smaller.
+
+    Returns:
+        left, top, right, bottom, relative to the image.
+
+    Example:
+        >>> left, top, right, bottom = crop_of_resized(np.random.default_rng(0), 640, 320, (448, 448), (224, 224))
+        >>> right - left, bottom - top
+        (0.25, 0.5)
+    """
+    scale = int(rng.integers(short_side[0], short_side[1], endpoint=True)) / min(width, height)
+    w, h = min(1.0, size[1] / (width * scale)), min(1.0, size[0] / (height * scale))
+    left, top = float(rng.uniform(0, 1 - w)), float(rng.uniform(0, 1 - h))
+    return left, top, left + w, top + h
+
+
 def center_crop(width: int, height: int, aspect: float) -> Box:
     """The largest central box of an aspect, in pixels.
 
@@ -257,17 +298,19 @@ def _required_size(geometry: Geometry, size: tuple[int, int]) -> tuple[float, fl
     return size[1] / (right - left), size[0] / (bottom - top)
 
 
-def distort(pixels: NDArray[np.uint8], seed: int) -> NDArray[np.uint8]:
+def distort(pixels: NDArray[np.uint8], seed: int, operations: str = "torchvision") -> NDArray[np.uint8]:
     """The strong version of a view: Cutout, then RandAugment.
 
     Args:
         pixels: H×W×3 uint8.
         seed: decides everything, in any process or thread.
+        operations: whose RandAugment, `torchvision` or `pytorch-randaugment`.
 
     Returns:
         H×W×3 uint8.
     """
-    return randaugment(cutout(pixels, generator(seed, "cutout")), seed)
+    augment = pytorch_randaugment if operations == "pytorch-randaugment" else randaugment
+    return augment(cutout(pixels, generator(seed, "cutout")), seed)
 
 
 def cutout(pixels: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]:

@@ -12,7 +12,7 @@
 The powers are weights: by default no gradient flows through them, as in the published `AsymmetricLoss`. With
 `focal_gradient` it does, as in its optimized variant and in the focal loss of Lin et al. Here eps is a floor of the
 probabilities inside logarithms and is not added to them, as in the published code (1e-8 for ASL, 1e-5 for Query2Label):
-a term is at most −log eps. The ceiling 1−eps that Query2Label also has is omitted; it changes a term by at most eps.
+a term is at most −log eps.
 
 Ridnik et al., Asymmetric Loss For Multi-Label Classification, ICCV 2021; Liu et al., Query2Label, 2021.
 

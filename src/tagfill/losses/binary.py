@@ -73,7 +73,8 @@ def weighted_known(logits: Tensor, labels: Tensor, *, reduction: Reduction = "me
     Args:
         logits: B×L.
         labels: B×L, 1 present, 0 absent, -1 unknown.
-        reduction: see `losses.reduce`; "mean" is as published: 1/L per image, and the mean over images.
+        reduction: see `losses.reduce`; "mean" is Durand et al.'s, 1/L per image and the mean over images. Soft
+            Exposure has "batchmean", as for its other losses.
         eps: added to probabilities inside logarithms.
 
     Example:

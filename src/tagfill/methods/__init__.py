@@ -24,7 +24,7 @@ from tagfill.methods.role import Role
 from tagfill.methods.scl import Consistency, ExpectedNegative, ExpectedPositive, SpatialConsistency
 from tagfill.methods.soft_exposure import ls, se, se_i, se_l
 from tagfill.methods.splc import Splc
-from tagfill.options import check_options
+from tagfill.options import check_options, option_parameters
 
 __all__ = [
     "ALIASES",
@@ -37,6 +37,7 @@ __all__ = [
     "create",
     "first_epoch",
     "needs_negatives",
+    "resolve_options",
 ]
 
 METHODS: dict[str, Callable[..., Method]] = {
@@ -92,17 +93,43 @@ def create(name: str, options: Mapping[str, Mapping[str, Any]] | None = None) ->
     Traceback (most recent call last):
     tagfill.errors.TagfillError: Option unknown_as='maybe' of method 'fe': Input should be 'absent' or 'present'.
     """
+    names = _parts(name)
+    parts = [_make(part, chosen) for part, chosen in _options_of_parts(name, names, options).items()]
+    return parts[0] if len(parts) == 1 else Sum(parts)
+
+
+def resolve_options(name: str, options: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, dict[str, Any]]:
+    """Every option of each part of a method, with the defaults of those that are not given.
+
+    >>> resolve_options("ll-r", {"ll-r": {"rate": 0.1}})
+    {'ll-r': {'rate': 0.1, 'candidates': 'unknown'}}
+    """
+    found = {}
+    for part, given in _options_of_parts(name, _parts(name), options).items():
+        defaults = {option: parameter.default for option, parameter in option_parameters(METHODS[part]).items()}
+        found[part] = {**defaults, **_checked(part, given)}
+    return found
+
+
+def _parts(name: str) -> list[str]:
+    """The methods that a name joins by `+`, without aliases."""
     for part in name.split("+"):
         if part not in METHODS and part not in ALIASES:
             raise unknown_name("method", part, [*METHODS, *ALIASES])
     names = [ALIASES.get(part, part) for part in name.split("+")]
     _check_sum(name, names)
+    return names
+
+
+def _options_of_parts(
+    name: str, names: list[str], options: Mapping[str, Mapping[str, Any]] | None
+) -> dict[str, dict[str, Any]]:
+    """Options of each part: those given, and those that follow from the other parts."""
     options = {ALIASES.get(part, part): values for part, values in (options or {}).items()}
     if unused := sorted(set(options) - set(names)):
         raise TagfillError(f"There are options for '{unused[0]}', which is not part of the method '{name}'.")
     defaults = {part: {"w_supervised": 0.0} for part in _OPTIONAL_LEARNERS.intersection(names) if _learners(names)}
-    parts = [_make(part, {**defaults.get(part, {}), **options.get(part, {})}) for part in names]
-    return parts[0] if len(parts) == 1 else Sum(parts)
+    return {part: {**defaults.get(part, {}), **options.get(part, {})} for part in names}
 
 
 # methods that ignore unknown labels or judge them by known negatives; with the option values that change that
@@ -149,5 +176,9 @@ def _learners(names: list[str]) -> list[str]:
 
 
 def _make(name: str, options: Mapping[str, Any]) -> Method:
+    return METHODS[name](**_checked(name, options))
+
+
+def _checked(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     options = {_RENAMED_OPTIONS.get(option, option): value for option, value in options.items()}
-    return METHODS[name](**check_options(METHODS[name], options, f"method '{name}'"))
+    return check_options(METHODS[name], options, f"method '{name}'")

@@ -66,9 +66,9 @@ def ignore(*, reduction: Reduction = "mean", eps: float = 0.0) -> LossMethod:
     return LossMethod("ignore", losses.ignore_unknown, "Durand et al., CVPR 2019", reduction=reduction, eps=eps)
 
 
-def wne(*, eps: float = 0.0) -> LossMethod:
+def wne(*, reduction: Reduction = "mean", eps: float = 0.0) -> LossMethod:
     """Unknown labels are ignored, and images with few known labels get more weight."""
-    return LossMethod("wne", losses.weighted_known, "Durand et al., CVPR 2019", eps=eps)
+    return LossMethod("wne", losses.weighted_known, "Durand et al., CVPR 2019", reduction=reduction, eps=eps)
 
 
 def fe(

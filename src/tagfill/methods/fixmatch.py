@@ -8,9 +8,10 @@ does not depend on how few labels are known. Added to another method, as in `pat
 known labels of the weak view, and `w_supervised` is 0 unless it is set. The ratio of labeled to unlabeled images is
 the stage's `labeled_share`, one to one unless it is set.
 
-Sohn et al., FixMatch: Simplifying Semi-Supervised Learning with Consistency and Confidence, NeurIPS 2020. No form for
-several labels was published; this is the one that PatchML compares with, with the thresholds of Rizve et al., In
-Defense of Pseudo-Labeling, ICLR 2021.
+Sohn et al., FixMatch: Simplifying Semi-Supervised Learning with Consistency and Confidence, NeurIPS 2020, for one label
+per image. PatchML has a row "FixMatch", for which it cites Rizve et al., In Defense of Pseudo-Labeling, ICLR 2021, and
+gives neither loss nor thresholds. The form for several labels here is ours: present or absent pseudo-labels by class,
+with FixMatch's threshold of 0.95 and its mirror image, 0.05.
 """
 
 from __future__ import annotations

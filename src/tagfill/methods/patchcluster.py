@@ -3,7 +3,7 @@
     μ_c = mean feature of all marked cells of class c           (I+PC: mean pooled feature of images that show c)
     D_c(r) = 1 − cos(feature of cell r, μ_c)
     z̃_c = 1 if min_r D_c(r) ≤ d⁺,   0 if min_r D_c(r) > d⁻,   else unknown
-    L_pl = w L_image(z̃), and with `level: patch` also w L_patch of the nearest cell
+    L_pl = w_image L_image(z̃) + w_patch L_patch(z̃), where L_patch marks the nearest cell     (w_patch = 0 by default)
 
 A term to add to the method that learns from annotated labels: `patchml+patchcluster`. Prototypes and pseudo-labels are
 made in evaluation passes at the start of the first epoch, with the network of that moment, and kept in memory. A later
@@ -20,7 +20,7 @@ processes add up.
 
 PatchML: Patch Based Learning for Multi-label Image Classification. The published d⁺ of 0.30 to 0.35 is that of DeiT's
 features, and d⁻ is not given: both are chosen on the validation split unless they are set. The paper marks all cells
-within d⁺ at the patch level, and finds that this level does not help; here it is the nearest one only.
+within d⁺ at the patch level, and finds w_patch = 0 best; here it is the nearest one only.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from torch import Tensor
 
 from tagfill import losses
 from tagfill.contract import Batch, Decisions, Marks, Prediction, Ranks, Task
+from tagfill.deprecation import warn_renamed
 from tagfill.errors import TagfillError
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix
 from tagfill.memory.statistics import FAR, Prototypes
@@ -60,12 +61,14 @@ class PatchCluster(BaseMethod):
         precision: of pseudo-positives on validation that an automatic d⁺ requires.
         missed: share of the positives on validation that an automatic d⁻ may label as negatives.
         scope: pseudo-label `unlabeled_images` only, or `all_unknown` labels.
-        level: learn from pseudo-labels of images (`image`), or also of their nearest cells (`patch`).
-        weight: w, of the pseudo-labels.
+        w_image: weight of the pseudo-labels of images.
+        w_patch: weight of the pseudo-labels of their nearest cells.
         gammas: γ of positives, negatives and unknowns.
         min_cover: share of a cell that a box or mask must cover to mark it.
         refresh: make pseudo-labels again after this many epochs; None makes them once.
         limit: pseudo-labels per image, at most: the nearest positives, then the farthest negatives.
+        level: deprecated; `patch` sets `w_patch` to `w_image`.
+        weight: deprecated name of `w_image`.
     """
 
     learns_from_labels = "never"
@@ -80,13 +83,23 @@ class PatchCluster(BaseMethod):
         precision: float = 0.9,
         missed: float = 0.02,
         scope: PseudoLabelScope = "unlabeled_images",
-        level: Literal["image", "patch"] = "image",
-        weight: float = 1.0,
+        w_image: float = 1.0,
+        w_patch: float = 0.0,
         gammas: Sequence[float] = (0.0, 1.0, 4.0),
         min_cover: float = 0.0,
         refresh: int | None = None,
         limit: int = 100,
+        level: Literal["image", "patch"] | None = None,
+        weight: float | None = None,
     ) -> None:
+        if weight is not None:
+            warn_renamed("options.patchcluster.weight", "options.patchcluster.w_image")
+            w_image = weight
+        if level is not None:
+            warn_renamed("options.patchcluster.level", "options.patchcluster.w_patch")
+            w_patch = w_image if level == "patch" else 0.0
+        if w_image < 0 or w_patch < 0:
+            raise TagfillError(f"w_image is {w_image:g} and w_patch {w_patch:g} in patchcluster; give 0 or more.")
         given = [value for value in (d_positive, d_negative) if not isinstance(value, str)]
         if any(not 0 <= value <= 2 for value in given) or (len(given) == 2 and not given[0] < given[1]):
             raise TagfillError(
@@ -95,7 +108,7 @@ class PatchCluster(BaseMethod):
         if refresh is not None and refresh < 1:
             raise TagfillError(f"refresh is {refresh}; give a number of epochs, or leave it out.")
         self.needs = frozenset({"memory", "maps", "marks"})
-        self._features, self._level, self._weight = features, level, weight
+        self._features, self._w_image, self._w_patch = features, w_image, w_patch
         self._all_unknown = scope == "all_unknown"
         self._gammas = by_label_state("options.patchcluster.gammas", gammas)
         self._min_cover, self._refresh, self._limit = min_cover, refresh, limit
@@ -122,10 +135,11 @@ class PatchCluster(BaseMethod):
         pseudo = pseudo.masked_fill(batch.labels != UNKNOWN, UNKNOWN)
         self._last = batch.index, pseudo
         loss = losses.selective(prediction.logits, pseudo, gammas=self._gammas, mode="ignore", reduction="batchmean")
-        if self._level == "patch":
+        loss = self._w_image * loss
+        if self._w_patch:
             assert prediction.maps is not None
-            loss = loss + self._patch_loss(prediction.maps, batch, pseudo, cells)
-        return {"pseudo": self._weight * loss}
+            loss = loss + self._w_patch * self._patch_loss(prediction.maps, batch, pseudo, cells)
+        return {"pseudo": loss}
 
     def decisions(self) -> Decisions | None:
         """The pseudo-labels of the last step."""

@@ -17,8 +17,10 @@ label, and its cells are unknown. Only pairs of image and class with a known cel
 with annotations and not with classes.
 
 PatchML: Patch Based Learning for Multi-label Image Classification. The focus, the weights and k are not reported; the
-defaults are a starting point. CSL-I is its likelihood part: the k_image·B likeliest unknowns of a batch are ignored.
-Both levels are summed over classes and averaged over images, so that their weights can be compared.
+defaults are a starting point. Eq. 1 and 3 are sums over the labeled images: an image without any known label
+contributes nothing, also with CSL-I. CSL-I is its likelihood part, without the prior: with n labeled images in a batch,
+the k_image·n likeliest of their unknowns are ignored. Both levels are summed over classes and averaged over all images
+of the batch, so that their weights can be compared.
 """
 
 from __future__ import annotations
@@ -45,14 +47,15 @@ class PatchML(BaseMethod):
     """Image and patch supervision.
 
     Args:
-        image_unknown: `ignore` ignores unknown labels; `selective` (CSL-I) treats all except the likeliest as negative.
+        image_unknown: `ignore` ignores unknown labels; `selective` (CSL-I) treats all of a labeled image except the
+            likeliest as negative.
         patch_unknown: the same for the unmarked cells of a marked class (`selective` is CSL-P).
         w_image: weight of the image level.
         w_patch: weight of the patch level.
         image_gammas: γ of positives, negatives and unknowns, image level.
         patch_gammas: the same, patch level.
         patch_weights: weights of positive, negative and unknown cells.
-        k_image: likeliest unknowns that CSL-I ignores, per image on average.
+        k_image: likeliest unknowns that CSL-I ignores, per labeled image on average.
         k_patch: likeliest unknown cells that CSL-P ignores.
         patch_scope: `k_patch` counts for each `class` of an image, or on average over the `batch`.
         cells: `mean` or `sum` over the cells of a class.
@@ -116,9 +119,13 @@ class PatchML(BaseMethod):
         """L_image, summed over classes, mean over images."""
         if self._image_unknown == "ignore":
             return losses.selective(logits, labels, gammas=self._image_gammas, mode="ignore", reduction="batchmean")
-        unknown = (labels == UNKNOWN).flatten()
-        spared = losses.top_k_mask(logits.flatten(), unknown, self._k_image * len(labels)).view_as(labels)
-        return losses.selective(logits, labels, gammas=self._image_gammas, ignore=spared, reduction="batchmean")
+        unknown = labels == UNKNOWN
+        labeled = ~unknown.all(1, keepdim=True)
+        likely = losses.top_k_mask(
+            logits.flatten(), (unknown & labeled).flatten(), self._k_image * int(labeled.sum())
+        ).view_as(labels)
+        ignored = likely | ~labeled
+        return losses.selective(logits, labels, gammas=self._image_gammas, ignore=ignored, reduction="batchmean")
 
     def patch_loss(self, maps: Tensor, targets: PatchTargets) -> Tensor:
         """L_patch of the pairs that have known cells, mean over images."""

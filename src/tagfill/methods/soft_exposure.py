@@ -10,19 +10,20 @@ The temperature T of a label follows from its distance to known labels, of its o
     T          = +exp(β (1 − d⁺)) + γ  if d⁺ < d⁻,  else  −exp(β (1 − d⁻)) + γ
 
 SE-L uses labels only, SE-I images only, and LS has one temperature for all. Before T, d⁺ and d⁻ are divided by their
-maximum over the unknown labels of the image. As printed, a label with near evidence is almost ignored (|T| = 148 at
-d = 0) and one with far evidence is a hard target (|T| = 1 at d = 1). With temperature="inverse", |T| = exp(β d), it is
-the other way around. Temperatures are computed one batch at a time from the distances of classes (L×L) and the
-neighbors of images (n×k). Both come from memory, and are computed from the features of a frozen network unless a
-checkpoint or an earlier stage has them. In the code, `inf` marks missing evidence until distances are combined.
+maximum over the unknown labels of the image. A label with near evidence is almost ignored (|T| = 148 at d = 0) and one
+with far evidence is a hard target (|T| = 1 at d = 1): §4.1.1 of the paper confirms that confidence raises the
+temperature. With temperature="inverse", |T| = exp(β d), it is the other way around. Temperatures are computed one batch
+at a time from the distances of classes (L×L) and the neighbors of images (n×k). Both come from memory, and are computed
+from the features of a frozen network unless a checkpoint or an earlier stage has them. In the code, `inf` marks missing
+evidence until distances are combined.
 
 Kundu and Tighe, Exploiting weakly supervised visual patterns to learn from partial annotations, NeurIPS 2020.
 
 Choices where the paper is silent or contradicts itself. Distances are cosine, whose maximum for features that are not
-negative is the 1 that missing evidence counts as. One maximum over both signs normalizes an image. The unknown labels
-of an image without known positives (SE-L), and those that no neighbor knows (SE-I), are ignored; SE treats those
-without any evidence as absent (`uncovered`). w₊ = 5 is stated for the baseline and used for all. `temperature` is as
-printed.
+negative is the 1 that missing evidence counts as. One maximum over both signs normalizes an image. SE-L ignores the
+unknown labels of an image that lacks known positives or known negatives (the rebuttal: "we ignore such labels" where
+P(x), N(x) = ∅), and SE-I those that no neighbor knows; SE treats those without any evidence as absent (`uncovered`).
+w₊ = 5 is stated for the baseline and used for all.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ class SoftExposure(BaseMethod):
         if self._by_images is None:
             assert self._by_labels is not None
             present, absent = self._by_labels.read(index, known)
-            return present, absent, ~np.isinf(present)
+            return present, absent, ~np.isinf(np.maximum(present, absent))
         present, absent = self._by_images.read(index, known)
         covered = ~np.isinf(np.minimum(present, absent))
         if self._by_labels is not None:

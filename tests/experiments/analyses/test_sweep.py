@@ -35,7 +35,7 @@ def test_sweep_trains_every_combination_once(runs: dict[str, str], tmp_path: Pat
     ("name", "paths"),
     [
         ("K", ("options.en.expected",)),
-        ("mu", ("options.en.momentum", "options.scl.momentum")),
+        ("mu", ("options.en.momentum", "options.scl.momentum", "options.scl.scores_momentum")),
         ("gamma", ("options.scl.weight",)),
         ("alpha", ("head_options.boost",)),
         ("scl.distance", ("options.scl.distance",)),

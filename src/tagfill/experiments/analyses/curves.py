@@ -1,9 +1,9 @@
 """Curves of mAP: over the epochs of training, and over the share of labels that training knew.
 
-- Convergence: validation mAP against the epoch, as Kim et al. and Sharma et al. show it; Soft Exposure is said to be
+- Convergence: validation mAP against the epoch, as Kim et al. and Kundu and Tighe show it; Soft Exposure is said to be
   ahead of its baselines because missing labels teach too.
 - Fractions: mAP and mF1 against the share of known labels. mF1 chooses a threshold per class on validation and applies
-  it to the scored split (Sharma et al., Fig. 3).
+  it to the scored split (Kundu and Tighe, Fig. 3).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
     missing     classes by the share of their training positives that were not annotated, smallest first
 
 Two methods are also compared class by class: the difference in average precision, from the largest loss to the largest
-gain, colored by the share of missing labels (Sharma et al., Fig. 5). If the bars on the right are bright, a method
+gain, colored by the share of missing labels (Kundu and Tighe, Fig. 5). If the bars on the right are bright, a method
 gains where labels are missing. Areas are from appendix D of Verelst et al., WACV 2023.
 """
 

@@ -48,6 +48,7 @@ SYMBOLS = {
     "d-": ("d_negative",),
 }
 _EXAMPLE = "--set mu=0.5,0.8"
+_ALSO = {"momentum": "scores_momentum"}  # of the scores that SCL shares with EN, whose momentum must be the same
 _LABEL_COUNTS = [str(number) for number in range(1, 8)]
 _LOG_RATIO = 20  # of the largest to the smallest value, from which an axis is logarithmic
 
@@ -163,7 +164,7 @@ def _find_paths(name: str, recipe: Recipe) -> tuple[str, ...]:
     if rest and f"options.{name}" in options:
         return (f"options.{name}",)
     for wanted in SYMBOLS.get(name, (name,)):
-        found = tuple(path for path, option in options.items() if option == wanted)
+        found = tuple(path for path, option in options.items() if option in (wanted, _ALSO.get(wanted)))
         if found:
             return found
     known = {*options.values(), *Recipe.model_fields, *Stage.model_fields}

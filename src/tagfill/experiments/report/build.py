@@ -76,7 +76,8 @@ def report_runs(
                 outcome = score_run(run, data, split=split)
             outcomes.append(outcome)
         complete = _needs_complete_labels(group[0].recipe)
-        methods.append(TrainedMethod(name, tuple(group), Score.from_outcomes(name, outcomes), complete))
+        score = Score.from_outcomes(name, outcomes, complete=complete)
+        methods.append(TrainedMethod(name, tuple(group), score, complete))
     report = ReportData.rank(data, _open_truth(data, progress), split, methods)
     more = [Section.open(Path(folder)) for folder in analyses]
     return write_report(report, Path(out), title=title, more=more, progress=progress)
@@ -150,8 +151,9 @@ def leaderboard_section(report: ReportData) -> Section:
     notes = [board.note] if board.note else []
     if has_gap:
         notes.append(
-            "Gap closed: 0% is the score of `an`, which treats unknown labels as absent; 100% is the score of `full`, "
-            "the same model trained on complete labels."
+            "Gap closed: 0% is the score of `an`, which treats unknown labels as absent; 100% is the best score with "
+            f"complete labels, that of `{report.ceiling.name if report.ceiling else FULL}`. What changes inference, "
+            "such as a boost or an ensemble, is shown with complete labels too."
         )
     if has_cost:
         notes.append(

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tagfill.errors import TagfillError
 from tagfill.figures import png, svg
-from tagfill.io import atomic_write, write_json
+from tagfill.io import atomic_write, spreadsheet_cell, write_json
 
 SECTION_FILE = "section.json"
 
@@ -48,12 +48,19 @@ class Table:
     bars: tuple[str, ...] = ()
     swatches: Mapping[str, str] = field(default_factory=dict)
 
-    def csv(self) -> str:
-        """The table as CSV with a header line."""
+    def csv(self, *, spreadsheet: bool = False) -> str:
+        """The table as CSV with a header line.
+
+        Args:
+            spreadsheet: write an apostrophe before texts that a spreadsheet would run as formulas.
+        """
+        rows = self.rows
+        if spreadsheet:
+            rows = [[spreadsheet_cell(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)
-        writer.writerows(self.rows)
+        writer.writerows(rows)
         return text.getvalue()
 
 
