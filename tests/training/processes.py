@@ -11,6 +11,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from tagfill.cli import main
+
 PATIENCE = 240.0  # seconds until a run that neither ends nor reaches its moment is a failure
 
 
@@ -37,6 +41,15 @@ def finish(process: subprocess.Popen[bytes]) -> str:
 def run_tagfill(*arguments: str) -> str:
     """Run a command to its end."""
     return finish(start(*arguments))
+
+
+def run_here(*arguments: str, code: int = 0) -> None:
+    """Run a command to its end in this process, which has torch loaded already."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["tagfill", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert (ended.value.code or 0) == code
 
 
 def kill_when(process: subprocess.Popen[bytes], moment: Callable[[], bool], rng: random.Random) -> bool:

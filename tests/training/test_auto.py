@@ -52,6 +52,24 @@ def test_tags_alone_are_learned_by_an_ensemble_with_a_boost(material, run):
     assert description["reason"] in (run.folder / "log.txt").read_text()
 
 
+def test_the_reason_names_what_else_is_known(material):
+    single = tagfill.Dataset.open(material.single)
+    plain = chosen(material, single).reason
+    first, *others = single.names(single.split("train"))[:4]
+    point = {"image": first, "label": single.classes[0], "present": True, "kind": "point", "x": 0.5, "y": 0.5}
+    rows = single.rows()
+    bare = single.replace(annotations=rows.filter([name not in others for name in rows["image"].to_pylist()]))
+    more = bare.with_records([point]).replace(hierarchy=((single.classes[0], single.classes[1]),))
+    reason = chosen(material, more).reason
+    for said in (
+        "follow from the hierarchy",
+        "have no label; lda-soft learns from these too",
+        "1 points count as tags",
+    ):
+        assert said in reason
+        assert said not in plain
+
+
 @pytest.mark.parametrize("scale", [None, "ll-r"])
 def test_the_ensemble_adds_what_its_members_predict(material, tmp_path, scale):
     dataset = tagfill.Dataset.open(material.single)

@@ -99,7 +99,8 @@ def test_launcher_does_not_matter(
     assert outcome(tmp_path / "run") == launched_by_us
 
 
-@pytest.mark.parametrize("processes", [2, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.long  # two processes also score the same as one in test_patches.py
+@pytest.mark.parametrize("processes", [2, 3])
 def test_validation_is_the_same_on_any_number_of_processes(material: Material, tmp_path: Path, processes: int) -> None:
     """With a learning rate of next to nothing, the weights are those of the start whatever the order of images."""
     settings: dict[str, Any] = {"method": "en+scl", "epochs": 2, "batch_size": 12, "lr": 1e-30, **material.settings}

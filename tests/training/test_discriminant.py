@@ -7,7 +7,10 @@ import pytest
 import torch
 
 import tagfill
+from reference import discriminant as reference
 from tagfill.models import Classifier
+from tagfill.probabilities import calibrate
+from tagfill.rng import generator
 from tagfill.training import discriminant as module
 from tagfill.training.auto import _source
 from tagfill.training.discriminant import Moments, discriminant, fit_discriminants, soft_targets, weighted_means
@@ -63,9 +66,31 @@ def backbone(material, tmp_path_factory):
     return run.recipe, Classifier.load(run.model_folder)
 
 
-def fit(material, backbone, dataset, names=("lda", "lda-soft")):
+def fit(material, backbone, dataset, names=("lda", "lda-soft"), boost=5.0):
     recipe, model = backbone
-    return fit_discriminants(names, model, dataset, lambda made: _source(made, dataset, recipe), boost=5.0, seed=0)
+    return fit_discriminants(names, model, dataset, lambda made: _source(made, dataset, recipe), boost=boost, seed=0)
+
+
+@pytest.mark.parametrize("known", ["tags", "present and absent"])
+def test_both_rounds_equal_the_reference(material, partial, backbone, known):
+    dataset, tags_only = tagfill.Dataset.open(material.single if known == "tags" else partial), known == "tags"
+    recipe, model = backbone
+    loaded = LoadedModel(model, dataset, _source(model, dataset, recipe))
+    positions, features = module._pooled_features(loaded, seed=0)
+    x, labels = features.double().numpy(), dataset.labels("train").rows(positions)
+    logits, order = np.zeros(labels.shape), generator(0, "discriminant folds").permutation(len(labels))
+    for fold in range(3):
+        held_out = np.isin(np.arange(len(x)), order[fold::3])
+        heads = reference.first_round(x[~held_out], labels[~held_out], tags_only=tags_only)
+        logits[held_out] = np.stack([x[held_out] @ weight + bias for weight, bias in heads], axis=1)
+    shown = np.where(labels == 1, 1, 0) if tags_only else labels
+    soft = reference.targets(calibrate(logits, shown)(logits), labels, tags_only=tags_only)
+
+    expected = [reference.first_round(x, labels, tags_only=tags_only), reference.second_round(x, soft, labels)]
+    for computed, heads in zip(fit(material, backbone, dataset, boost=1.0), expected, strict=True):
+        found = x @ computed.head.fc.weight.detach().double().numpy().reshape(len(heads), -1).T
+        found += computed.head.fc.bias.detach().numpy()
+        np.testing.assert_allclose(found, np.stack([x @ w + b for w, b in heads], axis=1), atol=2e-3)
 
 
 def test_discriminants_rank_better_than_chance_and_use_the_second_round(material, backbone):

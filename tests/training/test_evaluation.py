@@ -112,6 +112,15 @@ def test_what_was_asked_for_is_there(material, runs, dataset, found):
     assert (alone.interval, alone.ceiling, alone.groups) == (None, None, None)
 
 
+def test_groups_count_classes_without_a_positive_like_the_mean(material, runs, dataset, monkeypatch):
+    seen = predictions(runs["full"], dataset, material, "test")
+    seen.labels[:, 0] = np.minimum(seen.labels[:, 0], 0)
+    monkeypatch.setattr("tagfill.training.evaluation.gather_predictions", lambda *_: seen)
+    found = evaluate(runs["full"], dataset, features=material.cache, groups=len(dataset.classes), empty="zero")
+    assert np.nanmin(found.groups) == 0
+    assert found.groups.mean() == pytest.approx(found.mean)
+
+
 def test_classes_are_sorted_by_loss_against_the_ceiling_or_by_precision(material, runs, dataset, found):
     loss = [row[found.columns().index("loss")] for row in found.rows()]
     known = [value for value in loss if value is not None]
@@ -131,6 +140,9 @@ def test_json_and_csv_hold_the_same_rows(found):
     assert [float(row[1]) for row in rows[1:] if row[1]] == [r["AP"] for r in told["classes"] if r["AP"] is not None]
     assert told["mAP_interval"]["low"] <= told["mAP"] <= told["mAP_interval"]["high"]
     assert set(told["precision_at"]) == {"1", "3", "5"}
+    formulas = replace(found, classes=tuple(f"={name}" for name in found.classes))
+    safe = list(csv.reader(formulas.to_csv(spreadsheet=True).splitlines()))
+    assert [[name.removeprefix("'="), *numbers] for name, *numbers in safe[1:]] == rows[1:]
 
 
 def test_a_boost_changes_scores_so_thresholds_are_chosen_again(material, runs, dataset):

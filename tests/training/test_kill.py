@@ -13,7 +13,7 @@ from tagfill.contract import Method
 from tagfill.methods.base import BaseMethod
 
 from .conftest import Material
-from .processes import MOMENTS, finish, kill_when, outcome, run_tagfill, start
+from .processes import MOMENTS, kill_when, outcome, run_here, run_tagfill, start
 
 EPOCHS = "4"
 KILLS = 3  # per long case; the short one is killed once
@@ -84,17 +84,17 @@ def test_resumed_run_equals_unbroken_run(
     unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
     known_negatives = dict.fromkeys(("csl", "p-asl"), partial)  # for the prior
     dataset = {**known_negatives, "patchml+patchcluster": points}.get(method, material.single)
-    run_tagfill(*arguments(material, dataset, method, processes), "--out", str(unbroken))
+    run = run_here if processes == 1 else run_tagfill
+    run(*arguments(material, dataset, method, processes), "--out", str(unbroken))
     rng = random.Random(f"{method} {processes} {moment}")
 
-    process = start(*arguments(material, dataset, method, processes), "--out", str(broken))
-    kills, wanted = 0, 1 if (method, processes, moment) == SHORT else KILLS
-    while kills < wanted and kill_when(process, MOMENTS[moment](broken), rng):
-        kills += 1
-        process = start("train", "--resume", str(broken), "--processes", str(processes), "--save-steps", "3")
-    finish(process)
+    command = [*arguments(material, dataset, method, processes), "--out", str(broken)]
+    for _ in range(1 if (method, processes, moment) == SHORT else KILLS):
+        process = start(*command)
+        assert kill_when(process, MOMENTS[moment](broken), rng), "the run ended before it could be killed"
+        command = ["train", "--resume", str(broken), "--processes", str(processes), "--save-steps", "3"]
+    run(*command)
 
-    assert kills == wanted, "the run ended before it could be killed"
     expected, found = outcome(unbroken), outcome(broken)
     assert sorted(expected) == sorted(found)
     assert [name for name in expected if expected[name] != found[name]] == []

@@ -123,6 +123,11 @@ def told(folder: Path) -> list[str]:
     return [line.partition("patchcluster:")[2] for line in lines if "patchcluster:" in line]
 
 
+def scores(folder: Path) -> list[float]:
+    """What a run scores on the validation split, whose images its processes share."""
+    return [json.loads(line)["val_mAP"] for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -157,5 +162,6 @@ def test_two_processes_find_what_one_finds(
     assert set(whole["values"].tolist()) == {0, 1}
     for name in LISTS:
         np.testing.assert_array_equal(joined[name][order], whole[name])
+    assert scores(two) == scores(one)
     assert told(two) == told(one)
     assert len(told(one)) == 1

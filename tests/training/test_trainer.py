@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import resource
+import runpy
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +23,17 @@ import tagfill
 from tagfill import methods
 from tagfill.cli import main
 from tagfill.contract import Batch, Decisions, Prediction, Ranks
+from tagfill.data import sources
 from tagfill.dataset import Dataset
 from tagfill.methods import METHODS, BaseMethod
 from tagfill.models import Classifier
 from tagfill.models.model_folder import read_description
-from tagfill.training import Run
+from tagfill.training import Run, make_recipe
 from tagfill.training.trainer import Totals, Trainer, merge_counts
 
 from .conftest import Material
 from .extra_methods import Rejecting
-from .processes import outcome, start
+from .processes import outcome, run_here
 
 
 def train(material: Material, out: Path, stage: dict[str, Any], dataset: Path | None = None, **settings: Any) -> Run:
@@ -253,58 +256,50 @@ def test_full_disk_destroys_nothing(material: Material, tmp_path: Path) -> None:
     assert list((tmp_path / "run" / "checkpoints").glob("[0-9]*")) == []
 
 
-def test_disk_that_fills_up_later_destroys_nothing(material: Material, tmp_path: Path) -> None:
+def test_disk_that_fills_up_later_destroys_nothing(
+    material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Earlier checkpoints stay, the exit code is 2, and with free space the run continues from there."""
     unbroken = train(material, tmp_path / "unbroken", {"epochs": 3}, method="role")
     run = tmp_path / "run"
     flags = [*material.flags, "--method", "role", "--features", str(material.cache), "--epochs", "3"]
-    script = (
-        "import resource, sys\n"
-        "from tagfill.cli import main\n"
-        "from tagfill.training.trainer import Trainer\n"
-        "plain = Trainer._save\n"
-        "def save(self, epoch, step):\n"
-        "    if (epoch, step) == (2, 4):\n"
-        "        resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\n"
-        "    plain(self, epoch, step)\n"
-        "Trainer._save = save\n"
-        "sys.exit(main())\n"
-    )
-    command = [sys.executable, "-c", script, "train", str(material.single), *flags, "--batch-size", "16"]
+    plain, limits = Trainer._save, resource.getrlimit(resource.RLIMIT_FSIZE)
 
-    ended = subprocess.run(
-        [*command, "--save-steps", "2", "--out", str(run)], capture_output=True, text=True, check=False
-    )
+    def save(self: Trainer, epoch: int, step: int) -> None:
+        if (epoch, step) == (2, 4):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+        plain(self, epoch, step)
 
-    assert ended.returncode == 2, ended.stderr
-    assert "There is no room to save a checkpoint" in ended.stderr
-    assert "Traceback" not in ended.stderr
+    command = ["train", str(material.single), *flags, "--batch-size", "16", "--save-steps", "2", "--out", str(run)]
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_save", save)
+        try:
+            run_here(*command, code=2)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    said = capsys.readouterr().err
+    assert "There is no room to save a checkpoint" in said
+    assert "Traceback" not in said
     assert [int(path.name) for path in sorted((run / "checkpoints").glob("[0-9]*"))] == [0, 6, 9]
     assert Classifier.load(run / "best").classes == Dataset.open(material.single).classes
     assert outcome(tagfill.resume(run).folder) == outcome(unbroken.folder)
 
 
-def test_killed_worker_is_reported_in_one_sentence(material: Material, tmp_path: Path) -> None:
-    script = (
-        "import os, signal, sys, tagfill\n"
-        "from tagfill.data import sources\n"
-        "plain = sources.load_view\n"
-        "def load_view(*arguments, **address):\n"
-        "    if address['index'] == 50:\n"
-        "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    return plain(*arguments, **address)\n"
-        "sources.load_view = load_view\n"
-        "from tagfill.dataset import Dataset\n"
-        "from tagfill.training import make_recipe, start\n"
-        "recipe = make_recipe({'dataset': sys.argv[1], 'method': 'an', 'backbone': 'test_efficientnet',\n"
-        "                      'pretrained': sys.argv[3], 'image_size': 64})\n"
-        "start(Dataset.open(sys.argv[1]), recipe, out=sys.argv[2], workers=1)\n"
-    )
-    arguments = [str(material.single), str(tmp_path / "run"), str(material.weights)]
+def test_killed_worker_is_reported_in_one_sentence(
+    material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, tests = sources.load_view, os.getpid()
 
-    ended = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
+    def load_view(*arguments: Any, **address: Any) -> Any:
+        if address["index"] == 50 and os.getpid() != tests:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return plain(*arguments, **address)
 
-    assert "A worker process that decodes images was killed" in ended.stderr.splitlines()[-1]
+    monkeypatch.setattr(sources, "load_view", load_view)
+    recipe = make_recipe({"dataset": str(material.single), "method": "an", **material.settings})
+    with pytest.raises(tagfill.TagfillError, match="A worker process that decodes images was killed"):
+        tagfill.training.start(Dataset.open(material.single), recipe, out=tmp_path / "run", workers=1)
 
 
 def test_mixed_precision_keeps_losses_in_float32(material: Material, tmp_path: Path) -> None:
@@ -334,20 +329,25 @@ def test_interruption_at_the_very_end_loses_nothing(
     assert outcome(tagfill.resume(tmp_path / "run").folder) == outcome(unbroken.folder)
 
 
-def test_interrupting_once_saves_and_stops(material: Material, tmp_path: Path) -> None:
+def test_interrupting_once_saves_and_stops(
+    material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A signal in the middle of the second epoch, as Ctrl-C sends it."""
     command = ["train", str(material.single), *material.flags, "--method", "role", "--features", str(material.cache)]
-    unbroken = train(material, tmp_path / "unbroken", {"epochs": 80}, method="role")
-    run = tmp_path / "run"
-    process = start(*command, "--epochs", "80", "--batch-size", "16", "--out", str(run))
-    while not (run / "metrics.jsonl").exists() or (run / "metrics.jsonl").stat().st_size == 0:
-        assert process.poll() is None
-        time.sleep(0.01)
+    unbroken = train(material, tmp_path / "unbroken", {"epochs": 3}, method="role")
+    run, plain, steps = tmp_path / "run", Trainer._step, itertools.count()
 
-    os.kill(process.pid, signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    def step(self: Trainer, *arguments: Any) -> Any:
+        if next(steps) == 10:
+            os.kill(os.getpid(), signal.SIGINT)
+        return plain(self, *arguments)
 
-    assert process.returncode == 130, output.decode()
-    assert b"stopped and saved" in output
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_step", step)
+        run_here(*command, "--epochs", "3", "--batch-size", "16", "--out", str(run), code=130)
+
+    assert "stopped and saved" in capsys.readouterr().err
+    assert len(Run.open(run).metrics()) == 1
     assert outcome(tagfill.resume(run).folder) == outcome(unbroken.folder)
 
 
@@ -399,9 +399,12 @@ def plain(material: Material, out: Path) -> tagfill.Run:
     return tagfill.train(material.single, method="an", features=material.cache, out=out, epochs=1, **material.settings)
 
 
-def test_a_step_runs_through_few_files() -> None:
+def test_a_step_runs_through_few_files(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     script = Path(__file__).parents[2] / "benchmarks" / "step_files" / "run.py"
+    monkeypatch.setattr(sys, "argv", [str(script), "--check"])
+    monkeypatch.setattr(sys, "path", [*sys.path])
 
-    counted = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(script), run_name="__main__")
 
-    assert counted.returncode == 0, counted.stdout + counted.stderr
+    assert not ended.value.code, capsys.readouterr().out

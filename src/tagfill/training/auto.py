@@ -14,6 +14,9 @@ those of `wan` and of discriminants cannot be compared between classes, and whic
 
 A head other than `cam`, and a backbone that trains, cannot be combined: then the first method is trained alone.
 
+Labels that follow from a hierarchy count as known, and images without any label teach `lda-soft`. Points, boxes and
+masks count as tags of their images. The reason for a choice names these, and classes with few tags.
+
 The run folder of `auto` holds a run per trained method in `members/`, and the combined model in `best/`. Discriminants
 are computed when the members are combined.
 """
@@ -27,6 +30,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -34,6 +39,7 @@ from torch import Tensor
 from tagfill import methods
 from tagfill.contract import Ranks
 from tagfill.data import FeatureCache, FeatureSource, PixelSource, Source
+from tagfill.data.manifest import Manifest
 from tagfill.dataset import Dataset
 from tagfill.errors import ImageError, TagfillError
 from tagfill.images import EVAL
@@ -41,7 +47,13 @@ from tagfill.metrics import average_precision
 from tagfill.models import Classifier, EnsembleHead, combine
 from tagfill.options import check_options
 from tagfill.training.discriminant import DISCRIMINANTS, LDA, LDA_SOFT, fit_discriminants, tags_only
-from tagfill.training.evaluation import LoadedModel, can_validate, choose_decisions, gather_predictions
+from tagfill.training.evaluation import (
+    LoadedModel,
+    can_validate,
+    choose_decisions,
+    gather_predictions,
+    read_validation_labels,
+)
 from tagfill.training.recipe import Recipe
 from tagfill.training.run_folder import Run
 
@@ -49,6 +61,7 @@ AUTO = "auto"
 BOOST = 5.0  # of BoostLU, at inference
 STATISTICS_IMAGES = 2000  # training images that standardize the members' logits
 SCALE_OF_TAGS_ONLY = "em"
+FEW_TAGS = 5  # of a class, below which its model can hardly be good
 TAGS_ONLY, WITH_NEGATIVES, COMPLETE = ("wan", LDA, LDA_SOFT), ("csl", LDA_SOFT), ("bce", LDA_SOFT)
 
 
@@ -111,6 +124,7 @@ def choose(dataset: Dataset, recipe: Recipe) -> Choice:
     scale = given_scale(recipe)
     if not members:
         members, reason = _suitable(dataset)
+        reason = " ".join([reason, *_remarks(dataset, members)])
         scale = SCALE_OF_TAGS_ONLY if scale is None and members == TAGS_ONLY else scale
     if len(members) > 1 and (problem := _cannot_combine(recipe)):
         members, reason = members[:1], f"{reason} {problem}, so only {members[0]} is trained."
@@ -148,13 +162,39 @@ def _suitable(dataset: Dataset) -> tuple[tuple[str, ...], str]:
     return WITH_NEGATIVES, f"{share:.1%} of the labels are known, absent ones too, so auto combines csl and lda-soft."
 
 
+def _remarks(dataset: Dataset, members: Sequence[str]) -> list[str]:
+    """What else is known about the training images, and what it is used for."""
+    labels, remarks = dataset.labels("train"), list[str]()
+    if dataset.hierarchy:
+        remarks.append("Labels that follow from the hierarchy count as known.")
+    unlabeled = len(labels.unannotated())
+    if unlabeled and LDA_SOFT in members:
+        remarks.append(f"{unlabeled / len(labels):.0%} of the images have no label; lda-soft learns from these too.")
+    kinds = (part["kind"].cast(pa.string()) for part in dataset.scan(["kind"]))
+    if points := sum(pc.sum(pc.equal(kind, "point")).as_py() or 0 for kind in kinds):
+        remarks.append(f"{points:,} points count as tags; --method patchml learns where they are.")
+    if few := int((labels.positives < FEW_TAGS).sum()):
+        remarks.append(f"{few} of {labels.width} classes are known to be present in fewer than {FEW_TAGS} images.")
+    return remarks
+
+
 def _cannot_combine(recipe: Recipe) -> str | None:
     """Why models of a recipe cannot be combined; None if they can."""
     if recipe.head != "cam":
         return f"Models with the {recipe.head} head cannot be combined"
-    if any(stage.train == "all" for stage in recipe.stages):
+    if any(stage.train != "head" for stage in recipe.stages):
         return "Models whose backbone trains cannot be combined"
+    if _inner_stage(recipe) is not None:
+        return "Models on a cache of an inner stage cannot be combined"
     return None
+
+
+def _inner_stage(recipe: Recipe) -> str | None:
+    """The stage of the backbone whose output the last stage trains on; None for images and for features at the end."""
+    if recipe.final_features is None:
+        return None
+    manifest = Manifest.read(Path(recipe.final_features))
+    return manifest.at if manifest.inner else None
 
 
 def member_recipe(recipe: Recipe, member: str) -> Recipe:
@@ -193,7 +233,8 @@ def combine_runs(
     else:
         model = combine(models, boost=boost)
     assert model.backbone is not None
-    loaded = LoadedModel(model, dataset, _source(model, dataset, recipe))
+    inner = _inner_stage(recipe)
+    loaded = LoadedModel(model if inner is None else model.above(inner), dataset, _source(model, dataset, recipe))
     if isinstance(model.head, EnsembleHead):
         logits = _member_logits(model.head, loaded)
         model.head.standardize(logits, None if scale is None else _scale_logits(scale, boost, loaded, recipe))
@@ -202,6 +243,7 @@ def combine_runs(
     result["member_epochs"] = {run.folder.name: run.best["epoch"] for run in runs}
     if can_validate(dataset, recipe.val_labels):
         gathered = gather_predictions(loaded.predict("val"), Ranks(), len(dataset.classes))
+        read_validation_labels(gathered, dataset, recipe.val_labels)
         model.calibration, model.thresholds = choose_decisions(gathered, recipe.val_labels)
         result["val_mAP"] = 100 * float(np.nanmean(average_precision(gathered.scores, gathered.labels)))
     model.save(folder)

@@ -1,4 +1,6 @@
-"""A feature cache for runs that train only a head: without one, every epoch would run the frozen backbone again.
+"""A feature cache for runs that train only a head, or what lies above a stage of the backbone.
+
+Without one, every epoch would run the frozen part of the backbone again.
 
 The cache is in Tagfill's cache folder, named after the images, the backbone and its weights, so that all runs on the
 same images share it; it grows with the dataset. The run is the same as one with `tagfill features` and `--features`.
@@ -7,6 +9,7 @@ same images share it; it grows with the dataset. The run is the same as one with
 from __future__ import annotations
 
 import glob
+import math
 import shutil
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from tagfill.data.extract import features
 from tagfill.dataset import Dataset
 from tagfill.io import cache_folder
 from tagfill.models import create_backbone
+from tagfill.models.stages import FEATURES
 from tagfill.progress import SILENT, Progress
 from tagfill.training.auto import AUTO
 from tagfill.training.devices import launched_processes
@@ -57,6 +61,7 @@ def cache_features(
         pretrained=recipe.pretrained,
         image_size=recipe.image_size,
         views=f"{VIEWS},{PAIRS}" if pairs else VIEWS,
+        at=_cached_stage(recipe),
         workers=workers,
         max_bad_images=recipe.max_bad_images,
         device=device,
@@ -72,21 +77,28 @@ def on_cache(recipe: Recipe, folder: Path) -> Recipe:
     return recipe.model_copy(update={"features": str(folder.absolute()), "stages": stages})
 
 
+def _cached_stage(recipe: Recipe) -> str:
+    """The stage of the backbone that the stages of a recipe need, some of which may train only the head."""
+    if all(stage.train == "head" for stage in recipe.stages):
+        return FEATURES
+    return recipe.at or create_backbone(recipe.backbone, image_size=recipe.image_size).default_stage()
+
+
 def can_cache(recipe: Recipe) -> bool:
-    """Whether all stages train a head on images, in the views that a cache has, behind a pretrained backbone.
+    """Whether no stage trains a whole backbone, and all use the views that a cache has, with pretrained weights.
 
     >>> recipe = Recipe(dataset="photos", method="an")
     >>> can_cache(recipe), can_cache(recipe.model_copy(update={"stages": [Stage(train="all")]}))
     (True, False)
     """
     plain = Stage()
-    views = ("crop_scale", "flip", "vertical_flip", "strong")
+    views = ("crop_scale", "short_side", "flip", "vertical_flip", "strong")
     return (
         recipe.features is None
         and recipe.pretrained is not False
         and all(
             stage.input == "images"
-            and stage.train == "head"
+            and stage.train != "all"
             and all(getattr(stage, name) == getattr(plain, name) for name in views)
             for stage in recipe.stages
         )
@@ -99,10 +111,11 @@ def _fits_on_disk(dataset: Dataset, recipe: Recipe) -> bool:
     Existing caches of the dataset count as free: this one may be among them, or grow from one.
     """
     backbone = create_backbone(recipe.backbone, pretrained=False, image_size=recipe.image_size)
-    rows, columns = backbone.grid
+    at = _cached_stage(recipe)
+    values = backbone.channels * math.prod(backbone.grid) if at == FEATURES else math.prod(backbone.above(at).inner)
     views = len(dataset) + (_VIEWS_OF_TRAINING - 1) * len(dataset.splits.get("train", ()))
     folder = cache_folder()
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     caches = (folder / "features").glob(f"{glob.escape(f'{dataset.name}-{recipe.backbone}')}-*/views/*/*.npy")
     free = shutil.disk_usage(existing).free + sum(path.stat().st_size for path in caches)
-    return views * rows * columns * backbone.channels * 2 <= _FREE_SHARE * free
+    return views * values * 2 <= _FREE_SHARE * free

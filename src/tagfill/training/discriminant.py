@@ -46,6 +46,7 @@ LDA, LDA_SOFT = "lda", "lda-soft"
 DISCRIMINANTS = (LDA, LDA_SOFT)
 SHRINKAGE = {LDA: 5.0, LDA_SOFT: 1.0}  # λ
 _LEVEL = 2.0  # standard deviations of a class's logits that an image must be above the mean for a logit of 0
+_LEAST_SHIFT = 1e-4  # of the mean of a class, in standard deviations of the features; less is rounding
 _FOLDS = 3
 _MOST_IMAGES, _MOST_PAIRS = 50_000, 200_000_000  # that are used; of more images, a sample
 _CALIBRATION_PAIRS = 4_000_000  # that the scores are calibrated on
@@ -117,10 +118,13 @@ def discriminant(moments: Moments, directions: Tensor, shrinkage: float) -> tupl
 
     Args:
         moments: of the features.
-        directions: L×D, mean of the images of each class minus that of the others; zero for a class without images.
+        directions: L×D, mean of the images of each class minus that of the others. Zero except for rounding, as with
+            the same weight for all images, gives weights of zero.
         shrinkage: λ.
     """
     covariance = moments.covariance
+    moved = directions.norm(dim=1) > _LEAST_SHIFT * covariance.trace().sqrt()
+    directions = torch.where(moved[:, None], directions, 0.0)
     scale = covariance.diagonal().mean().clamp(min=1e-12)
     shrunk = covariance + shrinkage * scale * torch.eye(len(covariance), dtype=torch.float64)
     weight = torch.cholesky_solve(directions.T, torch.linalg.cholesky(shrunk)).T
@@ -223,8 +227,9 @@ def fit_discriminants(
             logits[held_out] = np.concatenate([prediction.logits.numpy() for _, prediction in scored])
         targets = soft_targets(logits, labels, tags_only=only_tags)
         moments = Moments.of(features)
-        means, counts = weighted_means(features, targets)
-        directions = torch.where(counts[:, None] > 1e-6, means - moments.mean, 0.0)
+        means, _ = weighted_means(features, targets)
+        shown = torch.from_numpy((labels == POSITIVE).any(0))  # without a tag, all targets of a class are alike
+        directions = torch.where(shown[:, None], means - moments.mean, 0.0)
         heads[LDA_SOFT] = discriminant(moments, directions, SHRINKAGE[LDA_SOFT])
     return [_with_head(model, *heads[name], 1.0) for name in names]
 

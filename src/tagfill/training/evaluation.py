@@ -38,6 +38,7 @@ from tagfill.metrics import (
     bootstrap_interval,
     confusions,
     count,
+    counted_average_precision,
     group_means,
     mean_average_precision_by_label_count,
     nan_without_negatives,
@@ -46,7 +47,7 @@ from tagfill.metrics import (
     reliability,
     top1_accuracy,
 )
-from tagfill.models import Classifier, choose_device
+from tagfill.models import Backbone, Classifier, choose_device
 from tagfill.probabilities import Calibration, measure_calibration, probabilities
 from tagfill.progress import NOTEBOOK, Bar, Progress
 from tagfill.training.evaluation_result import Evaluation, Mistake
@@ -151,7 +152,8 @@ def evaluate(
         scored = replace(scored, interval=interval)
     if groups is not None:
         annotations = dataset.labels("train").known
-        scored = replace(scored, groups=group_means(scored.average_precision, annotations, groups=groups))
+        values = counted_average_precision(gathered.scores, gathered.labels, empty=empty, definition=definition)
+        scored = replace(scored, groups=group_means(values, annotations, groups=groups))
     return scored
 
 
@@ -271,9 +273,9 @@ def choose_decisions(gathered: GatheredPredictions, val_labels: str) -> tuple[Ca
 
     Args:
         gathered: predictions for the validation split.
-        val_labels: of the recipe; with `observed` unknown labels are read as absent, so nothing can be calibrated.
+        val_labels: of the recipe; unless `clean`, unknown labels are read as absent, so nothing can be calibrated.
     """
-    measurable = val_labels != "observed"
+    measurable = val_labels == "clean"
     calibration = measure_calibration(gathered.scores, gathered.labels) if measurable else None
     return calibration, tuple(choose_thresholds(gathered, calibration).tolist())
 
@@ -325,15 +327,17 @@ class LoadedModel:
         if boost is not None or boost_from is not None:
             model = _boosted(model, boost, boost_from)
         model = model.to(choose_device(device))
-        assert model.backbone is not None
+        assert isinstance(model.backbone, Backbone)
         if features is None:
             pixels = PixelSource(dataset, model.backbone.preprocessing.size, EVAL, seed=0, workers=workers)
             return cls(model, dataset, pixels, KeptLogits(folder, folder / "best", None) if keeps else None)
         cache = FeatureCache.open(features, dataset)
-        if cache.manifest.fingerprint != model.backbone.fingerprint():
+        if cache.manifest.fingerprint != model.backbone.fingerprint(cache.at):
             raise TagfillError(f"The feature cache {features} was made by another backbone than the model in {folder}.")
         spatial = model.spatial or maps
         source = FeatureSource(dataset, cache, maps=spatial, tokens=model.token, seed=0)
+        if cache.manifest.inner:
+            model = model.above(cache.at)
         whole = cache.manifest.views.get("eval")
         origin = None if whole is None else f"{whole.identity} {'maps' if spatial else 'pooled'}"
         return cls(model, dataset, source, KeptLogits(folder, folder / "best", origin) if keeps and origin else None)
@@ -457,15 +461,31 @@ def can_validate(dataset: Dataset, val_labels: str) -> bool:
 
     Args:
         dataset: the data.
-        val_labels: `clean`, or `observed`, which reads everything else as absent.
+        val_labels: `clean`, or `observed` or `tags`, which read everything else as absent.
     """
     if "val" not in dataset.splits:
         return False
     if val_labels == "observed":
         return True
     labels = dataset.labels("val")
+    if val_labels == "tags":
+        return bool(labels.positives.any())
     present, absent = (np.unique(labels.classes[labels.values == state]) for state in (POSITIVE, NEGATIVE))
     return len(np.intersect1d(present, absent)) > 0
+
+
+def read_validation_labels(gathered: GatheredPredictions, dataset: Dataset, val_labels: str) -> None:
+    """Replace the labels of predictions for the validation split by those that choose the epoch.
+
+    Args:
+        gathered: predictions, with all known labels.
+        dataset: the data.
+        val_labels: of the recipe.
+    """
+    if val_labels == "observed":
+        gathered.labels[:] = observed_labels(dataset, "val")[gathered.index]
+    elif val_labels == "tags":
+        gathered.labels[gathered.labels != POSITIVE] = NEGATIVE
 
 
 def observed_labels(dataset: Dataset, split: str) -> NDArray[np.int8]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tagfill.deprecation import warn_renamed
 from tagfill.images.notebook import Tag, Tile, counts_table, never_raises, panel, photo_grid
-from tagfill.io import nan_to_none
+from tagfill.io import nan_to_none, spreadsheet_cell
 from tagfill.metrics import (
     Confusion,
     Counts,
@@ -240,12 +240,17 @@ class Evaluation:
         names = self.columns()[1:]
         return [[self.classes[c], *(nan_to_none(values[name][c].item()) for name in names)] for c in self.order()]
 
-    def to_csv(self) -> str:
-        """The table of classes as CSV with a header."""
+    def to_csv(self, *, spreadsheet: bool = False) -> str:
+        """The table of classes as CSV with a header.
+
+        Args:
+            spreadsheet: write an apostrophe before names that a spreadsheet would run as formulas.
+        """
+        protect = spreadsheet_cell if spreadsheet else str
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns())
-        writer.writerows(self.rows())
+        writer.writerows([protect(str(name)), *numbers] for name, *numbers in self.rows())
         return text.getvalue()
 
     def to_json(self) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from tagfill.errors import TagfillError
 from tagfill.images import input_size
 from tagfill.training.optimizers import Optimizer
 
+TOP_LR, TOP_HEAD = 1e-4, 10.0  # learning rate above a cached stage, and by how much that of the head is larger
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster where libyaml is installed
 
 
@@ -99,7 +100,7 @@ class Stage(_Section):
 
     name: str = "main"
     input: Literal["cache", "images"] = "images"
-    train: Literal["head", "all"] = "head"
+    train: Literal["head", "top", "all"] = "head"  # top: what lies above a stage of the backbone, and the head
     freeze: tuple[Literal["stem", "batch-norm"], ...] = ()  # parts of a backbone that trains which do not train
     epochs: int = Field(10, ge=1)
     method: str | None = None  # replaces the method of the run
@@ -109,12 +110,15 @@ class Stage(_Section):
     clip_norm: float | None = Field(None, gt=0)
     accumulate: int = Field(1, ge=1)  # micro-batches per batch; losses that rank images do so within each
     average: float | None = Field(None, gt=0, lt=1)  # decay of the weight average, which is then validated and saved
-    labeled_share: float | None = Field(None, gt=0, lt=1)  # of each batch, from images with any label
+    labeled_share: float | None = Field(None, gt=0, le=1)  # of each batch, from images with any label
+    epoch_over: Literal["all", "labeled"] = "all"  # images that an epoch visits once; labeled if their share is 1
     stopping: Stopping = Stopping()
     crop_scale: tuple[float, float] | None = (0.25, 1.0)
+    short_side: tuple[int, int] | None = None  # resize to a random short side and crop the image size; no crop_scale
     flip: bool = True  # mirror half of the views
     vertical_flip: bool = False  # turn half of the views upside down
     strong: bool = False  # RandAugment and Cutout after crop and flips
+    randaugment: Literal["torchvision", "pytorch-randaugment"] = "torchvision"  # of strong views: whose operations
     start: Start = Start()
 
     @model_validator(mode="before")
@@ -147,12 +151,13 @@ class Recipe(_Section):
     head_options: dict[str, Any] = {}
     image_size: int | tuple[int, int] | None = None  # side of a square, or height and width, also as 224x320
     features: str | None = None
+    at: str | None = None  # the stage of the backbone above which `train: top` trains; None takes that of the cache
     batch_size: int = Field(16, ge=1)  # images per step, over all processes and micro-batches
     seed: int = Field(0, ge=0)
     threads: int = Field(1, ge=1)
     precision: Literal["float32", "bfloat16", "float16"] = "float32"  # of the network; losses are always in float32
     select: Literal["mAP", "last"] = "mAP"  # the best epoch: the one with the best validation mAP, or the last
-    val_labels: Literal["clean", "observed"] = "clean"  # observed: what the protocol would have kept, the rest absent
+    val_labels: Literal["clean", "observed", "tags"] = "clean"  # observed, tags: the others are read as absent
     max_bad_images: float = Field(0.01, ge=0, le=1)  # share of images that may fail to decode
     memory: MemoryOptions = MemoryOptions()
     record: tuple[Literal["decisions", "scores", "heatmaps"], ...] = ()  # for analyses; does not change the result
@@ -180,11 +185,26 @@ class Recipe(_Section):
             raise ValueError("each stage needs a name of its own")
         for number, stage in enumerate(stages):
             if stage.input == "cache" and stage.train == "all":
-                raise ValueError(f"stage '{stage.name}' cannot train a backbone on cached features; set input: images")
+                raise ValueError(
+                    f"stage '{stage.name}' cannot train a whole backbone on cached features; set train: top, or "
+                    "input: images"
+                )
+            if stage.train == "top" and "stem" in stage.freeze:
+                raise ValueError(f"stage '{stage.name}' trains only what lies above the stem; leave out freeze: stem")
             if stage.input == "cache" and (stage.strong or stage.vertical_flip):
                 raise ValueError(
                     f"stage '{stage.name}' cannot augment cached features; cache such views, or set input: images"
                 )
+            if stage.short_side is not None and not 0 < stage.short_side[0] <= stage.short_side[1]:
+                raise ValueError(
+                    f"short_side of stage '{stage.name}' is a range of numbers of pixels, such as [256, 480]"
+                )
+            if stage.short_side is not None and stage.input == "cache":
+                raise ValueError(
+                    f"stage '{stage.name}' cannot crop cached features; cache such views, or set input: images"
+                )
+            if stage.epoch_over == "labeled" and stage.labeled_share is None:
+                raise ValueError(f"stage '{stage.name}' has epochs over labeled images; set labeled_share too")
             if stage.freeze and stage.train == "head":
                 raise ValueError(f"stage '{stage.name}' trains no part of the backbone, so there is nothing to freeze")
             if number == 0 and stage.start != Start():
@@ -192,13 +212,19 @@ class Recipe(_Section):
         return stages
 
     def method_of(self, stage: Stage) -> tuple[str, dict[str, dict[str, Any]]]:
-        """Name and options of the method of a stage: its own, or those of the run.
+        """Name and options of the method of a stage: its own, or those of the run for the parts of its method.
 
-        >>> recipe = Recipe(dataset="photos", method="en", options={"en": {"expected": 2.0}})
+        >>> recipe = Recipe(dataset="photos", method="en+scl", options={"en": {"expected": 2}, "scl": {"weight": 0.1}})
+        >>> recipe.method_of(Stage(method="en"))
+        ('en', {'en': {'expected': 2}})
         >>> recipe.method_of(Stage(method="an", options={}))
         ('an', {})
         """
-        return stage.method or self.method, self.options if stage.options is None else stage.options
+        method = stage.method or self.method
+        if stage.options is not None:
+            return method, stage.options
+        left_out = set(self.method.split("+")) - set(method.split("+"))
+        return method, {name: options for name, options in self.options.items() if name not in left_out}
 
     def epochs_before(self, stage: int) -> int:
         """Epochs of all stages before the one at a position in the list."""
@@ -212,8 +238,13 @@ class Recipe(_Section):
     def hash(self) -> str:
         """A hash of everything that decides the result, except the data, which have identities of their own."""
         content = self.model_dump(mode="json", exclude={"dataset", "features", "record"})
+        if self.at is None:
+            del content["at"]  # runs from before this setting keep their hashes
         for stage in content["stages"]:
             stage["labelled_share"] = stage.pop("labeled_share")  # the name in 0.1, so that its runs keep their hashes
+            for name in ("epoch_over", "short_side", "randaugment"):  # settings that runs of 0.1 do not have
+                if stage[name] == Stage.model_fields[name].default:
+                    del stage[name]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def to_yaml(self) -> str:
@@ -228,6 +259,7 @@ def build_recipe(
     features: str | os.PathLike[str] | None = None,
     epochs: int | None = None,
     lr: float | None = None,
+    train: str | None = None,
     overrides: Iterable[tuple[str, Any]] = (),
 ) -> Recipe:
     """Build a recipe from the settings of a user.
@@ -240,6 +272,7 @@ def build_recipe(
         features: a feature cache or its folder.
         epochs: of every stage.
         lr: learning rate of every stage.
+        train: what every stage trains; see `override`.
         overrides: further settings by their paths, which have priority.
 
     >>> build_recipe({"dataset": "photos", "method": "an"}, overrides=[("optimizer.lr", 0.1)]).stages[0].optimizer.lr
@@ -252,6 +285,8 @@ def build_recipe(
     if epochs is not None:
         for stage in stages:
             stage["epochs"] = epochs
+    if train is not None:
+        override(content, "train", train)
     if lr is not None:
         for stage in stages:
             stage["optimizer"] = {**stage.get("optimizer", {}), "lr": lr}
@@ -332,6 +367,9 @@ def with_overrides(content: Mapping[str, Any], overrides: Iterable[tuple[str, An
 def override(content: dict[str, Any], path: str, value: Any) -> None:
     """Set one value of a recipe's plain content by its path; a setting of stages is set in all of them.
 
+    `train` set to `top` also freezes batch norms, and sets the learning rate to 10⁻⁴ and that of the head to ten times
+    as much, except where a stage says otherwise.
+
     Args:
         content: the settings, changed in place.
         path: names joined by dots, as in `memory.storage` or `optimizer.lr`.
@@ -352,3 +390,6 @@ def override(content: dict[str, Any], path: str, value: Any) -> None:
             if not isinstance(target, dict):
                 raise TagfillError(f"The setting '{path}' does not exist: '{key}' holds a single value.")
         target[last] = value
+        if path == "train" and value == "top":
+            target.setdefault("freeze", ["batch-norm"])
+            target["optimizer"] = {"lr": TOP_LR, "head_multiplier": TOP_HEAD, **target.get("optimizer", {})}

@@ -43,7 +43,8 @@ def train(
     head: str = "cam",
     features: str | os.PathLike[str] | None = None,
     epochs: int = 10,
-    lr: float = 1e-3,
+    lr: float | None = None,
+    train: str | None = None,
     out: str | Path | None = None,
     cache: bool = False,
     device: str = "auto",
@@ -61,7 +62,10 @@ def train(
         head: turns features into logits.
         features: a feature cache, or its folder, to train on instead of images.
         epochs: of the only stage, unless `stages` is given.
-        lr: learning rate of the only stage, unless `stages` is given.
+        lr: learning rate of the only stage, unless `stages` is given; by default 0.001; with `train="top"`
+            0.0001, and ten times the rate for the head.
+        train: what trains, unless `stages` is given: `head`, `top` (what lies above the stage of the backbone that
+            `features` holds, or that the setting `at` names) or `all`.
         out: the run folder; by default `runs/<dataset>-<method>-<backbone>-s<seed>-<hash>`.
         cache: without `features`, make a feature cache by itself if only the head trains, as the command line does.
         device: to train on: `cpu`, `cuda`, `mps`, or `auto`.
@@ -84,7 +88,7 @@ def train(
     if "stages" in settings:
         recipe = build_recipe(content, features=features)
     else:
-        recipe = build_recipe(content, features=features, epochs=epochs, lr=lr)
+        recipe = build_recipe(content, features=features, epochs=epochs, lr=lr, train=train)
     if cache:
         check_start(recipe, out=out, device=device, force=force)
         require_valid(data, progress=progress)
@@ -411,7 +415,7 @@ def _fit(context: RunContext, saving: Saving | None, checkpoint: Checkpoint | No
         _warn_late_start(context)
     threads = torch.get_num_threads()
     torch.set_num_threads(recipe.threads)
-    if any(stage.input == "images" for stage in recipe.stages):
+    if any(stage.input == "images" or stage.train == "top" for stage in recipe.stages):
         disable_heap_trimming()  # heads on cached features allocate little
     try:
         with torch.random.fork_rng():
@@ -421,7 +425,9 @@ def _fit(context: RunContext, saving: Saving | None, checkpoint: Checkpoint | No
     result: dict[str, Any] = {"stage": recipe.stages[int(best["stage"])].name, "epoch": int(best["epoch"])}
     if origin is not None:
         result |= {"expected_positives": expected, "expected_positives_from": origin}
-    if context.chosen_by_map:
+    if context.chosen_by_map and recipe.val_labels == "tags":
+        result |= {"val_AUC": 100 * best["score"], "chosen_by": "AUC of the known tags of val"}
+    elif context.chosen_by_map:
         result |= {"val_mAP": 100 * best["score"], "chosen_by": f"mAP on val, {recipe.val_labels} labels"}
     else:
         result |= {"chosen_by": "last epoch"}

@@ -28,7 +28,7 @@ from tagfill.images import View
 from tagfill.io import atomic_write, write_json
 from tagfill.labels import LabelMatrix
 from tagfill.memory import Memory, sub_state
-from tagfill.models import Backbone, Classifier, create, create_backbone
+from tagfill.models import Backbone, BackboneTop, Classifier, create, create_backbone
 from tagfill.progress import Progress
 from tagfill.training import checkpoints
 from tagfill.training.checkpoints import Checkpoint
@@ -159,7 +159,7 @@ class ActiveStage:
         number: position in the recipe's list.
         stage: its settings.
         full: the classifier with its backbone, which is saved.
-        module: what trains: `full`, or its head alone on cached features.
+        module: what trains: `full`, or on cached features its head alone or the part above the cached stage.
         wrapped: `module`, sharing gradients between processes.
         optimizer: over the weights that train.
         stepper: steps the optimizer, in the precision of the run.
@@ -205,7 +205,7 @@ class ActiveStage:
             return self.full
         average = self.average.module
         assert isinstance(average, Classifier)
-        return average if average.backbone is not None else self.full.with_head(average.head)
+        return average if self.module is self.full else self.full.replace_top(average)
 
 
 def enter_stage(
@@ -225,8 +225,13 @@ def enter_stage(
     cache = context.cache if stage.input == "cache" else None
     full = _build_classifier(context, stage, previous, cache)
     full.check_use(maps=maps)
-    module = full if cache is None else Classifier(None, full.head, full.head_name, full.classes)
-    module.freeze(backbone=stage.train == "head", stem="stem" in stage.freeze, batch_norm="batch-norm" in stage.freeze)
+    module = full if cache is None else full.above(cache.at)
+    module.freeze(
+        backbone=stage.train == "head",
+        below=_frozen_stage(recipe, full) if stage.train == "top" and cache is None else None,
+        stem="stem" in stage.freeze,
+        batch_norm="batch-norm" in stage.freeze,
+    )
     labels = context.dataset.labels("train")
     module.mask_boost(torch.from_numpy(labels.positives > 0))
     if checkpoint is not None:
@@ -248,7 +253,7 @@ def enter_stage(
         if previous is not None:
             previous.memory.close()
         memory, memory_name = _open_memory(context, sampler, number, checkpoint)
-    assert full.backbone is not None
+    assert isinstance(full.backbone, Backbone)
     task = Task(
         classes=context.dataset.classes,
         labels=labels,
@@ -312,7 +317,7 @@ def _build_classifier(
         seed=recipe.seed,
         **recipe.head_options,
     )
-    assert full.backbone is not None
+    assert isinstance(full.backbone, Backbone)
     if previous is not None:
         origin = Classifier.load(context.run.model_folder) if stage.start.head == "best" else previous.full
         assert origin.backbone is not None
@@ -320,12 +325,32 @@ def _build_classifier(
             full.head.load_state_dict(origin.head.state_dict())
         if stage.start.backbone == "previous":
             full.backbone.load_state_dict(origin.backbone.state_dict())
-    if cache is not None and cache.manifest.fingerprint != full.backbone.fingerprint():
+    if cache is not None and stage.train == "top":
+        _check_inner_cache(cache, recipe, full.backbone)
+    if cache is not None and cache.manifest.fingerprint != full.backbone.fingerprint(cache.at):
         raise TagfillError(
             f"The feature cache {cache.folder} was made by {cache.manifest.backbone} with other weights than this "
             f"run's backbone {recipe.backbone} has; make a cache with it, or give the same backbone and weights."
         )
     return full
+
+
+def _check_inner_cache(cache: FeatureCache, recipe: Recipe, backbone: Backbone) -> None:
+    """Raise unless a cache holds the stage above which a run trains."""
+    if not cache.manifest.inner:
+        raise TagfillError(
+            f"The feature cache {cache.folder} holds features at the end of the backbone, above which only the head "
+            f"can train; make one of an inner stage with 'tagfill features --at {backbone.default_stage()}', or train "
+            "the head."
+        )
+    if recipe.at not in (None, cache.at):
+        raise TagfillError(f"The feature cache {cache.folder} holds the stage {cache.at}, not {recipe.at}.")
+
+
+def _frozen_stage(recipe: Recipe, full: Classifier) -> str:
+    """The stage up to which a network is frozen that trains its top on images."""
+    assert isinstance(full.backbone, Backbone)
+    return recipe.at or full.backbone.default_stage()
 
 
 def _make_sampler(context: RunContext, stage: Stage, labels: LabelMatrix, needs: frozenset[str]) -> Sampler:
@@ -341,6 +366,7 @@ def _make_sampler(context: RunContext, stage: Stage, labels: LabelMatrix, needs:
         ranks.world,
         None if share is None else unlabeled,
         share or 0.0,
+        stage.epoch_over == "labeled",
     )
 
 
@@ -384,9 +410,11 @@ def training_view(stage: Stage) -> View:
     """
     return View(
         scale=stage.crop_scale,
+        short_side=stage.short_side,
         flip="random" if stage.flip else "never",
         flip_y="random" if stage.vertical_flip else "never",
         strong=stage.strong,
+        randaugment=stage.randaugment,
     )
 
 
@@ -451,12 +479,12 @@ def _load_best_memory(folder: Path, into: Path | None) -> tuple[dict[str, Tensor
 
 def _frozen_features(context: RunContext, cache: FeatureCache | None, source: Source) -> NDArray[np.float32]:
     """Pooled features of the training images by the pretrained backbone, even if a stage has trained it since: N×D."""
-    if cache is not None:
+    if cache is not None and not cache.manifest.inner:
         return cached_features(context.dataset, cache, "train")
     recipe = context.recipe
-    backbone = create_backbone(
-        recipe.backbone, pretrained=recipe.pretrained, image_size=recipe.image_size, seed=recipe.seed
-    )
+    size = recipe.image_size if cache is None else cache.preprocessing.size
+    whole = create_backbone(recipe.backbone, pretrained=recipe.pretrained, image_size=size, seed=recipe.seed)
+    backbone = whole if cache is None else whole.above(cache.at)
     return compute_frozen_features(backbone, source, "train", len(context.dataset.split("train")))
 
 
@@ -466,7 +494,9 @@ def cached_features(dataset: Dataset, cache: FeatureCache, split: str) -> NDArra
     return cache.read(["eval"], np.zeros(len(rows), np.int64), rows, maps=False)[0].numpy()
 
 
-def compute_frozen_features(backbone: Backbone, source: Source, split: str, size: int) -> NDArray[np.float32]:
+def compute_frozen_features(
+    backbone: Backbone | BackboneTop, source: Source, split: str, size: int
+) -> NDArray[np.float32]:
     """Compute pooled features of a split's images: N×D, zeros for an image that does not decode."""
     pooled = np.zeros((size, backbone.channels), dtype=np.float32)
     training = backbone.training

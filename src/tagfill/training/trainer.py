@@ -27,12 +27,12 @@ from tagfill.contract import Batch, Decisions, Prediction, Ranks
 from tagfill.errors import RunError
 from tagfill.io import write_json
 from tagfill.memory import sub_state
-from tagfill.metrics import GatheredPredictions, mean_average_precision
+from tagfill.metrics import GatheredPredictions, mean_average_precision, roc_auc
 from tagfill.progress import Bar
 from tagfill.rng import random_bits
 from tagfill.training import checkpoints
 from tagfill.training.checkpoints import Checkpoint, State
-from tagfill.training.evaluation import choose_decisions, gather_predictions, observed_labels
+from tagfill.training.evaluation import choose_decisions, gather_predictions, read_validation_labels
 from tagfill.training.optimizers import average_state, optimizer_state
 from tagfill.training.recipe import Stopping
 from tagfill.training.records import Recorder
@@ -265,6 +265,10 @@ class Trainer:
         if validation is not None:
             val_map = mean_average_precision(validation.scores, validation.labels)
             score = val_map if context.chosen_by_map else score
+            if context.recipe.val_labels == "tags":
+                area = float(np.nanmean(roc_auc(validation.scores, validation.labels)))
+                line["val_AUC"] = 100 * area
+                score = area if context.chosen_by_map else score
         line["best"] = best.update(active.number, epoch, score, stage.stopping)
         if line["best"]:
             self._keep_best(validation)
@@ -289,8 +293,7 @@ class Trainer:
         gathered = gather_predictions(
             self._active.task.predict("val"), context.devices.ranks, len(context.dataset.classes)
         )
-        if context.recipe.val_labels == "observed":
-            gathered.labels[:] = observed_labels(context.dataset, "val")[gathered.index]
+        read_validation_labels(gathered, context.dataset, context.recipe.val_labels)
         return gathered
 
     def _keep_best(self, validation: GatheredPredictions | None) -> None:
@@ -323,7 +326,8 @@ class Trainer:
     def _show_step(self, bar: Bar, terms: dict[str, float], images: int) -> None:
         best = self._best.best
         scored = best is not None and self._context.chosen_by_map
-        bar.note(_shown(terms) + (f"  best mAP {100 * best['score']:.2f}" if best is not None and scored else ""))
+        name = "AUC" if self._context.recipe.val_labels == "tags" else "mAP"
+        bar.note(_shown(terms) + (f"  best {name} {100 * best['score']:.2f}" if best is not None and scored else ""))
         bar.advance(images)
 
     def _is_due(self, step: int, *, end_of_epoch: bool = False) -> bool:
