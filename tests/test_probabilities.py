@@ -77,6 +77,18 @@ def test_a_bend_is_measured_where_labels_show_one() -> None:
     assert (found.slope, found.slope + found.bend) == (pytest.approx(1.0, abs=0.15), pytest.approx(0.3, abs=0.1))
 
 
+def test_the_bend_of_many_pairs_is_chosen_on_pairs_of_all_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the second class has logits above the knot, and every fourth pair belongs to the first one."""
+    monkeypatch.setattr("tagfill.probabilities._KNOT_PAIRS", 4000)
+    rng = np.random.default_rng(0)
+    logits = np.stack([rng.normal(-3, 1, 8000), rng.normal(3, 4, 8000)], axis=1)
+    truth = Calibration(slope=1.0, offset=(0.0, 0.0), source="measured", bend=-0.8, knot=0.0)
+    found = measure_calibration(logits, (rng.random(logits.shape) < truth(logits)).astype(np.int8))
+
+    assert found is not None
+    assert found.slope + found.bend == pytest.approx(0.2, abs=0.1)
+
+
 def test_calibration_is_measured_on_complete_labels_only() -> None:
     rng = np.random.default_rng(0)
     logits = rng.normal(0, 2, (4000, 3)).astype(np.float32)

@@ -28,6 +28,8 @@ RECORD = Record(
     "fill", ("filling", "curation", "training", "data", "models", "methods", "losses"), libraries=("torch", "timm")
 )
 TARGET = 0.9
+OUTCOME = "outcome.json"
+SIZES = (224, 384)  # of the input, besides the default
 
 
 def main() -> None:
@@ -36,28 +38,34 @@ def main() -> None:
     parser.add_argument("--coco", type=Path, nargs=2, metavar=("PHOTOS", "LABELS"))
     parser.add_argument("--seeds", type=int, default=3, help="draws of tags")
     parser.add_argument("--work", type=Path, default=Path("runs/fill"))
+    parser.add_argument("--finished", action="store_true", help="compute nothing, and show what is finished")
     options = parser.parse_args()
     work = options.work.absolute()
     found: dict[str, list[dict[str, Any]]] = {}
+    sizes: dict[str, dict[str, dict[str, Any]]] = {}
     for case in cases(work, options.voc, options.coco):
-        for seed in range(options.seeds):
-            found.setdefault(case.name, []).append(measure(case, work, seed))
-    results = {**RECORD.begin(), "target": TARGET, "seeds": options.seeds, "cases": found}
+        jobs = [(seed, None) for seed in range(options.seeds)] + [(0, size) for size in SIZES]
+        if options.finished:
+            jobs = [job for job in jobs if (folder_of(case, work, *job) / OUTCOME).exists()]
+        found[case.name] = [measure(case, work, *job) for job in jobs if job[1] is None]
+        sizes[case.name] = {str(job[1]): measure(case, work, *job) for job in jobs if job[1] is not None}
+    results = {**RECORD.begin(), "target": TARGET, "seeds": options.seeds, "cases": found, "sizes": sizes}
     RECORD.write(results, page(results))
 
 
-def measure(case: Case, work: Path, seed: int) -> dict[str, Any]:
+def measure(case: Case, work: Path, seed: int, image_size: int | None = None) -> dict[str, Any]:
     """Fill in one draw of tags and compare; results of an earlier call are read."""
-    folder = work / case.name.replace(" ", "-").lower() / f"seed-{seed}"
-    outcome = folder / "outcome.json"
+    folder = folder_of(case, work, seed, image_size)
+    outcome = folder / OUTCOME
     if outcome.exists():
         return dict(json.loads(outcome.read_text(encoding="utf-8")))
     from tagfill.filling import fill
 
-    say(f"{case.name}, draw {seed}")
+    say(f"{case.name}, {folder.name}")
     given = case.write_tags(folder / "tags.csv", seed)
     share_features(folder)
-    result = fill(folder / "tags.csv", photos=case.photos, out=folder / "filled", keep=f"precision={TARGET}")
+    keep = f"precision={TARGET}"
+    result = fill(folder / "tags.csv", photos=case.photos, out=folder / "filled", keep=keep, image_size=image_size)
     truth, classes = case.truth, result.dataset.classes
     missing = sum(len(set(tags) - {given[image]}) for image, tags in truth.items())
     unknown = len(truth) * len(classes) - len(given)
@@ -83,10 +91,16 @@ def measure(case: Case, work: Path, seed: int) -> dict[str, Any]:
     return found
 
 
+def folder_of(case: Case, work: Path, seed: int, image_size: int | None) -> Path:
+    """Where one draw of tags, or one size of the input, is worked on."""
+    own = f"seed-{seed}" if image_size is None else f"size-{image_size}"
+    return work / case.name.replace(" ", "-").lower() / own
+
+
 def share_features(folder: Path) -> None:
-    """Use the features of the first draw, which has the same photos."""
+    """Use the features of the first draw, which has the same photos, if they are of the same size."""
     first = folder.parent / "seed-0" / "filled" / "work"
-    if folder.name == "seed-0" or not first.exists():
+    if folder.name == "seed-0" or not folder.name.startswith("seed-") or not first.exists():
         return
     target = folder / "filled" / "work"
     target.mkdir(parents=True, exist_ok=True)

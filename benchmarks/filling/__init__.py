@@ -6,13 +6,16 @@ from filling.cases import cases
 from filling.demonstration import demonstration
 from filling.missing import missing
 from filling.photos import budgets, calibration, heads, scratch, whole
-from filling.points import points
+from filling.points import budget_defaults, points
 from filling.published import published, published_by_budget
 from filling.review import review
+from filling.settings import settings
 from filling.single_positive import single_positive
 from filling.step_files import step_files
+from filling.tags import tags
 
 KINDS: dict[str, Callable[[str, str], str]] = {
+    "budget-defaults": budget_defaults,
     "budgets": budgets,
     "calibration": calibration,
     "cases": cases,
@@ -24,8 +27,10 @@ KINDS: dict[str, Callable[[str, str], str]] = {
     "published-by-budget": published_by_budget,
     "review": review,
     "scratch": scratch,
+    "settings": settings,
     "single-positive": single_positive,
     "step-files": step_files,
+    "tags": tags,
     "whole": whole,
 }
 

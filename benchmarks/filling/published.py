@@ -64,7 +64,8 @@ def _dataset(recipe: str) -> str:
 
 def _number(found: dict[str, Any], name: str) -> str:
     """The mAP of a row, with as many digits as its table has."""
-    reported = {row: _first((content or {}).get("reported")) for row, content in found["rows"].items()}
+    every = {**found.get("untrained", {}), **found["rows"]}
+    reported = {row: _first((content or {}).get("reported")) for row, content in every.items()}
     digits = 1 if all(value is None or round(value, 1) == value for value in reported.values()) else 2
     value = reported.get(name)
     return "–" if value is None else f"{value:.{digits}f}"

@@ -13,15 +13,21 @@ from filling.results import gain, mean, results, table
 FLOOR = "an"
 ON_SCENES = {
     "full": "full labels",
+    "full+boost": "full labels + boost",
+    "full+boost-eval": "full labels + boost at inference",
     "bce-ls": "bce-ls, full labels",
     "an+boost": "an + boost",
     "an+boost-eval": "an + boost at inference",
     "ll-r+boost": "ll-r + boost",
+    "ll-r+boost-eval": "ll-r + boost at inference",
     "ll-ct+boost": "ll-ct + boost",
     "ll-cp+boost": "ll-cp + boost",
 }
 ON_PHOTOS = {
     "ignore": "ne",
+    "full+boost": "full, boost",
+    "full+boost-eval": "full, boost at inference",
+    "bce-ls+boost-eval": "bce-ls, boost at inference",
     "an+boost": "an, boost",
     "an+boost-eval": "an, boost at inference",
     "ll-r+boost": "ll-r, boost",
@@ -40,7 +46,7 @@ def single_positive(arguments: str, top: str) -> str:
     columns = [_scores(names, title, scores) for title, scores in measured.items() if scores]
     head = ["method", *(cell for title, _ in columns for cell in (title, "gain over `an`"))]
     rows = [[_shown(name), *(cell for _, cells in columns for cell in cells[name])] for name in names]
-    return f"{table(head, rows)}\n\n{_legend(top)}"
+    return f"{table(head, rows)}\n\n{_legend(top, any('+boost' in name for name in names))}"
 
 
 def on_scenes() -> dict[str, list[float]]:
@@ -72,15 +78,24 @@ def _scores(names: list[str], title: str, scores: dict[str, list[float]]) -> tup
 
 
 def _shown(name: str) -> str:
-    return {"full": "`bce`, complete labels", "bce-ls": "`bce-ls`, complete labels"}.get(name, f"`{name}`")
+    """A name as the table has it; complete labels are named as such.
+
+    >>> _shown("full+boost-eval"), _shown("en")
+    ('`bce+boost-eval`, complete labels', '`en`')
+    """
+    base, plus, boost = name.partition("+")
+    complete = {"full": "bce", "bce-ls": "bce-ls"}.get(base)
+    return f"`{complete}{plus}{boost}`, complete labels" if complete else f"`{name}`"
 
 
-def _legend(top: str) -> str:
+def _legend(top: str, boosted: bool) -> str:
     scenes, voc = results("learning"), results("voc12-a")
     said = [
         "One known label per image and no known negative; test mAP in percent; gains are paired by seed, ± is the",
         "standard error of their mean.",
     ]
+    if boosted:
+        said.append("A boost helps with complete labels too: compare entries with the same boost.")
     if scenes:
         said.append(
             f"[Scenes]({top}benchmarks/learning.md): {scenes['sizes']['train']} rendered images, {scenes['seeds']} "

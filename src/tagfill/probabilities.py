@@ -20,8 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
+from tagfill.rng import generator
 
-_COMPLETE_SHARE = 0.95  # share of known pairs from which labels count as complete
+COMPLETE_SHARE = 0.95  # share of known pairs from which labels count as complete
 _MAX_STEPS, _TOLERANCE = 50, 1e-10  # of Newton's method
 _KNOTS, _KNOT_PAIRS = (0.05, 0.1, 0.2, 0.3, 0.4), 200_000  # quantiles to try, and pairs to compare them on
 _BLOCK = 1 << 20  # entries at a time, to bound the memory of double precision
@@ -82,6 +83,16 @@ class Calibration(BaseModel):
     def savable(self) -> bool:
         """Whether a model can be saved with it: it was fitted, and a higher logit is a higher probability."""
         return self.fitted and self.slope > 0 and self.slope + self.bend > 0
+
+    def adjusted(self, factor: float, shift: float) -> Calibration:
+        """The calibration whose log odds are multiplied by a factor and shifted.
+
+        >>> careful = Calibration(slope=1.0, offset=(0.0,), source="estimated").adjusted(0.5, -1.0)
+        >>> bool(np.isclose(careful([[4.0]])[0, 0], sigmoid(0.5 * 4 - 1)))
+        True
+        """
+        offset = tuple(factor * value + shift for value in self.offset)
+        return self.model_copy(update={"slope": factor * self.slope, "bend": factor * self.bend, "offset": offset})
 
     def apply(self, logits: Any, *, sigmoid: Callable[[Any], Any], constant: Callable[[Any], Any]) -> Any:
         """The formula, for the arrays of any library.
@@ -191,7 +202,7 @@ def calibrate(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> Cali
 def is_complete(labels: NDArray[np.integer]) -> bool:
     """Whether labels are complete enough to measure on: nearly all pairs are known, and both states occur."""
     known = labels != UNKNOWN
-    return bool(known.mean() >= _COMPLETE_SHARE) and bool((labels == POSITIVE).any() and (labels == NEGATIVE).any())
+    return bool(known.mean() >= COMPLETE_SHARE) and bool((labels == POSITIVE).any() and (labels == NEGATIVE).any())
 
 
 def _design(z: NDArray[np.float64], knot: float | None) -> NDArray[np.float64]:
@@ -205,8 +216,9 @@ def _choose_knot(z: NDArray[np.float64], y: NDArray[np.float64]) -> float | None
 
     Two more parameters must pay for themselves (Bayesian information criterion), and both slopes be positive.
     """
-    part = slice(None, None, max(1, len(z) // _KNOT_PAIRS))
-    z, y = z[part], y[part]
+    if len(z) > _KNOT_PAIRS:  # drawn at random: every n-th pair of a matrix may belong to a few classes only
+        drawn = generator(0, "calibration knot").choice(len(z), _KNOT_PAIRS, replace=False)
+        z, y = z[drawn], y[drawn]
     best = _loss(_fit(_design(z, None), y) @ _design(z, None), y) - np.log(len(z))
     chosen = None
     for knot in np.unique(np.quantile(z[y == 1], _KNOTS)) if y.any() else ():

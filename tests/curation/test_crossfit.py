@@ -23,6 +23,21 @@ def test_calibration_equals_the_maximum_of_the_likelihood():
     assert found.offset == pytest.approx(offset + deltas, abs=1e-3)
 
 
+@pytest.mark.parametrize("bend", [-0.8, 0.0])
+def test_the_bend_is_that_of_the_highest_likelihood(bend):
+    rng = np.random.default_rng(5)
+    z = rng.normal(0, 4, (200, 2))
+    labels = (rng.random(z.shape) < 1 / (1 + np.exp(-(z + bend * np.maximum(z, 0))))).astype(np.int8)
+    found = calibrate(z, labels)
+    slope, offset, change, knot = reference.bent(z.ravel(), labels.ravel())
+    assert (found.slope, found.bend) == (pytest.approx(slope, abs=1e-3), pytest.approx(change, abs=1e-3))
+    assert found.knot == pytest.approx(0.0 if knot is None else knot)
+    assert (knot is None) == (bend == 0)
+    plain = z.ravel() * found.slope + found.bend * np.maximum(z.ravel() - found.knot, 0)
+    deltas = reference.offsets(plain, labels.ravel(), np.tile([0, 1], 200), 2, 1.0, offset)
+    assert found.offset == pytest.approx(offset + deltas, abs=1e-3)
+
+
 def test_stretched_scores_become_calibrated():
     z, labels = made(np.random.default_rng(2), images=2000)
     assert calibrate(z, labels).slope == pytest.approx(1 / 3, rel=0.1)

@@ -79,7 +79,8 @@ def test_doubts_equal_the_reference():
     assert absent
     assert [pair for pair in pairs(found) if labels[pair] == 1] == tags
     assert [pair for pair in pairs(found) if labels[pair] == 0] == absent
-    assert [suspicion(logits, labels)[pair] for pair in of_tags] == pytest.approx(list(of_tags.values()), abs=1e-9)
+    suspected = suspicion(logits, labels)
+    assert [suspected[pair] for pair in of_tags] == pytest.approx(list(of_tags.values()), abs=1e-9)
 
 
 @pytest.mark.parametrize("only_tags", [False, True])

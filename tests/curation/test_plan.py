@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -73,6 +74,9 @@ def test_tasks_open_in_label_studio_and_cvat(made, tmp_path):
     assert len(rows) == len(made.pairs)
     assert [int(row["task"]) for row in rows] == sorted(int(row["task"]) for row in rows)
     assert json.loads(files[0].read_text())["images"] == len(names)
+    formulas = replace(made, dataset=made.dataset.replace(classes=tuple(f"={name}" for name in made.dataset.classes)))
+    with formulas.save(tmp_path, spreadsheet=True)[1].open(encoding="utf-8", newline="") as file:
+        assert [row | {"label": row["label"].removeprefix("'=")} for row in csv.DictReader(file)] == rows
 
 
 def test_the_study_chooses_the_kind(run, part, place, tmp_path):
@@ -114,3 +118,9 @@ def test_places_need_a_study_that_measured_them(tmp_path):
 def test_no_hours_are_refused(run, part):
     with pytest.raises(TagfillError, match="give more than 0"):
         plan(part, 0, run=run.folder, models="unused")
+
+
+def test_a_kind_is_expected_to_score_what_the_best_of_its_methods_does(tmp_path):
+    both = study(tmp_path / "s", **{"SP": (10, 20, 30), "SP+patchcluster": (8, 24, 36), "I": (9, 9, 9)})
+    found = forecasts(both, "tags", 1, 9)
+    assert [(one.kind, one.before, one.after) for one in found] == [("SP", 10.0, 24.0), ("I", 9.0, 9.0)]

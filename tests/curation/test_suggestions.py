@@ -3,6 +3,8 @@ import pytest
 
 from tagfill.curation import Suggestions
 from tagfill.curation.suggestions import SCHEMA
+from tagfill.dataset import Dataset
+from tagfill.dataset.tables import IMAGES_SCHEMA, from_records
 from tagfill.errors import TagfillError
 
 from .cases import photos, suggestions
@@ -15,6 +17,26 @@ def test_a_saved_file_reads_back(tmp_path, ending):
     found = Suggestions.read(tmp_path / f"s.{ending}")
     assert found.table.equals(made.table)
     assert found.origin == (made.origin if ending == "parquet" else {})
+
+
+def test_names_that_a_spreadsheet_would_run_can_be_written_as_text_and_are_read_back(tmp_path):
+    names, classes = ["=a.jpg", "'=b.jpg", "c.jpg"], ("@cup", "tree")
+    data = Dataset(
+        name="formulas",
+        root=tmp_path,
+        classes=classes,
+        images=from_records([{"image": name, "split": "train"} for name in names], IMAGES_SCHEMA),
+        annotations=from_records([]),
+    )
+    made = suggestions(data, classes)
+    made.save(tmp_path / "safe.csv", spreadsheet=True)
+    written = {cell for line in (tmp_path / "safe.csv").read_text().splitlines()[1:] for cell in line.split(",")[:2]}
+    assert written == {'"\'=a.jpg"', "\"''=b.jpg\"", '"c.jpg"', '"\'@cup"', '"tree"'}
+    assert Suggestions.read(tmp_path / "safe.csv", data).table.equals(made.table)
+    made.save(tmp_path / "plain.csv")
+    assert Suggestions.read(tmp_path / "plain.csv", data).table.equals(made.table)
+    with pytest.raises(TagfillError, match="--spreadsheet is for CSV files"):
+        made.save(tmp_path / "safe.parquet", spreadsheet=True)
 
 
 def test_a_csv_file_needs_three_columns(tmp_path):

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from PIL import Image
@@ -23,17 +24,21 @@ from tagfill.cli.app import app
 from tagfill.curation import Suggestions
 from tagfill.curation.review import Decision, open_session
 from tagfill.dataset import Dataset
+from tagfill.dataset.tables import from_records
 from tagfill.errors import TagfillError
-from tagfill.filling import Fill
-from tagfill.filling.candidates import Candidates
+from tagfill.filling import Fill, report
+from tagfill.filling.candidates import Candidates, Scored
 from tagfill.filling.outputs import write_formats
 from tagfill.filling.phases import UNTAGGED
+from tagfill.filling.source import absolute_options
+from tagfill.filling.summary import FillSummary
+from tagfill.filling.table import TableLayout, read_filled, write_filled
 
 COLORS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (40, 60, 220), "white": (245, 245, 245)}
 QUICK = {"image_size": 64, "epochs": 4, "folds": 2, "jobs": 1}
 
 
-def make_photos(folder: Path, count: int = 150, tagged: int = 130) -> dict[str, set[str]]:
+def make_photos(folder: Path, count: int = 200, tagged: int = 180) -> dict[str, set[str]]:
     """Photos of one to three colored squares on gray, and a table with one tag for most of them; returns the truth."""
     rng = np.random.default_rng(0)
     (folder / "photos").mkdir(parents=True)
@@ -91,7 +96,7 @@ def test_added_tags_are_rows_of_their_own_and_never_trained_on(first):
     trained = Dataset.open(work / "data")
     assert "fill" not in trained.rows()["source"].to_pylist()
     assert len(trained.split(UNTAGGED)) == 20  # nothing is known about them, so nothing is assumed
-    assert len(first.dataset.splits["train"]) == 150
+    assert len(first.dataset.splits["train"]) == 200
 
 
 def test_what_is_uncertain_is_neither_given_nor_added(first):
@@ -114,6 +119,7 @@ def test_the_report_names_the_numbers_and_shows_photos(first):
 
 def test_the_model_predicts_with_chosen_thresholds(first, place):
     assert len(first.model.thresholds) == len(COLORS)
+    assert len(set(first.model.thresholds)) == 1  # probabilities of all classes mean the same
     out = place / "predictions.csv"
     tagfill.predict_to_file(first.model_folder, place / "photos", out)
     assert out.stat().st_size
@@ -168,7 +174,7 @@ def test_decisions_of_a_review_are_used_and_kept(first, place, truth):
     folder = copy_of(first, place, "reviewed")
     asked = min(20, first.summary.to_review)
     decide(folder, truth, asked)
-    again = tagfill.fill(folder)
+    again = tagfill.fill(folder, jobs=1)
     assert again.summary.decisions == asked
     assert again.summary.past[-1].added == first.summary.added
     assert any("Since the last run" in line for line in again.summary.sentences())
@@ -178,7 +184,10 @@ def test_decisions_of_a_review_are_used_and_kept(first, place, truth):
     left = Suggestions.read(folder / "to-review.csv").table
     pairs = [set(zip(t["image"].to_pylist(), t["label"].to_pylist(), strict=True)) for t in (decided, left)]
     assert not pairs[0] & pairs[1]  # nobody is asked twice
-    third = tagfill.fill(folder)
+    added = [(row["image"], tag) for row in again.table.to_pylist() for tag in row["added"]]
+    assert len(added) == again.summary.added > 0
+    assert np.mean([tag in truth[image] for image, tag in added]) > 0.5
+    third = tagfill.fill(folder, jobs=1)
     assert third.summary == again.summary
 
 
@@ -190,6 +199,83 @@ def test_an_audit_is_part_of_the_result(first, place):
     assert statement[0] + "." in result.summary.sentences()
 
 
+def test_filled_json_comes_last(first, place, monkeypatch):
+    """Killed before the report is there, the next call must not believe that nothing has changed."""
+    folder = copy_of(first, place, "half")
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(report, "write", killed)
+    with pytest.raises(KeyboardInterrupt):
+        tagfill.fill(folder, keep="probability=0.999")
+    with pytest.raises(KeyboardInterrupt):
+        first.add_audit({"statement": ["Precision 94 %"]})
+    assert FillSummary.read(folder) == first.summary == FillSummary.read(first.folder)
+    monkeypatch.undo()
+    again = tagfill.fill(folder, keep="probability=0.999")
+    assert "No tag was added" in again.report.read_text(encoding="utf-8")
+    assert again.summary.added == 0
+
+
+def test_a_result_can_be_filled_again_from_another_folder(place, truth, first, monkeypatch, tmp_path):
+    monkeypatch.chdir(place)
+    shutil.copytree(first.folder, place / "moved")
+    tagfill.fill("tags.csv", photos="photos", out="moved", keep="probability=0.999", **QUICK)
+    monkeypatch.chdir(tmp_path)
+    again = tagfill.fill(place / "moved", keep="probability=0.99")
+    assert again.summary.settings.photos == str(place / "photos")
+    assert again.summary.added <= first.summary.added
+    found = absolute_options("coco", {"root": "photos", "images": "train"})
+    assert found == {"root": str(tmp_path / "photos"), "images": "train"}
+
+
+def test_a_report_of_nothing_shows_the_surest_suggestions(first, place):
+    folder = copy_of(first, place, "nothing")
+    again = tagfill.fill(folder, keep="probability=1")
+    page = again.report.read_text(encoding="utf-8")
+    assert again.summary.added == 0
+    assert page.count("data:image/jpeg") >= len(COLORS)
+    assert "audit" not in page
+    assert f"tagfill fill {folder} --keep {again.summary.lower_keep()}" in page
+    assert page.index("What to do next") < page.index("How far it can be trusted")
+
+
+@pytest.mark.parametrize(
+    ("like", "line"),
+    [
+        ({"image_column": "file", "separator": ";", "delimiter": ","}, "file,tags,added,probability\na.jpg,cat;dog,"),
+        ({"image_column": "file", "separator": ",|", "delimiter": ";"}, "file;tags;added;probability\na.jpg;cat,dog;"),
+        (
+            {"image_column": "tags", "separator": "none", "delimiter": "\t"},
+            "image,tags,added,probability\na.jpg,cat|dog,",
+        ),
+        ({"image_column": "i", "separator": "json"}, 'i,tags,added,probability\na.jpg,"[""cat"", ""dog""]",'),
+    ],
+)
+def test_filled_csv_looks_like_the_table_that_was_given(tmp_path, like, line):
+    rows = [{"image": "a.jpg", "label": tag, "present": True} for tag in ("cat", "dog")]
+    images = [{"image": name, "split": "train"} for name in ("a.jpg", "b.jpg")]
+    known = Dataset.from_records("mine", "photos", ["cat", "dog", "red car", "über"], images, rows)
+    added = pa.table({"image": ["a.jpg", "a.jpg"], "label": ["red car", "über"], "probability": [0.97, 0.9]})
+    layout, path = TableLayout.choose(known.classes, like), tmp_path / "filled.csv"
+    write_filled(path, known, added, layout)
+    assert path.read_text(encoding="utf-8").startswith(line)
+    assert read_filled(path, layout).to_pylist() == [
+        {"image": "a.jpg", "tags": ["cat", "dog"], "added": ["red car", "über"], "probability": [0.97, 0.9]},
+        {"image": "b.jpg", "tags": [], "added": [], "probability": []},
+    ]
+    again = tagfill.formats.get("tags").parse(path)  # it can be a source itself
+    assert [(photo.image, set(photo.states)) for photo in again.photos] == [("a.jpg", {"cat", "dog"}), ("b.jpg", set())]
+
+
+def test_a_review_without_the_libraries_of_the_server_says_what_to_install(first, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tagfill.curation.server", None)
+    monkeypatch.delattr("tagfill.curation.server", raising=False)
+    with pytest.raises(TagfillError, match=r"pip install 'tagfill\[serve\]'"):
+        first.review(browser=False)
+
+
 def test_a_result_is_written_in_other_formats(first, place):
     folder = copy_of(first, place, "formats")
     written = write_formats(first.dataset, folder, ["coco", "cvat", "label-studio", "wide-csv", "tags", "yolo"])
@@ -199,26 +285,48 @@ def test_a_result_is_written_in_other_formats(first, place):
     assert content["annotations"][0]["bbox"] == [0, 0, 64, 64]
 
 
+def test_tables_can_be_written_so_that_a_spreadsheet_runs_no_name(first, place):
+    """The tags of the result are renamed, because a second one would take longer."""
+    data, names = first.dataset, {"red": "=red", "blue": "-blue"}
+    rows = [row | {"label": names.get(row["label"], row["label"])} for row in data.rows().to_pylist()]
+    classes = tuple(names.get(one, one) for one in data.classes)
+    renamed = data.replace(classes=classes, annotations=from_records(rows), folder=None)
+    added = pa.table({"image": ["149.png"] * 2, "label": ["-blue", "=red"], "probability": [0.9, 0.8]})
+    layout = TableLayout(image_column="@photo", spreadsheet=True)
+    write_filled(place / "safe.csv", renamed, added, layout)
+    lines = (place / "safe.csv").read_text(encoding="utf-8").splitlines()
+    begins = {cell[:2] for row in csv.reader(lines) for cell in row}
+    assert {"'=", "'-", "'@"} <= begins
+    assert not any(begin.startswith(("=", "-", "+", "@")) for begin in begins)
+    table = read_filled(place / "safe.csv", layout).to_pylist()
+    assert {tag for row in table for tag in row["tags"]} == set(classes)
+    assert table[149]["added"] == ["-blue", "=red"]
+    (wide,) = write_formats(renamed, place, ["wide-csv"], spreadsheet=True)
+    header = next(csv.reader(wide.read_text(encoding="utf-8").splitlines()))
+    assert header[2:] == [f"'{name}" if name[0] in "=-" else name for name in classes]
+
+
 def test_killed_it_goes_on_to_the_same_result(place, truth, first):
-    arguments = ["--image-size", "64", "--epochs", "4", "--folds", "2", "--jobs", "1", "--out", "killed"]
-    command = [sys.executable, "-m", "tagfill", "fill", "tags.csv", "--photos", "photos", *arguments]
-    started = subprocess.Popen(command, cwd=place, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    table, photos, out = place / "tags.csv", place / "photos", place / "killed"
+    settings = [word for name, value in QUICK.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    command = [sys.executable, "-m", "tagfill", "fill", table, "--photos", photos, "--out", out, *settings]
+    started = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
-    while not list((place / "killed").glob("work/*/run/members/*/checkpoints/*")) and time.monotonic() < deadline:
+    while not list(out.glob("work/*/run/members/*/checkpoints/*")) and time.monotonic() < deadline:
         assert started.poll() is None
         time.sleep(0.02)
     os.kill(started.pid, signal.SIGKILL)
     started.wait()
-    assert not (place / "killed" / "filled.csv").exists()
-    assert subprocess.run(command, cwd=place, capture_output=True, check=False).returncode == 0
-    assert (place / "killed" / "filled.csv").read_bytes() == (first.folder / "filled.csv").read_bytes()
+    assert not (out / "filled.csv").exists()
+    tagfill.fill(table, photos=photos, out=out, **QUICK)
+    assert (out / "filled.csv").read_bytes() == (first.folder / "filled.csv").read_bytes()
 
 
 def test_the_command_line_shows_what_it_understood_and_what_comes_next(first, place):
     folder = copy_of(first, place, "shown")
     shown = CliRunner().invoke(app, ["fill", str(folder)])
     assert shown.exit_code == 0, shown.output
-    assert "130 photos, " in shown.stderr
+    assert "180 photos, " in shown.stderr
     for command in (f"tagfill review {folder}", f"tagfill audit {folder}", f"tagfill predict {folder / 'model'}"):
         assert command in shown.stderr
     as_json = CliRunner().invoke(app, ["fill", str(folder), "--json", "--quiet"])
@@ -231,11 +339,13 @@ def test_the_command_line_shows_what_it_understood_and_what_comes_next(first, pl
         (["--keep", "precision=2"], "--keep precision=2 is not understood"),
         (["--format", "imagenet"], "can only be read"),
         (["--method", "rol"], "no method 'rol'"),
-        (["--photos", "nowhere"], "nowhere"),
+        (["--photos", "nowhere"], "There are no photos at"),
+        (["--photos", "empty"], "There is no photo below"),
     ],
 )
 def test_bad_input_gets_one_sentence_and_leaves_nothing(place, truth, arguments, sentence, monkeypatch):
     monkeypatch.chdir(place)
+    (place / "empty").mkdir(exist_ok=True)
     command = ["fill", "tags.csv", "--photos", "photos", "--out", "refused", *arguments]
     shown = CliRunner().invoke(app, command)
     assert isinstance(shown.exception, TagfillError), shown.output
@@ -255,20 +365,21 @@ def test_a_folder_with_something_else_in_it_is_refused(place, truth, tmp_path):
         tagfill.fill(place / "tags.csv", photos=place / "photos", out=tmp_path)
 
 
-def test_thresholds_maximize_the_expected_f1():
-    """The threshold of each class against all others, on calibrated probabilities with few distinct values."""
+def test_what_the_model_calls_present_has_the_precision_that_was_asked_for():
     from tagfill.curation.estimates import uncorrected
     from tagfill.probabilities import Calibration
 
     rng = np.random.default_rng(1)
-    p = rng.choice([0.0555, 0.2055, 0.4555, 0.7055, 0.9055], size=(400, 3), p=[0.5, 0.2, 0.1, 0.1, 0.1])
+    p = rng.choice([0.0555, 0.2055, 0.4555, 0.7055, 0.9855], size=(400, 3), p=[0.5, 0.2, 0.1, 0.1, 0.1])
     images = [{"image": f"{row}.jpg", "split": "train"} for row in range(400)]
     data = Dataset.from_records("p", "photos", ["a", "b", "c"], images, [])
     candidates = Candidates(data)
     unknown = np.full(p.shape, -1, dtype=np.int8)
     candidates.add(np.arange(400), np.log(p / (1 - p)), uncorrected(Calibration.identity(3), unknown))
-    for chosen, column in zip(candidates.thresholds(), p.T, strict=True):
-        f1 = {t: 2 * column[column >= t].sum() / ((column >= t).sum() + column.sum()) for t in np.unique(column)}
-        best = max(f1, key=f1.get)
-        assert (column >= chosen).sum() == (column >= best).sum()
+    scored = Scored.model_construct(precision=candidates.precision().tolist())
+    for precision, lowest in ((0.98, 0.9855), (0.8, 0.7055), (0.6, 0.4555), (0.05, 0.0555)):
+        said = p >= scored.threshold(precision)
+        assert p[said].min() == lowest
+        assert p[said].mean() >= precision
+    assert scored.threshold(0.999) == 0.5  # what is likelier than not, if nothing is that sure
     np.testing.assert_allclose(candidates.expected, p.sum(0))

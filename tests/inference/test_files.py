@@ -17,8 +17,9 @@ from PIL import Image
 
 from inference.colors import CLASSES, probability, write_image, write_images, write_model
 from tagfill.errors import ImageError, TagfillError
-from tagfill.inference import files, predict, predict_to_file
-from tagfill.inference.files import PartsFolder, picture_path
+from tagfill.inference import predict, predict_to_file, prediction_parts, read_predicted_tags
+from tagfill.inference.files import picture_path
+from tagfill.inference.prediction_parts import PartsFolder
 from tagfill.probabilities import Calibration
 
 
@@ -35,7 +36,7 @@ def photos(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of ten images."""
-    monkeypatch.setattr(files, "_PART_IMAGES", 10)
+    monkeypatch.setattr(prediction_parts, "_PART_IMAGES", 10)
 
 
 def rows_of(path: Path) -> list[tuple[str, str, float, bool]]:
@@ -79,6 +80,25 @@ def test_csv_and_json_lines_say_the_same_as_parquet(model: Path, photos: Path, t
         [row[1] for row in pair if row[3]] for pair in zip(rows[::2], rows[1::2], strict=True)
     ]
     assert lines[-1]["present"] == ["red", "green"]
+
+
+def test_names_that_a_spreadsheet_would_run_can_be_written_as_text(
+    model: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(photos)
+    for number, name in enumerate(("=1+1.png", "@b.png", "'=c.png", "d.png")):
+        Path(f"{number:03d}.png").rename(name)
+    images = ["=1+1.png", "@b.png", "'=c.png", "d.png"]
+    plain = predict_to_file(model, images, tmp_path / "plain.csv")
+    safe = predict_to_file(model, images, tmp_path / "safe.csv", spreadsheet=True)
+    assert [row[0] for row in rows_of(plain.out)[::3]] == images
+    assert [row[0] for row in rows_of(safe.out)[::3]] == ["'=1+1.png", "'@b.png", "''=c.png", "d.png"]
+    assert [row[1:] for row in rows_of(safe.out)] == [row[1:] for row in rows_of(plain.out)]
+    assert read_predicted_tags(safe.out) == read_predicted_tags(plain.out)
+    with pytest.raises(TagfillError, match="another choice of --spreadsheet"):
+        predict_to_file(model, images, plain.out, spreadsheet=True)
+    with pytest.raises(TagfillError, match="--spreadsheet is for CSV files"):
+        predict_to_file(model, images, tmp_path / "safe.parquet", spreadsheet=True)
 
 
 def test_in_memory_predictions_are_those_of_the_file(model: Path, photos: Path, tmp_path: Path) -> None:
@@ -257,8 +277,8 @@ def test_processes_make_their_own_parts_and_the_last_one_joins_them(
 def test_processes_that_work_at_the_same_time_end_with_one_file(model: Path, photos: Path, tmp_path: Path) -> None:
     alone = predict_to_file(model, photos, tmp_path / "alone.parquet")
     code = (
-        "import sys; from tagfill.inference import files, predict_to_file; files._PART_IMAGES = 10; "
-        "predict_to_file(*sys.argv[1:4])"
+        "import sys; from tagfill.inference import predict_to_file, prediction_parts; "
+        "prediction_parts._PART_IMAGES = 10; predict_to_file(*sys.argv[1:4])"
     )
     command = [sys.executable, "-c", code, str(model), str(photos), str(tmp_path / "out.parquet")]
     ranks = [subprocess.Popen(command, env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "3"}) for rank in range(3)]

@@ -208,6 +208,17 @@ def test_idle_connections_make_room_for_new_ones():
             connection.close()
 
 
+def test_connections_that_are_kept_alive_make_room_for_new_ones():
+    with running(ConnectionLimits(connections=8)) as port:
+        kept = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(8)]
+        for connection in kept:
+            connection.sendall(b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+            assert b" 200 " in connection.recv(65536)
+        assert b" 200 " in answer(port, b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")[0]
+        for connection in kept:
+            connection.close()
+
+
 def test_a_client_that_does_not_read_its_answer_is_dropped():
     with running(ConnectionLimits(unread=0.3)) as port:
         for pause, complete in ((0.0, True), (2.0, False)):

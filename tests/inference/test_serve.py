@@ -24,10 +24,13 @@ import numpy as np
 import pytest
 from PIL import Image
 from starlette.requests import ClientDisconnect, Request
+from typer.testing import CliRunner
 
 import hostile_images
+from curation.cases import photos
 from servers import Server
 from tagfill import models
+from tagfill.cli.app import app
 from tagfill.images import stoppable
 from tagfill.inference import open_predictor, predict
 from tagfill.inference.predictors import Outputs
@@ -222,8 +225,8 @@ def model(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(model):
-    limits = ("--max-megabytes", "1", "--max-images", "8", "--max-megapixels", "1", "--body-seconds", "1.5")
-    with started(model, *limits) as server:
+    limits = "--max-megabytes 1 --max-images 8 --max-megapixels 1 --body-seconds 1.5 --queue 16"
+    with started(model, *limits.split()) as server:
         yield server
 
 
@@ -397,21 +400,20 @@ def test_many_at_once_all_get_their_own_answer(client, server):
             assert scores == pytest.approx(alone[number], abs=1e-4)
 
 
-def test_a_full_queue_says_when_to_retry(model):
-    with started(model, "--queue", "4", "--batch-size", "1") as server:
-        contents = form(*[picture(seed) for seed in range(4)])
-        statuses, waits = [], []
+def test_a_full_queue_says_when_to_retry(server, client):
+    contents = form(*[picture(seed) for seed in range(8)])
+    statuses, waits = [], []
 
-        def ask(_):
-            answer = httpx.post(f"{server.address}predict", files=contents, timeout=60)
-            statuses.append(answer.status_code)
-            waits.append(answer.headers.get("retry-after"))
+    def ask(_):
+        answer = httpx.post(f"{server.address}predict", files=contents, timeout=60)
+        statuses.append(answer.status_code)
+        waits.append(answer.headers.get("retry-after"))
 
-        with concurrent.futures.ThreadPoolExecutor(12) as pool:
-            list(pool.map(ask, range(36)))
-        assert set(statuses) == {200, 503}
-        assert {wait for status, wait in zip(statuses, waits, strict=True) if status == 503} == {"1"}
-        assert httpx.post(f"{server.address}predict", files=contents, timeout=60).status_code == 200
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        list(pool.map(ask, range(36)))
+    assert set(statuses) == {200, 503}
+    assert {wait for status, wait in zip(statuses, waits, strict=True) if status == 503} == {"1"}
+    assert client.post("/predict", files=contents).status_code == 200
 
 
 def test_shutdown_finishes_requests_in_flight(model):
@@ -433,11 +435,15 @@ def test_shutdown_finishes_requests_in_flight(model):
     assert len(answers[0].json()["predictions"]) == 32
 
 
-def test_an_empty_token_is_refused_on_any_host(model):
-    command = [sys.executable, "-m", "tagfill", "serve", str(model), "--port", "0", "--token", ""]
-    refused = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert refused.returncode == 2
-    assert "The --token is empty" in refused.stderr
+@pytest.mark.parametrize("command", [["serve"], ["review", "--suggestions", "s.csv"], ["audit"]], ids=lambda c: c[0])
+def test_an_empty_token_is_refused_on_any_host(model, command, tmp_path):
+    name, *flags = command
+    source = str(model if name == "serve" else photos(tmp_path).folder)
+    empty = CliRunner().invoke(app, [name, source, *flags, "--port", "0", "--token", ""])
+    assert str(empty.exception).startswith("The --token is empty")
+    for variable, reason in (("", "variable TAGFILL_TOKEN is empty"), (" ", "is empty"), ("short", "fewer than 8")):
+        refused = CliRunner().invoke(app, [name, source, *flags, "--port", "0"], env={"TAGFILL_TOKEN": variable})
+        assert reason in str(refused.exception)
 
 
 def test_other_machines_need_a_token(model):

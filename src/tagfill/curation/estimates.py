@@ -34,12 +34,13 @@ classes, N the number of other tags, and 1/(1 + N) = ∫₀¹ tᴺ dt,
 **Sharpness.** Estimated log odds are too extreme. Tags alone cannot tell classes that are confused with each other from
 classes that occur together, and the offset of a class with few tags is uncertain. So the log odds of unknown pairs are
 shrunk, the more the fewer tags t_c are known, and shifted by s, so that the expected number of missing tags is κ times
-what it was:
+what it was. With T tags of L classes in all,
 
-    log odds ← τ_c · log odds + s,   τ_c = τ·√((t_c + 1) / (t_c + 1 + h)),   h = 5
+    log odds ← τ_c · log odds + s,   τ_c = τ·√((t_c + 1) / (t_c + 3)) · T/(T + L),   κ = 0.98 · T/(T + L)
 
-τ is 0.7 and κ is 0.92. With a measured calibration, which knows how sure the model can be about confused classes, they
-are 0.9 and 1.
+τ is 0.78. With a measured calibration, which knows how sure the model can be about confused classes, τ is 0.9, and
+T/(T + L) and κ are 1. Images about which nothing is known still have the tags that are easily seen: for these τ_c is
+0.9 · T/(T + L), and 1 with a measured calibration.
 `docs/benchmarks/estimates.md` shows what this does to the precision of added tags.
 
 If labels are missing in a way that depends on how visible an object is, tags alone cannot reveal it, and the number of
@@ -58,6 +59,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from tagfill.inference.missing_tags import (
+    ALL_ANNOTATED,
+    AT_RANDOM,
+    ONE_PER_IMAGE,
+    PRIOR_TAGS,
+    LabelEstimates,
+    annotated_share,
+    complete_estimates,
+    drawn_one_each,
+    measure_labels,
+    probability_beside_drawn,
+    probability_of_unknown,
+    sharpen,
+    uncorrected,
+)
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
 from tagfill.probabilities import Calibration, sigmoid
 from tagfill.rng import generator
@@ -65,91 +81,32 @@ from tagfill.rng import generator
 MEASURED: Literal["measured"] = "measured"
 ESTIMATED: Literal["estimated"] = "estimated"
 NOT_CALIBRATED: Literal["none"] = "none"
-AT_RANDOM, ONE_PER_IMAGE = "at random", "one per image"
+
+__all__ = [
+    "Additions",
+    "EstimateSummary",
+    "LabelEstimates",
+    "choose_additions",
+    "estimate_labels",
+    "measure_labels",
+    "probability_beside_drawn",
+    "probability_of_unknown",
+    "summarize",
+    "uncorrected",
+]
 
 _OFFSET_SPREAD, _GIVEN_SPREAD = 0.5, 0.2  # standard deviations of the priors of δ_c and logit(q_c)
 _KNOTS_AT_RANDOM, _KNOTS_ONE_PER_IMAGE = (0.05, 0.4), (0.05, 0.2)  # quantiles of the logits of tags
 _RATIOS, _RATIO, _RATIO_SPREAD = (0.3, 2.0), 0.5, 0.3  # of the slopes: bounds, and median and spread of the prior
-_SHARPNESS, _SHARPNESS_MEASURED, _SHARPNESS_TAGS = 0.7, 0.9, 5.0  # τ of a class with many tags, and h
-_KEPT = 0.92  # κ
+_SHARPNESS = 0.78  # τ
+_KEPT = 0.98  # κ with many tags
+_SHARPNESS_NEW = 0.9  # τ of images about which nothing is known
 _STARTS = (0.3, 0.7)  # of q, of which the best fit is kept
-_SINGLE_SHARE = 0.99  # share of tagged images with exactly one tag from which tags are taken as drawn one per image
-_PRIOR_TAGS = 20.0  # k: expected tags of a class from which its own share of given tags counts more than that of all
-_ROUNDS = 20  # of the weights of images with labels
-_ALL_ANNOTATED = 0.8  # share of explained images without labels from which all of them are taken as annotated
 _FIT_PAIRS = 1_000_000  # pairs to fit to; of more, the images are sampled
-_LEAST_TAGS = 20  # too few to estimate anything
+_LEAST_TAGS, _LEAST_PER_CLASS, _ENOUGH_TAGS = 20, 5, 1000  # nothing is estimated from fewer, or fewer per class
 _LEAST_EXPLAINED = 0.5  # expected labels per known tag of tagged images, below which nothing was learned
 _NODES, _WEIGHTS = (torch.from_numpy(values) for values in np.polynomial.legendre.leggauss(12))
 _NODES, _WEIGHTS = (_NODES + 1) / 2, _WEIGHTS / 2  # of the integrals over 0…1
-_BLOCK = 1 << 16  # pairs at a time, for the posterior of one per image
-
-
-@dataclass(frozen=True)
-class LabelEstimates:
-    """What is known about the missing labels of a dataset.
-
-    Attributes:
-        calibration: turns logits into probabilities for an image without tags; its `source` says whether it was
-            measured on complete labels, estimated from the tags alone, or neither.
-        given: L, q: share of the true tags of each class that were given, among the images that have any label.
-        absent_given: r: share of the absent labels that were given.
-        mechanism: how labels went missing: `at random` or `one per image`.
-        annotated_share: share of the images without any known label that an annotator has seen and found nothing in;
-            the others were never annotated.
-        priors: L, share of images that show each class.
-        shift: added to the log odds of unknown pairs of annotated images, so that known and expected labels sum to
-            what the probabilities say, however labels went missing (a prior shift; Saerens et al., Adjusting the
-            outputs of a classifier to new a priori probabilities, Neural Computation 2002).
-        sharpness: L, τ: factors of the log odds of unknown pairs; None changes nothing.
-        untagged_shift: added to the log odds of images without labels that were never annotated.
-    """
-
-    calibration: Calibration
-    given: NDArray[np.float64]
-    absent_given: float
-    mechanism: str
-    annotated_share: float
-    priors: NDArray[np.float64]
-    shift: float = 0.0
-    sharpness: NDArray[np.float64] | None = None
-    untagged_shift: float = 0.0
-
-    @property
-    def source(self) -> str:
-        """`measured` on complete labels, `estimated` from tags alone, or `none`."""
-        return self.calibration.source
-
-    @property
-    def labels_per_image(self) -> float:
-        """Expected number of labels of an image."""
-        return float(self.priors.sum())
-
-    @property
-    def given_share(self) -> float:
-        """Q of all classes together: share of the true tags that were given."""
-        weights = self.priors if self.priors.sum() > 0 else np.ones_like(self.priors)
-        return float(np.average(self.given, weights=weights))
-
-    def __call__(self, logits: NDArray[np.floating], labels: NDArray[np.integer]) -> NDArray[np.float64]:
-        """The probability of each pair, given the known labels of its image; known pairs are 1 or 0.
-
-        Args:
-            logits: N×L.
-            labels: N×L, 1 present, 0 absent, -1 unknown.
-        """
-        p = self.calibration(logits)
-        tagged = (labels != UNKNOWN).any(1, keepdims=True)
-        if self.mechanism == ONE_PER_IMAGE:
-            found = _adjusted(probability_beside_drawn(p, labels), self.sharpness, self.shift)
-        else:
-            found = _adjusted(probability_of_unknown(p, self.given, self.absent_given), self.sharpness, self.shift)
-            tagged = tagged | (self.annotated_share == 1)
-        lost_all = probability_of_unknown(p, self.given, self.absent_given)
-        untagged = self.annotated_share * lost_all + (1 - self.annotated_share) * p
-        untagged = _adjusted(untagged, self.sharpness, self.untagged_shift)
-        found = np.where(tagged, found, untagged)
-        return np.where(labels == POSITIVE, 1.0, np.where(labels == NEGATIVE, 0.0, found))
 
 
 @dataclass(frozen=True)
@@ -191,54 +148,6 @@ def summarize(estimates: Sequence[LabelEstimates]) -> EstimateSummary:
     )
 
 
-def probability_of_unknown(
-    probability: NDArray[np.floating], given: NDArray[np.floating] | float, absent_given: float = 0.0
-) -> NDArray[np.float64]:
-    """The probability that an unknown pair is present, if labels are missing at random.
-
-    Args:
-        probability: p of an image about which nothing is known.
-        given: q, the share of the true tags that were given.
-        absent_given: r, the share of the absent labels that were given.
-
-    >>> probability_of_unknown(np.array([0.0, 0.5, 1.0]), 0.5).round(3)  # a third of those at 0.5
-    array([0.   , 0.333, 1.   ])
-    """
-    p = np.asarray(probability, dtype=np.float64)
-    missing = p * (1 - np.asarray(given))
-    found: NDArray[np.float64] = missing / np.maximum(missing + (1 - p) * (1 - absent_given), 1e-300)
-    return found
-
-
-def probability_beside_drawn(probability: NDArray[np.floating], labels: NDArray[np.integer]) -> NDArray[np.float64]:
-    """The probability of each unknown pair, if the known tag of its image was drawn among all of its tags.
-
-    Args:
-        probability: N×L, p of an image about which nothing is known.
-        labels: N×L; further known tags count as present, and were not drawn.
-
-    >>> p = np.array([[1.0, 0.5]])
-    >>> float(probability_beside_drawn(p, np.array([[1, -1]]))[0, 1].round(3))  # half are drawn themselves
-    0.333
-    """
-    found = np.empty(probability.shape)
-    step = max(1, _BLOCK // max(probability.shape[1], 1))
-    for start in range(0, len(probability), step):
-        part = slice(start, start + step)
-        p, known = torch.from_numpy(np.asarray(probability[part], dtype=np.float64)), torch.from_numpy(labels[part])
-        log_rest, log_factors = _log_integrand(p, known)
-        whole = (_WEIGHTS * log_rest.exp()).sum(1)
-        with_pair = (_WEIGHTS * _NODES * (log_rest[:, None] - log_factors).exp()).sum(2)
-        found[part] = (p * with_pair / whole[:, None].clamp(min=1e-300)).clamp(0, 1).numpy()
-    return found
-
-
-def uncorrected(calibration: Calibration, labels: NDArray[np.integer]) -> LabelEstimates:
-    """Estimates for labels about which nothing can be estimated: unknown pairs have the calibrated probability."""
-    priors = ((labels == POSITIVE).sum(0) + 1) / (len(labels) + 2)
-    return LabelEstimates(calibration, np.zeros(labels.shape[1]), 0.0, AT_RANDOM, 0.0, priors)
-
-
 def estimate_labels(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> LabelEstimates | None:
     """Estimate calibration, class priors and the share of given tags from tags alone.
 
@@ -247,7 +156,8 @@ def estimate_labels(logits: NDArray[np.floating], labels: NDArray[np.integer]) -
         labels: N×L, 1 present, 0 absent, -1 unknown.
 
     Returns:
-        The estimates; None if fewer than 20 tags are known, or if the logits do not rank them above unknown pairs.
+        The estimates; None if the logits do not rank known tags above unknown pairs, or if too few tags are known:
+        fewer than 20, or fewer than 5 per class unless there are 1,000.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -258,9 +168,9 @@ def estimate_labels(logits: NDArray[np.floating], labels: NDArray[np.integer]) -
         0.4
     """
     tags = (labels == POSITIVE).sum(1)
-    if tags.sum() < _LEAST_TAGS:
+    if tags.sum() < max(_LEAST_TAGS, min(_LEAST_PER_CLASS * labels.shape[1], _ENOUGH_TAGS)):
         return None
-    one_each = (tags[tags > 0] == 1).mean() >= _SINGLE_SHARE
+    one_each = drawn_one_each(labels)
     drawn = generator(0, "estimates").permutation(len(labels))[: max(1, _FIT_PAIRS // labels.shape[1])]
     some, known = logits[drawn], labels[drawn]
     if (known == POSITIVE).sum() < _LEAST_TAGS:
@@ -272,113 +182,13 @@ def estimate_labels(logits: NDArray[np.floating], labels: NDArray[np.integer]) -
     tagged = (known == POSITIVE).any(1)
     if calibration(some[tagged]).sum() < _LEAST_EXPLAINED * (known == POSITIVE).sum():
         return None  # logits say so little that the likelihood is best if nothing is ever present
-    if not one_each and _annotated_share(*fitted, some, known) >= _ALL_ANNOTATED:
+    if not one_each and annotated_share(*fitted, some, known) >= ALL_ANNOTATED:
         calibration, given, absent_given = _fit_at_random(some, known, all_annotated=True) or fitted
     mechanism = ONE_PER_IMAGE if one_each else AT_RANDOM
-    estimates = _complete(calibration, given, absent_given, mechanism, some, known)
-    estimates = _sharpen(estimates, some, known, _SHARPNESS, _KEPT)
+    estimates = complete_estimates(calibration, given, absent_given, mechanism, some, known)
+    trust = tags.sum() / (tags.sum() + labels.shape[1])
+    estimates = sharpen(estimates, some, known, _SHARPNESS * trust, kept=_KEPT * trust, new=_SHARPNESS_NEW * trust)
     return replace(estimates, priors=estimates(logits, labels).mean(0))
-
-
-def measure_labels(
-    calibration: Calibration, logits: NDArray[np.floating], labels: NDArray[np.integer]
-) -> LabelEstimates:
-    """Class priors and the share of given tags, with a calibration that was measured on complete labels.
-
-        q = known tags / Σ p,   q_c = (known tags of c + q·k) / (Σ p of c + k)
-
-    The log odds of unknown pairs are then shifted, so that their sum and the known tags make Σ p.
-
-    The sum is over all images, or if most images without labels were never annotated, over those with labels, each
-    counted 1/P(it keeps a label) times.
-
-    Args:
-        calibration: measured on a complete split.
-        logits: N×L, of models that were not trained on these images.
-        labels: N×L, 1 present, 0 absent, -1 unknown.
-    """
-    tags = (labels == POSITIVE).sum(1)
-    one_each = bool(tags.sum()) and (tags[tags > 0] == 1).mean() >= _SINGLE_SHARE
-    mechanism = ONE_PER_IMAGE if one_each else AT_RANDOM
-    annotated = (labels != UNKNOWN).any(1)
-    p = calibration(logits)
-    given, absent_given = _shares_given(p[annotated], labels[annotated])
-    if not one_each:
-        for _ in range(_ROUNDS):
-            weights = 1 / np.maximum(1 - _lost_all(p[annotated], given, absent_given), 1e-3)
-            given, absent_given = _shares_given(p[annotated] * weights[:, None], labels[annotated], weights.sum())
-        if _annotated_share(calibration, given, absent_given, logits, labels) < _ALL_ANNOTATED:
-            estimates = _complete(calibration, given, absent_given, mechanism, logits, labels)
-            return _sharpen(estimates, logits, labels, _SHARPNESS_MEASURED)
-        annotated = np.ones(len(labels), dtype=bool)
-        given, absent_given = _shares_given(p, labels)
-    estimates = _complete(calibration, given, absent_given, mechanism, logits, labels)
-    found = estimates(logits[annotated], labels[annotated])[labels[annotated] == UNKNOWN]
-    shift = _shift_to_sum(_log_odds(found), p[annotated].sum() - tags.sum())
-    estimates = _complete(calibration, given, absent_given, mechanism, logits, labels, shift)
-    return _sharpen(estimates, logits, labels, _SHARPNESS_MEASURED)
-
-
-def _adjusted(
-    probability: NDArray[np.float64], sharpness: NDArray[np.float64] | None, shift: float
-) -> NDArray[np.float64]:
-    """Probabilities whose log odds are multiplied by the sharpness of their class and shifted."""
-    log_odds = _log_odds(probability)
-    return sigmoid((log_odds if sharpness is None else sharpness * log_odds) + shift)
-
-
-def _log_odds(probability: NDArray[np.float64]) -> NDArray[np.float64]:
-    p = np.clip(probability, 1e-12, 1 - 1e-12)
-    log_odds: NDArray[np.float64] = np.log(p) - np.log1p(-p)
-    return log_odds
-
-
-def _shift_to_sum(log_odds: NDArray[np.float64], total: float) -> float:
-    """The change of log odds, at most 4, that gives probabilities this sum."""
-    if not len(log_odds):
-        return 0.0
-    low, high = -4.0, 4.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (middle, high) if sigmoid(log_odds + middle).sum() < total else (low, middle)
-    return middle
-
-
-def _sharpen(
-    estimates: LabelEstimates, logits: NDArray[np.floating], labels: NDArray[np.integer], most: float, kept: float = 1.0
-) -> LabelEstimates:
-    """Shrink the log odds of unknown pairs and keep most of their sum; if many absent labels are known, change nothing.
-
-    Args:
-        estimates: of all pairs.
-        logits: N×L.
-        labels: N×L; as many absent as present ones show which classes are confused.
-        most: τ of a class with many tags.
-        kept: κ, the share of the expected number that is kept.
-    """
-    if (labels == NEGATIVE).sum() >= (labels == POSITIVE).sum():
-        return estimates
-    tags = (labels == POSITIVE).sum(0)
-    sharpness = most * np.sqrt((tags + 1) / (tags + 1 + _SHARPNESS_TAGS))
-    unknown, tagged = labels == UNKNOWN, (labels != UNKNOWN).any(1) | (estimates.annotated_share == 1)
-    expected, log_odds = estimates(logits, labels), _log_odds(replace(estimates, shift=0.0)(logits, labels))
-    shifts = [
-        _shift_to_sum((sharpness * log_odds[rows])[unknown[rows]], kept * expected[rows][unknown[rows]].sum())
-        for rows in (tagged, ~tagged)
-    ]
-    shrunk = replace(estimates, sharpness=sharpness, shift=shifts[0], untagged_shift=shifts[1])
-    return replace(shrunk, priors=shrunk(logits, labels).mean(0) if len(logits) else estimates.priors)
-
-
-def _shares_given(
-    p: NDArray[np.float64], labels: NDArray[np.integer], images: float | None = None
-) -> tuple[NDArray[np.float64], float]:
-    """Q of each class and r, from probabilities and known labels of images."""
-    expected, known = p.sum(0), (labels == POSITIVE).sum(0)
-    overall = known.sum() / max(expected.sum(), known.sum(), 1e-12)
-    given = np.clip((known + overall * _PRIOR_TAGS) / (expected + _PRIOR_TAGS), 0, 1 - 1e-6)
-    absent = (len(labels) if images is None else images) * p.shape[1] - expected.sum()
-    return given, float(np.clip((labels == NEGATIVE).sum() / max(absent, 1e-12), 0, 1 - 1e-6))
 
 
 @dataclass(frozen=True)
@@ -510,7 +320,7 @@ def _fit_one_per_image(logits: NDArray[np.floating], labels: NDArray[np.integer]
     missing = np.where(labels[single] == UNKNOWN, found, 0.0).sum(0)
     tags = (labels[single] == POSITIVE).sum(0)
     overall = tags.sum() / (tags.sum() + missing.sum())
-    given = (tags + overall * _PRIOR_TAGS) / (tags + missing + _PRIOR_TAGS)
+    given = (tags + overall * PRIOR_TAGS) / (tags + missing + PRIOR_TAGS)
     return calibration, given, 0.0
 
 
@@ -519,47 +329,6 @@ def _log_integrand(p: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
     factors = torch.log1p(-p[:, :, None] * (1 - _NODES)) * (known == UNKNOWN)[:, :, None]
     others = ((known == POSITIVE).sum(1) - 1).clamp(min=0)
     return factors.sum(1) + others[:, None] * _NODES.log(), factors
-
-
-def _complete(
-    calibration: Calibration,
-    given: NDArray[np.float64],
-    absent_given: float,
-    mechanism: str,
-    logits: NDArray[np.floating],
-    labels: NDArray[np.integer],
-    shift: float = 0.0,
-) -> LabelEstimates:
-    """Add the share of annotated images among those without labels, and the class priors."""
-    annotated_share = 0.0
-    if mechanism == AT_RANDOM:
-        annotated_share = _annotated_share(calibration, given, absent_given, logits, labels)
-        annotated_share = 1.0 if annotated_share >= _ALL_ANNOTATED else annotated_share
-    none = np.zeros_like(given)
-    estimates = LabelEstimates(calibration, given, absent_given, mechanism, annotated_share, none, shift)
-    return replace(estimates, priors=estimates(logits, labels).mean(0) if len(logits) else none)
-
-
-def _annotated_share(
-    calibration: Calibration,
-    given: NDArray[np.float64],
-    absent_given: float,
-    logits: NDArray[np.floating],
-    labels: NDArray[np.integer],
-) -> float:
-    """How many of the images without a known label are explained by images that lost all of their labels."""
-    tagged = (labels != UNKNOWN).any(1)
-    if tagged.all():
-        return 1.0
-    nothing = _lost_all(calibration(logits[tagged]), given, absent_given)
-    return float(min(1.0, (nothing / np.maximum(1 - nothing, 1e-6)).sum() / (~tagged).sum()))
-
-
-def _lost_all(p: NDArray[np.float64], given: NDArray[np.float64] | float, absent_given: float) -> NDArray[np.float64]:
-    """N: probability that no label of an image was given."""
-    unknown = np.maximum(p * (1 - given) + (1 - p) * (1 - absent_given), 1e-300)
-    nothing: NDArray[np.float64] = np.exp(np.log(unknown).sum(1))
-    return nothing
 
 
 class _Link:

@@ -91,8 +91,12 @@ class Plan:
             ],
         }
 
-    def save(self, folder: Path) -> list[Path]:
+    def save(self, folder: Path, *, spreadsheet: bool = False) -> list[Path]:
         """Write the plan, its pairs, and tasks for Label Studio and CVAT; each file is written atomically.
+
+        Args:
+            folder: created if it is missing.
+            spreadsheet: in `tasks.csv`, write an apostrophe before names that a spreadsheet would run as formulas.
 
         Returns:
             `plan.json`, `tasks.csv`, `label-studio.json` (with its labeling configuration beside it) and `cvat.xml`.
@@ -100,7 +104,7 @@ class Plan:
         files = [folder / name for name in ("plan.json", "tasks.csv", "label-studio.json", "cvat.xml")]
         tasks = self.tasks()
         with atomic_write(files[1]) as file:
-            file.write(self._table().csv().encode())
+            file.write(self._table().csv(spreadsheet=spreadsheet).encode())
         label_studio.write(tasks, files[2], predictions=True)
         cvat.write(tasks.replace(annotations=from_records([])), files[3])
         write_json(files[0], self.to_json())
@@ -239,7 +243,7 @@ class Forecast:
 
 
 def forecasts(study: Path, goal: str, spent: float, planned: float) -> list[Forecast]:
-    """The expected score of each kind of annotation in a study, best first.
+    """The expected score of each kind of annotation in a study, with the best of its methods; best first.
 
     Args:
         study: the folder that `tagfill budget` wrote, or its `budget.json`.
@@ -253,16 +257,17 @@ def forecasts(study: Path, goal: str, spent: float, planned: float) -> list[Fore
         results = _Study.model_validate_json(path.read_bytes()).findings
     except (OSError, ValidationError):
         raise TagfillError(f"{path} is not the result of a budget study; run 'tagfill budget' first.") from None
-    curves: dict[str, list[tuple[float, float]]] = {}
+    curves: dict[str, dict[float, float]] = {}
     for result in results:
         scores = [np.mean(seeds) for name in GOALS[goal] if (seeds := getattr(result, name))]
         if len(scores) == len(GOALS[goal]):
-            curves.setdefault(result.kind, []).append((result.percent, float(np.mean(scores))))
+            curve = curves.setdefault(result.kind.partition("+")[0], {})  # what follows is part of the method
+            curve[result.percent] = max(float(np.mean(scores)), curve.get(result.percent, -np.inf))
     if not curves:
         raise TagfillError(f"{path} has no scores for the goal '{goal}'; choose another --goal.")
     found = []
     for kind, points in curves.items():
-        percents, values = zip(*sorted(points), strict=True)
+        percents, values = zip(*sorted(points.items()), strict=True)
         before, after = (
             float(np.interp(np.log(max(at, 1e-9)), np.log(percents), values)) for at in (spent, spent + planned)
         )

@@ -11,7 +11,8 @@ import json
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -44,6 +45,7 @@ from tagfill.images import encode_jpeg, open_root, overlay_class_map, stoppable,
 from tagfill.inference import Predictor, http, open_predictor
 from tagfill.inference.http import add_page
 from tagfill.inference.pipeline import score_image
+from tagfill.inference.predictors import Outputs
 from tagfill.probabilities import probabilities
 
 SIDES = (160, 320, 640, 1280)  # pixels; pictures fit into a square of this side
@@ -63,7 +65,7 @@ class ImageViews:
         self._dataset, self._root = dataset, open_root(dataset.root)
         self._run, self._model_lock = run, threading.Lock()
         self._decoding, self._closed = threading.Semaphore(_DECODED_AT_ONCE), threading.Event()
-        self._refused: dict[tuple[str, int], ImageLimitError] = {}
+        self._refused: dict[tuple[str, int | None], ImageLimitError] = {}
         self.picture = lru_cache(_CACHED_PICTURES)(self._picture)
         self.heatmap = lru_cache(_CACHED_HEATMAPS)(self._heatmap)
         self.probabilities = lru_cache(_CACHED_PICTURES)(self._probabilities)
@@ -75,8 +77,7 @@ class ImageViews:
 
     def _probabilities(self, image: str) -> list[float]:
         """The probability of each class; needs a model."""
-        with self._model_lock:
-            logits = score_image(self._predictor, self._root, image).logits
+        logits = self._score(image, maps=False).logits
         values: list[float] = probabilities(logits, self._predictor.calibration)[0].tolist()
         return values
 
@@ -88,32 +89,38 @@ class ImageViews:
         """The image under the class map of a label."""
         if self._run is None:
             raise TagfillError("There is no model for class maps; start the review with --run.")
-        with self._model_lock:  # one at a time: the model is shared, and two would compete for the same cores
-            values = self._map(image, label)
-        return encode_jpeg(overlay_class_map(self._thumbnail(image, side), values))
+        maps = self._score(image, maps=True).maps
+        assert maps is not None
+        class_map: NDArray[np.floating] = maps[0, self._dataset.classes.index(label)]
+        return encode_jpeg(overlay_class_map(self._thumbnail(image, side), class_map))
+
+    def _score(self, image: str, *, maps: bool) -> Outputs:
+        """What the model says, one image at a time: two would compete for the same cores."""
+        with self._model_lock, self._unless_refused(image, None):
+            if maps:
+                self._predictor.check_maps()
+            return score_image(self._predictor, self._root, image, maps=maps)
 
     def _thumbnail(self, image: str, side: int) -> Image.Image:
         if side not in SIDES:
             raise TagfillError(f"Pictures have a side of {', '.join(map(str, SIDES))} pixels, not {side}.")
+        with self._decoding, self._unless_refused(image, side), stoppable.for_request(self._closed):
+            return thumbnail(self._root, image, side)
+
+    @contextmanager
+    def _unless_refused(self, image: str, side: int | None) -> Iterator[None]:
+        """Raise the error of an earlier attempt to decode an image at this size: another one would take as long."""
         if (image, side) in self._refused:
             raise self._refused[image, side]
         try:
-            with self._decoding, stoppable.for_request(self._closed):
-                return thumbnail(self._root, image, side)
-        except ImageLimitError as error:  # not tried again: it would take as long
+            yield
+        except ImageLimitError as error:
             self._refused[image, side] = error
             raise
 
     def close(self) -> None:
         """Stop decoding."""
         self._closed.set()
-
-    def _map(self, image: str, label: str) -> NDArray[np.floating]:
-        self._predictor.check_maps()
-        maps = score_image(self._predictor, self._root, image, maps=True).maps
-        assert maps is not None
-        class_map: NDArray[np.floating] = maps[0, self._dataset.classes.index(label)]
-        return class_map
 
     @cached_property
     def _predictor(self) -> Predictor:

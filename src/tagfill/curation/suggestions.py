@@ -33,9 +33,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tagfill.dataset import Dataset
+from tagfill.dataset.tables import spreadsheet_safe
 from tagfill.deprecation import renamed
 from tagfill.errors import TagfillError
-from tagfill.io import atomic_write, nan_to_none
+from tagfill.io import atomic_write, nan_to_none, plain_cell
 from tagfill.labels import LabelMatrix, in_sorted
 
 MISSING, WRONG = "missing", "wrong"
@@ -84,16 +85,23 @@ class Suggestions:
         return cls(SCHEMA.empty_table())
 
     @staticmethod
-    def check_path(path: Path) -> None:
+    def check_path(path: Path, *, spreadsheet: bool = False) -> None:
         """Raise if suggestions cannot be written to a file of this name."""
-        _file_type(path)
+        if _file_type(path) != "csv" and spreadsheet:
+            raise TagfillError(f"--spreadsheet is for CSV files, and {path} is none; leave it out.")
 
-    def save(self, path: Path) -> None:
-        """Write a Parquet or CSV file, atomically."""
-        file_type = _file_type(path)
+    def save(self, path: Path, *, spreadsheet: bool = False) -> None:
+        """Write a Parquet or CSV file, atomically.
+
+        Args:
+            path: ends in .parquet or .csv.
+            spreadsheet: in a CSV file, write an apostrophe before names that a spreadsheet would run as formulas;
+                `read` with the dataset undoes it.
+        """
+        self.check_path(path, spreadsheet=spreadsheet)
         with atomic_write(path) as file:
-            if file_type == "csv":
-                pa_csv.write_csv(self.table, file)
+            if _file_type(path) == "csv":
+                pa_csv.write_csv(spreadsheet_safe(self.table) if spreadsheet else self.table, file)
             else:
                 metadata = {_ORIGIN: json.dumps(dict(self.origin), ensure_ascii=False).encode()}
                 pq.write_table(self.table.replace_schema_metadata(metadata), file, compression="zstd")
@@ -104,7 +112,8 @@ class Suggestions:
 
         Args:
             path: a .parquet or .csv file.
-            dataset: for a file of predictions, the dataset that says which pairs are annotated already.
+            dataset: says which pairs of predictions are annotated already, and which names of a CSV file have an
+                apostrophe for spreadsheets before them.
         """
         if not path.is_file():
             raise TagfillError(
@@ -117,9 +126,11 @@ class Suggestions:
         origin = json.loads((table.schema.metadata or {}).get(_ORIGIN, b"{}"))
         if "score" in table.column_names and "probability" not in table.column_names:  # predictions of version 0.1
             table = table.rename_columns({"score": "probability"})
-        if "present" in table.column_names and "kind" not in table.column_names:
-            return cls(_open_predictions(_conform(table, path), dataset), origin)
-        return cls(_conform(table, path), origin)
+        predictions = "present" in table.column_names and "kind" not in table.column_names
+        table = _conform(table, path)
+        if dataset is not None and _file_type(path) == "csv":
+            table = _without_apostrophes(table, dataset)
+        return cls(_open_predictions(table, dataset) if predictions else table, origin)
 
     def check(self, dataset: Dataset) -> None:
         """Raise if an image or label of the suggestions is not in the dataset."""
@@ -177,6 +188,19 @@ def _conform(table: pa.Table, path: Path) -> pa.Table:
     if size and not pc.all(pc.and_(pc.greater_equal(probability, 0), pc.less_equal(probability, 1))).as_py():
         raise TagfillError(f"{path}: a probability is not between 0 and 1.")
     return conformed
+
+
+def _without_apostrophes(table: pa.Table, dataset: Dataset) -> pa.Table:
+    """The table with the names of the dataset where apostrophes protect them from spreadsheets."""
+    for place, known in enumerate((dataset.names(), dataset.classes)):
+        coded = table[place].combine_chunks().dictionary_encode()
+        names = coded.dictionary.to_pylist()
+        if changed := {name: plain_cell(name) for name in names if plain_cell(name) != name}:
+            for name in changed.keys() & set(known):
+                del changed[name]
+            values = pa.array([changed.get(name, name) for name in names], pa.string())
+            table = table.set_column(place, SCHEMA.field(place), values.take(coded.indices))
+    return table
 
 
 def _open_predictions(table: pa.Table, dataset: Dataset | None) -> pa.Table:

@@ -12,6 +12,7 @@ from tagfill.dataset import Dataset
 from tagfill.probabilities import Calibration
 
 LEAST_PROBABILITY = 0.05  # of candidates that are kept
+CANDIDATES, DOUBTS, SCORED = "candidates.parquet", "doubts.parquet", "scored.json"  # files of a scoring
 _BINS = 1000  # of the histogram that thresholds are chosen from
 
 
@@ -22,7 +23,8 @@ class Scored(BaseModel):
         expected: expected number of missing tags of each class.
         estimates: where the probabilities come from.
         calibration: of the trained model, for photos without tags.
-        thresholds: probability from which the model calls each class present in new photos.
+        precision: expected share of right labels among those with at least a probability of 0, 1/1000, 2/1000, … in
+            new photos.
         val_mAP: on photos with complete labels, in percent.
         doubts: a sentence about annotations that may be wrong.
         doubted: number of these annotations.
@@ -31,10 +33,20 @@ class Scored(BaseModel):
     expected: list[float]
     estimates: EstimateSummary
     calibration: Calibration
-    thresholds: list[float]
+    precision: list[float] = []
     val_mAP: float | None = None  # noqa: N815
     doubts: str = ""
     doubted: int = 0
+
+    def threshold(self, precision: float) -> float:
+        """The lowest probability from which labels of new photos have this expected precision; ½ if none has.
+
+        >>> scored = Scored.model_construct(precision=[0.1, 0.6, 0.9, 0.95])
+        >>> scored.threshold(0.9), scored.threshold(0.99)
+        (0.5, 0.5)
+        """
+        enough = np.flatnonzero(np.asarray(self.precision) >= precision)
+        return float(enough[0]) / len(self.precision) if len(enough) else 0.5
 
 
 class Candidates:
@@ -47,8 +59,7 @@ class Candidates:
         self._dataset, self._labels = dataset, dataset.labels()
         self._parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]] = []
         self.expected = np.zeros(len(dataset.classes))
-        self._counts = np.zeros((len(dataset.classes), _BINS))
-        self._sums = np.zeros((len(dataset.classes), _BINS))
+        self._counts, self._sums = np.zeros(_BINS), np.zeros(_BINS)
 
     def add(
         self,
@@ -72,10 +83,10 @@ class Candidates:
         image, label = np.nonzero(probability >= LEAST_PROBABILITY)
         self._parts.append((rows[image], label, probability[image, label].astype(np.float32)))
         if sample:
-            p = estimates.calibration(logits)
-            flat = np.minimum((p * _BINS).astype(np.int64), _BINS - 1) + np.arange(p.shape[1]) * _BINS
-            self._counts += np.bincount(flat.ravel(), minlength=self._counts.size).reshape(self._counts.shape)
-            self._sums += np.bincount(flat.ravel(), p.ravel(), self._counts.size).reshape(self._counts.shape)
+            p = estimates.for_new_images(logits).ravel()
+            bins = np.minimum((p * _BINS).astype(np.int64), _BINS - 1)
+            self._counts += np.bincount(bins, minlength=_BINS)
+            self._sums += np.bincount(bins, p, _BINS)
 
     def table(self) -> pa.Table:
         """The candidates."""
@@ -88,9 +99,13 @@ class Candidates:
             }
         )
 
-    def thresholds(self) -> NDArray[np.float64]:
-        """The probability with the best expected F1 of each class, 2·Σp / (count + Σ of all p), on calibrated ones."""
-        counts, sums = (np.cumsum(values[:, ::-1], axis=1)[:, ::-1] for values in (self._counts, self._sums))
-        f1 = 2 * sums / np.maximum(counts + sums[:, :1], 1e-12)
-        best: NDArray[np.float64] = np.maximum(f1.argmax(1), 1) / _BINS
-        return best
+    def precision(self) -> NDArray[np.float64]:
+        """Expected share of right labels in new photos from each probability on: the mean of all that are not lower.
+
+        Higher probabilities without any label have the share of the highest one with some.
+        """
+        counts, sums = (np.cumsum(values[::-1])[::-1] for values in (self._counts, self._sums))
+        last = max(int(np.flatnonzero(counts).max(initial=0)), 0)
+        shares: NDArray[np.float64] = sums / np.maximum(counts, 1)
+        shares[last + 1 :] = shares[last]
+        return shares

@@ -27,7 +27,7 @@ _TARGETS: dict[str, tuple[str, dict[str, Any]]] = {  # name below the folder, an
     "wide-csv": ("wide.csv", {}),
     "yolo": ("yolo", _ABSENT_IS_UNKNOWN),
 }
-_NEED_BOXES = ("coco", "voc", "yolo")
+_NEED_BOXES, _TABLES = ("coco", "voc", "yolo"), ("csv", "tags", "wide-csv")
 
 
 def check_formats(names: Sequence[str]) -> None:
@@ -36,7 +36,7 @@ def check_formats(names: Sequence[str]) -> None:
         formats.get(name).write  # noqa: B018  raises for a format that can only be read
 
 
-def write_formats(result: Dataset, folder: Path, names: Sequence[str]) -> list[Path]:
+def write_formats(result: Dataset, folder: Path, names: Sequence[str], *, spreadsheet: bool = False) -> list[Path]:
     """Write the result in some formats.
 
     A format that knows nothing but boxes gets a box of the whole photo for each tag.
@@ -45,6 +45,7 @@ def write_formats(result: Dataset, folder: Path, names: Sequence[str]) -> list[P
         result: with the added tags.
         folder: of the result.
         names: of the formats.
+        spreadsheet: in tables, write an apostrophe before names that a spreadsheet would run as formulas.
 
     Returns:
         What was written.
@@ -53,6 +54,8 @@ def write_formats(result: Dataset, folder: Path, names: Sequence[str]) -> list[P
     for name in names:
         where, options = _TARGETS[name]
         path = folder / where
+        if name in _TABLES:
+            options = {**options, "spreadsheet": spreadsheet}
         if path.is_dir():
             shutil.rmtree(path)
         formats.get(name).write(_with_boxes(result) if name in _NEED_BOXES else result, path, **options)

@@ -28,11 +28,10 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -40,21 +39,22 @@ import pyarrow.parquet as pq
 from tagfill.curation.complete import Draws
 from tagfill.curation.crossfit import TRAIN, cross_fit
 from tagfill.curation.decisions import SOURCE as REVIEW
-from tagfill.curation.estimates import NOT_CALIBRATED, LabelEstimates, choose_additions, summarize
+from tagfill.curation.estimates import LabelEstimates, summarize
 from tagfill.curation.review import AUDIT, FOLDER, apply_log
 from tagfill.curation.suggest import Doubts, pair_table
-from tagfill.curation.suggestions import MISSING, SCHEMA, WRONG, Suggestions
+from tagfill.curation.suggestions import WRONG
 from tagfill.data import FeatureCache
-from tagfill.data.extract import count_missing_views
+from tagfill.data.extract import VIEWS, count_missing_views
 from tagfill.data.extract import features as compute_features
+from tagfill.data.manifest import Manifest
 from tagfill.dataset import Dataset
 from tagfill.dataset.description import FILE as DATASET_FILE
-from tagfill.dataset.tables import from_records
 from tagfill.errors import TagfillError
-from tagfill.filling import report
-from tagfill.filling.candidates import Candidates, Scored
-from tagfill.filling.outputs import check_formats, write_formats
-from tagfill.filling.result import (
+from tagfill.filling.candidates import CANDIDATES, DOUBTS, SCORED, Candidates, Scored
+from tagfill.filling.outputs import check_formats
+from tagfill.filling.result import Fill
+from tagfill.filling.source import absolute_options, read_source
+from tagfill.filling.summary import (
     DATASET,
     FILLED,
     KNOWN,
@@ -64,34 +64,30 @@ from tagfill.filling.result import (
     SUMMARY_FILE,
     TO_REVIEW,
     WORK,
-    ClassSummary,
-    Example,
-    Fill,
     FillSummary,
     Keep,
     PastFill,
     Settings,
-    choose_separator,
-    write_filled,
+    absolute_path,
 )
-from tagfill.filling.source import read_source
+from tagfill.filling.table import TableLayout
 from tagfill.filling.timing import Phase, rounded_duration, seconds_per_view
+from tagfill.filling.writing import ResultWriter
 from tagfill.images import input_size
-from tagfill.io import atomic_write, exclusive_lock, replace_folder, sha256_of_strings, write_json
-from tagfill.labels import UNKNOWN
-from tagfill.models import Classifier, choose_device, create_backbone
+from tagfill.inference.missing_tags import ALL_ANNOTATED
+from tagfill.io import atomic_write, exclusive_lock, sha256_of_strings, write_json
+from tagfill.models import choose_device, create_backbone
 from tagfill.progress import NOTEBOOK, Progress
 from tagfill.training import Recipe, Run, build_recipe, check_start, resume, start
 from tagfill.training.evaluation import LoadedModel
 
 UNTAGGED = "untagged"  # split of photos about which nothing is known; they are scored and not trained on
-LEAST_TO_REVIEW = 0.1  # probability from which a pair is worth a question
-MOST_TO_REVIEW, MOST_DOUBTED = 5000, 500
-EXAMPLES = 6  # photos per class in the report
+MOST_DOUBTED = 500
 _DECIDE_SCORES = {"method", "backbone", "pretrained", "image_size", "epochs", "folds", "seed"}
+_IMAGE_SIZE = 320  # of the default backbone, which was trained at 224; objects are small on most photos
+_VIEWS = "eval"  # of each photo: discriminants gain nothing from crops and mirror images
 _HEAD_COST = 0.03  # time of training on a photo once, relative to that of the network for one view of it
 _PAIR_AND_TIME = ["image", "label", "time"]
-_CANDIDATES, _DOUBTS, _SCORED = "candidates.parquet", "doubts.parquet", "scored.json"
 
 
 def fill(
@@ -101,6 +97,7 @@ def fill(
     out: str | os.PathLike[str] = "filled",
     keep: str = "precision=0.9",
     formats: Sequence[str] = (),
+    spreadsheet: bool = False,
     source_format: str | None = None,
     options: Mapping[str, Any] | None = None,
     method: str = "auto",
@@ -130,12 +127,14 @@ def fill(
         keep: which tags to add: `precision=0.9` adds as many as possible of which 90 % are expected to be right,
             `probability=0.8` adds those that are at least that probable.
         formats: also write the result in these formats, such as `coco` or `label-studio`.
+        spreadsheet: in CSV files, write an apostrophe before names that a spreadsheet would run as formulas.
         source_format: format of the source, if it is neither a table of tags nor a dataset; see `tagfill.formats`.
         options: of that format, such as `{"separator": ";"}`.
         method: how to learn from the tags.
         backbone: timm's name of the network.
         pretrained: its weights.
-        image_size: side of the square input; by default the backbone's.
+        image_size: side of the square input; by default 320 for the default backbone, which finds small objects that it
+            misses at the size of its own training (224), and otherwise that of the backbone.
         features: folder of a feature cache to use, which gets the photos that it does not have; by default one below
             `work`.
         epochs: of training.
@@ -152,34 +151,34 @@ def fill(
         >>> result.review()  # doctest: +SKIP
     """
     settings = Settings(
-        source=str(Path(source).absolute()) if isinstance(source, str | os.PathLike) else None,
+        source=absolute_path(source) if isinstance(source, str | os.PathLike) else None,
         source_format=source_format,
-        options=dict(options or {}),
-        photos=None if photos is None else str(photos),
+        options=absolute_options(source_format, options or {}),
+        photos=None if photos is None else absolute_path(photos),
         method=method,
         backbone=backbone,
-        pretrained=pretrained,
+        pretrained=pretrained if pretrained in (True, False, "bundled") else absolute_path(str(pretrained)),
         image_size=image_size,
-        features=None if features is None else str(Path(features).absolute()),
+        features=None if features is None else absolute_path(features),
         epochs=epochs,
         folds=folds,
         seed=seed,
         keep=keep,
         formats=tuple(formats),
+        spreadsheet=spreadsheet,
     )
     if isinstance(source, str | os.PathLike) and (Path(source) / SUMMARY_FILE).is_file():
         out, settings = source, Fill.open(source).summary.settings.changed(settings)
         if settings.source is None:
             raise TagfillError(f"{source} was filled from a table in memory; give the table again.")
-        source = settings.source
     Keep.parse(settings.keep)
     check_formats(settings.formats)
     folder = Path(out)
     check_start(_recipe(settings, folder), out=None, device=device)
-    base = read_source(source, settings, progress)
+    base, layout = read_source(settings.source or source, settings, progress)
     _check_folder(folder, base)
     with exclusive_lock(folder, "is filling in tags", choose="--out"):
-        return _Filling(folder, base, settings, device, jobs, workers, progress).run()
+        return _Filling(folder, base, layout, settings, device, jobs, workers, progress).run()
 
 
 @dataclass
@@ -188,6 +187,7 @@ class _Filling:
 
     folder: Path
     base: Dataset
+    layout: TableLayout
     settings: Settings
     device: str
     jobs: int | None
@@ -203,7 +203,8 @@ class _Filling:
         data = _set_apart_untagged(known)
         key = self._key(data)
         work = self.folder / WORK / key
-        if previous is not None and previous.key == key and previous.settings == self.settings and self._whole():
+        made_from = (key, self.settings, self.layout)
+        if previous is not None and (previous.key, previous.settings, previous.layout) == made_from and self._whole():
             self.progress.say("Nothing has changed since the last run.")
             return Fill.open(self.folder)
         data = data.save(work / "data")
@@ -214,11 +215,13 @@ class _Filling:
         past = [] if previous is None else list(previous.past)
         if previous is not None and previous.key != key:
             past.append(PastFill.of(previous, decisions, added_before))
-        result = self._write(known, decisions, run, scored, past, key)
+        with self._phase("writing", "Writing the result"):
+            writer = ResultWriter(self.folder, key, self.settings, self.layout, known, decisions)
+            writer.write(run, scored, past, self.seconds)
         for other in (self.folder / WORK).iterdir():
             if other.is_dir() and other.name not in (key, self._features_folder().name):
                 shutil.rmtree(other)
-        return result
+        return Fill.open(self.folder)
 
     def _whole(self) -> bool:
         """Whether all results are there."""
@@ -235,12 +238,16 @@ class _Filling:
                 rows = Dataset.open(path).rows()
                 found.append(rows.filter(pc.fill_null(pc.equal(rows["source"], source), False)))
         rows = pa.concat_tables(found)
+        if not rows.num_rows:
+            return rows
         of_photos = pc.is_in(rows["image"], value_set=pa.array(self.base.names(), pa.string()))
         of_classes = pc.is_in(rows["label"], value_set=pa.array(self.base.classes, pa.string()))
         kept = rows.filter(pc.and_(of_photos, of_classes))
         if lost := rows.num_rows - kept.num_rows:
             self.progress.say(f"Warning: {lost:,} decisions are about photos or tags that are no longer there.")
-        given = {tuple(row.values()) for row in self.base.rows().select(_PAIR_AND_TIME).to_pylist()}
+        rows = self.base.rows()
+        about_same = rows.filter(pc.is_in(rows["image"], value_set=kept["image"].combine_chunks()))
+        given = {tuple(row.values()) for row in about_same.select(_PAIR_AND_TIME).to_pylist()}
         new = [tuple(row.values()) not in given for row in kept.select(_PAIR_AND_TIME).to_pylist()]
         return kept.filter(pa.array(new, pa.bool_()))
 
@@ -260,27 +267,31 @@ class _Filling:
 
     def _key(self, data: Dataset) -> str:
         """A name for what is known and for the settings that decide the scores."""
-        settings = self.settings.model_dump(include=_DECIDE_SCORES)
+        settings = self.settings.model_dump(include=_DECIDE_SCORES) | {"image_size": _image_size(self.settings)}
         identity = [f"{name}={value}" for name, value in {**data.identities, **settings}.items()]
         return sha256_of_strings(identity)[:12]
 
     def _say_duration(self, data: Dataset, work: Path) -> None:
         """Say how long it will take, from the time that the network needs for a few photos."""
-        if (work / _SCORED).is_file():
+        if (work / SCORED).is_file():
             return
         one = self.settings
-        size = None if one.image_size is None else input_size(one.image_size)
+        given = _image_size(one)
+        size = None if given is None else input_size(given)
         backbone = create_backbone(one.backbone, pretrained=one.pretrained, image_size=size, seed=one.seed)
         per_view = seconds_per_view(data, backbone, choose_device(self.device))
-        views, already_there = count_missing_views(data, backbone, self._features_folder(), seed=one.seed)
+        views, already_there = count_missing_views(
+            data, backbone, self._features_folder(), views=_views(one), seed=one.seed
+        )
         if views and already_there:
             self.progress.say(f"{already_there:,} of {len(data):,} photos were there already.")
         looks = views * per_view
         models = 1 + one.folds / (self.jobs or os.cpu_count() or 1)
         heads = 10 + _HEAD_COST * per_view * models * len(data.split(TRAIN)) * one.epochs
+        parts = f": {rounded_duration(looks)} to look at the photos, {rounded_duration(heads)}" if looks >= 1 else ""
         self.progress.say(
-            f"This takes about {rounded_duration(looks + heads)}: {rounded_duration(looks)} to look at the photos, "
-            f"{rounded_duration(heads)} to train and to score. Interrupted, it goes on when it is started again."
+            f"This takes about {rounded_duration(looks + heads)}{parts} to train and to score. Interrupted, it goes on "
+            "when it is started again."
         )
 
     def _features_folder(self) -> Path:
@@ -288,7 +299,7 @@ class _Filling:
         one = self.settings
         if one.features is not None:
             return Path(one.features)
-        network = sha256_of_strings(str(value) for value in (one.backbone, one.pretrained, one.image_size, one.seed))
+        network = sha256_of_strings(str(value) for value in (one.backbone, one.pretrained, _image_size(one), one.seed))
         return self.folder / WORK / f"features-{network[:8]}"
 
     def _features(self, data: Dataset) -> FeatureCache:
@@ -297,7 +308,8 @@ class _Filling:
                 data,
                 backbone=self.settings.backbone,
                 pretrained=self.settings.pretrained,
-                image_size=self.settings.image_size,
+                image_size=_image_size(self.settings),
+                views=_views(self.settings),
                 out=self._features_folder(),
                 seed=self.settings.seed,
                 workers=self.workers,
@@ -315,11 +327,14 @@ class _Filling:
             return start(data, recipe, out=folder, device=self.device, force=True, progress=progress)
 
     def _score(self, data: Dataset, cache: FeatureCache, run: Run, work: Path) -> Scored:
-        if (work / _SCORED).is_file():
-            return Scored.model_validate_json((work / _SCORED).read_bytes())
+        if (work / SCORED).is_file():
+            found = Scored.model_validate_json((work / SCORED).read_bytes())
+            if found.precision:  # files of earlier versions do not have it
+                return found
         with self._phase("scoring", f"Scoring {len(data):,} photos") as progress:
             candidates, doubts = Candidates(data), Doubts(data)
             estimates: list[LabelEstimates] = []
+            lost_all_tags = 0.0
             scored = cross_fit(
                 run.folder,
                 data,
@@ -336,12 +351,14 @@ class _Filling:
             for images in scored:
                 candidates.add(images.rows, images.logits, images.estimates)
                 doubts.add(images)
+                lost_all_tags += images.estimates.expected_untagged(images.logits)
                 if not estimates or images.estimates is not estimates[-1]:
                     estimates.append(images.estimates)
             model = LoadedModel.open(run, data, features=cache.folder, workers=self.workers, device=self.device)
             measured = model.model.calibration  # on photos with complete labels, if there are any
-            calibration = estimates[0].calibration if measured is None else measured
-            own = LabelEstimates(**{**vars(estimates[0]), "calibration": calibration})
+            own = estimates[0] if measured is None else replace(estimates[0], calibration=measured)
+            annotated_share = min(1.0, lost_all_tags / max(len(data.splits.get(UNTAGGED, ())), 1))
+            own = replace(own, annotated_share=1.0 if annotated_share >= ALL_ANNOTATED else annotated_share)
             for split, rows in data.splits.items():
                 if split == TRAIN:
                     continue
@@ -351,150 +368,18 @@ class _Filling:
             result = Scored(
                 expected=candidates.expected.tolist(),
                 estimates=summarize(estimates),
-                calibration=calibration,
-                thresholds=candidates.thresholds().tolist(),
+                calibration=own.for_new_images,
+                precision=candidates.precision().tolist(),
                 val_mAP=run.best.get("val_mAP"),
                 doubts=str(errors),
                 doubted=len(errors),
             )
-            with atomic_write(work / _DOUBTS) as file:
+            with atomic_write(work / DOUBTS) as file:
                 pq.write_table(pair_table(data, WRONG, doubted), file, compression="zstd")
-            with atomic_write(work / _CANDIDATES) as file:
+            with atomic_write(work / CANDIDATES) as file:
                 pq.write_table(candidates.table(), file, compression="zstd")
-            write_json(work / _SCORED, result.model_dump(mode="json"))
+            write_json(work / SCORED, result.model_dump(mode="json"))
             return result
-
-    def _write(
-        self,
-        known: Dataset,
-        decisions: pa.Table,
-        run: Run,
-        scored: Scored,
-        past: list[PastFill],
-        key: str,
-    ) -> Fill:
-        with self._phase("writing", "Writing the result"):
-            candidates = pq.read_table(self.folder / WORK / key / _CANDIDATES)
-            order = pc.sort_indices(
-                candidates, [("probability", "descending"), ("image", "ascending"), ("label", "ascending")]
-            )
-            candidates = candidates.take(order)
-            threshold = self._threshold(candidates, scored)
-            chosen = pc.greater_equal(candidates["probability"], threshold)
-            added, left = candidates.filter(chosen), candidates.filter(pc.invert(chosen))
-            pairs = added.select(["image", "label"]).to_pylist()
-            rows = from_records([{**pair, "present": True, "source": SOURCE} for pair in pairs])
-            for name, more in ((KNOWN, []), (DATASET, [rows])):
-                target = self.folder / name
-                with exclusive_lock(target / FOLDER, "is reviewing"):
-                    result = known.replace(annotations=pa.concat_tables([known.rows(), *more])).save(target)
-            write_filled(self.folder / FILLED, known, added)
-            questions = self._questions(left, decisions, key)
-            questions.save(self.folder / TO_REVIEW)
-            self._save_model(run, scored)
-            write_formats(result, self.folder, self.settings.formats)
-            summary = self._summarize(known, added, questions, scored, threshold, decisions.num_rows, past, key)
-            write_json(self.folder / SUMMARY_FILE, summary.model_dump(mode="json"))
-            report.write(self.folder, summary)
-        return Fill.open(self.folder)
-
-    def _threshold(self, candidates: pa.Table, scored: Scored) -> float:
-        """The lowest probability of a tag that is added; above 1 if none is."""
-        keep = Keep.parse(self.settings.keep)
-        if keep.by == "probability":
-            return keep.value
-        if scored.estimates.source == NOT_CALIBRATED:  # scores are not probabilities
-            return 2.0
-        probability = candidates["probability"].to_numpy()[None]
-        unknown = np.full(probability.shape, UNKNOWN)
-        return min(choose_additions(probability, unknown, precision=keep.value).threshold, 2.0)
-
-    def _questions(self, left: pa.Table, decisions: pa.Table, key: str) -> Suggestions:
-        """What is worth asking a person: the most probable pairs that were not added, and doubted annotations."""
-        left = left.filter(pc.greater_equal(left["probability"], LEAST_TO_REVIEW)).slice(0, MOST_TO_REVIEW)
-        size = left.num_rows
-        columns = {
-            "image": left["image"],
-            "label": left["label"],
-            "kind": pa.array([MISSING] * size, pa.string()),
-            "annotated": pa.nulls(size, pa.bool_()),
-            "probability": left["probability"],
-            "value": left["probability"],
-        }
-        missing = pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
-        doubted = pq.read_table(self.folder / WORK / key / _DOUBTS)
-        decided = {(row["image"], row["label"]) for row in decisions.select(["image", "label"]).to_pylist()}
-        new = [(row["image"], row["label"]) not in decided for row in doubted.to_pylist()]
-        return Suggestions(pa.concat_tables([missing, doubted.filter(pa.array(new, pa.bool_())).cast(SCHEMA)]))
-
-    def _save_model(self, run: Run, scored: Scored) -> None:
-        model = Classifier.load(run.model_folder)
-        model.calibration = scored.calibration if scored.calibration.savable else None
-        model.thresholds = tuple(scored.thresholds)
-        temporary = self.folder / WORK / "model"
-        shutil.rmtree(temporary, ignore_errors=True)
-        model.save(temporary)
-        replace_folder(temporary, self.folder / MODEL)
-
-    def _summarize(
-        self,
-        known: Dataset,
-        added: pa.Table,
-        questions: Suggestions,
-        scored: Scored,
-        threshold: float,
-        decisions: int,
-        past: list[PastFill],
-        key: str,
-    ) -> FillSummary:
-        given = known.labels()
-        label = added["label"].to_pylist()
-        probability = added["probability"].to_numpy().astype(np.float64)
-        examples: dict[str, list[Example]] = {}
-        right: dict[str, float] = {}
-        count: dict[str, int] = {}
-        for name, image, p in zip(label, added["image"].to_pylist(), probability.tolist(), strict=True):
-            count[name] = count.get(name, 0) + 1
-            right[name] = right.get(name, 0.0) + p
-            examples.setdefault(name, []).append(Example(image=image, probability=p))
-        asked = questions.table["label"].to_pylist()
-        classes = [
-            ClassSummary(
-                name=name,
-                given=int(tags),
-                added=count.get(name, 0),
-                expected_right=right.get(name, 0.0),
-                expected_missing=expected,
-                to_review=asked.count(name),
-                examples=_spread(examples.get(name, []), EXAMPLES),
-            )
-            for name, tags, expected in zip(known.classes, given.positives, scored.expected, strict=True)
-        ]
-        return FillSummary(
-            key=key,
-            settings=self.settings,
-            name=self.base.name,
-            root=str(self.base.root if "://" in str(self.base.root) else Path(self.base.root).absolute()),
-            photos=len(known),
-            tagged_photos=int((given.positives_per_image() > 0).sum()),
-            given=int(given.positives.sum()),
-            added=len(label),
-            photos_with_additions=len(set(added["image"].to_pylist())),
-            threshold=None if threshold > 1 else threshold,
-            expected_precision=float(probability.mean()) if len(probability) else None,
-            expected_missing=float(sum(scored.expected)),
-            decisions=decisions,
-            to_review=len(questions),
-            estimates=scored.estimates,
-            doubts=scored.doubts,
-            doubted=questions.table["kind"].to_pylist().count(WRONG),
-            val_mAP=scored.val_mAP,
-            classes=classes,
-            past=past,
-            separator=choose_separator(known.classes),
-            audit=None,
-            seconds={name: round(value, 1) for name, value in self.seconds.items()},
-        )
 
     def _added_before(self) -> set[tuple[str, str]]:
         """Pairs that the earlier result had added."""
@@ -509,17 +394,6 @@ class _Filling:
         return Phase(self.progress, self.seconds, name, title)
 
 
-def _spread(examples: Sequence[Example], count: int) -> list[Example]:
-    """Some examples from the most to the least probable, evenly spread.
-
-    >>> [one.image for one in _spread([Example(image=name, probability=0.9) for name in "abcde"], 3)]
-    ['a', 'c', 'e']
-    """
-    if len(examples) <= count:
-        return list(examples)
-    return [examples[at] for at in np.linspace(0, len(examples) - 1, count).round().astype(int)]
-
-
 def _recipe(settings: Settings, data: Path, features: Path | None = None) -> Recipe:
     """How the model is trained."""
     content = {
@@ -527,11 +401,29 @@ def _recipe(settings: Settings, data: Path, features: Path | None = None) -> Rec
         "method": settings.method,
         "backbone": settings.backbone,
         "pretrained": settings.pretrained,
-        "image_size": settings.image_size,
+        "image_size": _image_size(settings),
         "head": "cam",
         "seed": settings.seed,
     }
     return build_recipe(content, features=features, epochs=settings.epochs)
+
+
+def _image_size(settings: Settings) -> int | str | None:
+    """Side of the square input; None for the backbone's own.
+
+    >>> _image_size(Settings()), _image_size(Settings(backbone="resnet50")), _image_size(Settings(image_size=224))
+    (320, None, 224)
+    """
+    if settings.image_size is not None:
+        return settings.image_size
+    if settings.features is not None and (Path(settings.features) / "manifest.json").is_file():
+        return "x".join(str(side) for side in Manifest.read(Path(settings.features)).preprocessing.size)
+    return _IMAGE_SIZE if settings.backbone == Settings().backbone else None
+
+
+def _views(settings: Settings) -> str:
+    """Views of each photo: methods other than `auto` may need more than one."""
+    return _VIEWS if settings.method == Settings().method else VIEWS
 
 
 def _set_apart_untagged(known: Dataset) -> Dataset:

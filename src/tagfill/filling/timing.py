@@ -7,15 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from tagfill.data import PixelSource
+from tagfill.data.cache_writer import compute_features
+from tagfill.data.extract import BATCH
+from tagfill.data.sources import ViewRequest, load_views
 from tagfill.dataset import Dataset
-from tagfill.errors import TagfillError
 from tagfill.images import EVAL
 from tagfill.models import Backbone
+from tagfill.models.allocator import disable_heap_trimming
 from tagfill.progress import Bar, Progress
 
-_PROBED = 8  # photos
+_WARM_UP = 4  # photos
+_MOST_SECONDS = 5.0  # to spend on an estimate
 
 
 @dataclass
@@ -71,11 +75,9 @@ def duration(seconds: float) -> str:
 def rounded_duration(seconds: float) -> str:
     """A duration for an estimate.
 
-    >>> rounded_duration(0), rounded_duration(47), rounded_duration(140), rounded_duration(9000)
-    ('no time', '50 seconds', '2 minutes', '2.5 hours')
+    >>> rounded_duration(4), rounded_duration(47), rounded_duration(140), rounded_duration(9000)
+    ('10 seconds', '50 seconds', '2 minutes', '2.5 hours')
     """
-    if seconds < 1:
-        return "no time"
     if seconds < 90:
         return f"{max(round(seconds, -1), 10):.0f} seconds"
     if seconds < 5400:
@@ -84,18 +86,26 @@ def rounded_duration(seconds: float) -> str:
 
 
 def seconds_per_view(dataset: Dataset, backbone: Backbone, device: torch.device) -> float:
-    """The time to decode a photo and to run the network on it, measured on a few photos."""
-    source = PixelSource(dataset, backbone.preprocessing.size, EVAL, seed=0)
-    split, rows = max(dataset.splits.items(), key=lambda item: len(item[1]))
-    index = np.unique(np.linspace(0, len(rows) - 1, _PROBED).round().astype(np.int64))
+    """The time to decode a photo and to run the network on it, measured on one batch as features are computed.
+
+    A few photos come first, untimed: the first call of a network allocates its memory. If the network is so slow that a
+    batch would take long, only these are timed.
+    """
+    disable_heap_trimming()  # as for features
     network = backbone.to(device).eval()
-    begin = 0.0
-    try:
-        with torch.inference_mode():
-            for _ in range(2):  # the first round prepares the network
-                begin = time.monotonic()
-                for batch in source.evaluate(split, index):
-                    network(batch.inputs.to(device))
-    except TagfillError:  # a photo that cannot be decoded is reported later
+    rows = np.unique(np.linspace(0, len(dataset) - 1, BATCH).round().astype(np.int64))
+    few = rows[:: max(1, len(rows) // _WARM_UP)]
+    _time_batch(dataset, network, few)
+    per_photo = _time_batch(dataset, network, few)
+    return per_photo if per_photo * len(rows) > _MOST_SECONDS else _time_batch(dataset, network, rows)
+
+
+def _time_batch(dataset: Dataset, network: Backbone, rows: NDArray[np.int64]) -> float:
+    """Seconds per photo of these rows; 0 if none can be decoded, which is reported later."""
+    begin = time.monotonic()
+    requests = [[ViewRequest(int(row), int(row)) for row in rows]]
+    (views,) = load_views(dataset, requests, EVAL, network.preprocessing.size, seed=0, workers=0)
+    if not len(views.kept):
         return 0.0
-    return (time.monotonic() - begin) / len(index)
+    compute_features(network, views.pixels)
+    return (time.monotonic() - begin) / len(views.kept)

@@ -16,7 +16,7 @@ import asyncio
 import logging
 import resource
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import h11
@@ -49,7 +49,7 @@ class ConnectionLimits:
         """These limits, with no more connections than the process may open files."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         allowed = self.connections if soft == resource.RLIM_INFINITY else max(8, (soft - _SPARE_FILES) // 2)
-        return ConnectionLimits(min(self.connections, allowed), self.first_byte, self.header, self.body, self.unread)
+        return replace(self, connections=min(self.connections, allowed))
 
 
 class LimitedProtocol(H11Protocol):
@@ -82,7 +82,7 @@ class LimitedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass data on, and note how far the request has come."""
-        if self._stage in ("", "first byte"):
+        if self._stage in ("", "first byte", "idle"):
             self._enter("header", self.limits.header)
         super().data_received(data)
         self._follow()
@@ -115,8 +115,10 @@ class LimitedProtocol(H11Protocol):
         if state is h11.SEND_BODY:
             if self._stage != "rest of the body":
                 self._enter("body", self.limits.body)
-        elif state is not h11.IDLE or not self.conn.trailing_data[0]:
+        elif state is not h11.IDLE:  # the request is complete
             self._enter("", None)
+        elif not self.conn.trailing_data[0]:  # it was answered
+            self._enter("idle", self.limits.first_byte)
 
     def _enter(self, stage: str, seconds: float | None) -> None:
         if stage == self._stage:

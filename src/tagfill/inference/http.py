@@ -131,7 +131,7 @@ class _Body:
         limits = self._limits
         if self._complete:
             return await self._receive()
-        if self._declared is not None and (not self._declared.isdigit() or int(self._declared) > limits.size):
+        if self._declared is not None and (not self._declared.isdecimal() or int(self._declared) > limits.size):
             raise RequestError(413, f"the body is larger than {limits.size:,} bytes")
         if self._size > _LARGE_BODY:
             await self._traffic.before_part(self._last)

@@ -11,14 +11,19 @@ import itertools
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
 from tagfill.images import Root, open_root
 from tagfill.images.roots import SUFFIXES, FolderRoot, is_image
 from tagfill.io import sha256_of_strings
+from tagfill.labels import LabelMatrix
+from tagfill.probabilities import COMPLETE_SHARE
 from tagfill.progress import SILENT, Progress
 
 _ENDINGS = " or ".join(SUFFIXES)
@@ -32,11 +37,15 @@ class ImageGroup:
         root: to read them from.
         prefix: added before the name in the root to make the displayed name.
         names: in the root.
+        dataset: that they belong to, if any.
+        rows: of its image table, one per name.
     """
 
     root: Root
     prefix: str
     names: Sequence[str]
+    dataset: Dataset | None = None
+    rows: NDArray[np.int64] | None = None
 
 
 class ImageList:
@@ -76,6 +85,31 @@ class ImageList:
             groups.extend([ImageGroup(group.root, group.prefix, names)] if names else [])
         return ImageList(groups)
 
+    def labels(self, classes: Sequence[str]) -> tuple[LabelMatrix, NDArray[np.bool_]]:
+        """The known labels of all images, and which images belong to a split of a dataset with incomplete labels.
+
+        Args:
+            classes: of the result; labels of other classes are left out.
+        """
+        column = {name: at for at, name in enumerate(classes)}
+        incomplete = np.zeros(len(self), dtype=bool)
+        entries: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]]] = []
+        for group, start in zip(self._groups, self._starts, strict=False):
+            if group.dataset is None or group.rows is None:
+                continue
+            known = group.dataset.labels().take(group.rows)
+            share = np.diff(known.starts) / known.width  # "cannot tell" counts as labeled
+            splits = group.dataset.split_of_images()[group.rows]
+            for split in np.unique(splits):
+                of_split = np.flatnonzero(splits == split)
+                incomplete[start + of_split] = share[of_split].mean() < COMPLETE_SHARE
+            columns = np.array([column.get(name, -1) for name in group.dataset.classes], dtype=np.int64)[known.classes]
+            kept = columns >= 0
+            entries.append((start + known.images()[kept], columns[kept], known.values[kept]))
+        none = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int8))
+        image, label, value = (np.concatenate(parts) for parts in zip(none, *entries, strict=True))
+        return LabelMatrix.from_entries(image, label, value, (len(self), len(classes))), incomplete
+
     def _find(self, number: int) -> tuple[ImageGroup, int]:
         at = bisect_right(self._starts, number) - 1
         return self._groups[at], number - self._starts[at]
@@ -107,8 +141,9 @@ def find_images(
     groups: list[ImageGroup] = []
     for one, dataset in zip(several, opened, strict=True):
         if dataset is not None:
-            rows = None if split is None else dataset.split(split)
-            groups.append(ImageGroup(open_root(dataset.root, progress=progress), "", dataset.names(rows)))
+            rows = np.arange(len(dataset)) if split is None else dataset.split(split)
+            root = open_root(dataset.root, progress=progress)
+            groups.append(ImageGroup(root, "", dataset.names(rows), dataset, rows))
         elif not isinstance(one, Dataset):
             groups.extend(_groups_at(os.fspath(one), progress))
     return ImageList(groups if len(groups) == 1 else _without_duplicates(groups))
@@ -153,6 +188,7 @@ def _without_duplicates(groups: Iterable[ImageGroup]) -> Iterator[ImageGroup]:
     """The groups without images that an earlier group has."""
     seen: set[str] = set()
     for group in groups:
-        names = [name for name in group.names if group.prefix + name not in seen]
+        new = [at for at, name in enumerate(group.names) if group.prefix + name not in seen]
+        names = [group.names[at] for at in new]
         seen.update(group.prefix + name for name in names)
-        yield ImageGroup(group.root, group.prefix, names)
+        yield replace(group, names=names, rows=None if group.rows is None else group.rows[new])

@@ -9,7 +9,8 @@ here imports torch.
 
     p = σ(a·logit + b_c),   present where p ≥ the threshold of the class
 
-with the calibration saved with the model, or a = 1 and b_c = 0 if it has none or raw scores are wanted.
+with the calibration saved with the model, or a = 1 and b_c = 0 if it has none or raw scores are wanted. Images of a
+dataset keep their known labels, and the others get the probability that they were missed (`tagged.py`).
 Thresholds are those saved with the model, 0.5 if it has none, or those that the caller passes instead.
 """
 
@@ -27,8 +28,9 @@ from tagfill.errors import ImageError, TagfillError, unknown_name
 from tagfill.images import PixelBatch, Root, load_batches, load_eval_view
 from tagfill.inference.images import ImageList, Images, find_images
 from tagfill.inference.predictors import ModelPath, Outputs, Predictor, open_predictor, require_finite
+from tagfill.inference.tagged import GivenTags
 from tagfill.probabilities import Calibration, lowest_logits, probabilities
-from tagfill.progress import NOTEBOOK, Progress
+from tagfill.progress import NOTEBOOK, SILENT, Progress
 
 BATCH_SIZE = 32
 DEFAULT_THRESHOLD = 0.5
@@ -43,11 +45,13 @@ class ImagePrediction:
         image: its name.
         scores: probability of each label, in the order of the classes; with `top_k`, the most probable first.
         present: the labels whose probability reaches their threshold.
+        given: the labels that were known to be present before, if the image is one of a dataset.
     """
 
     image: str
     scores: dict[str, float]
     present: tuple[str, ...]
+    given: tuple[str, ...] = ()
 
 
 def predict(
@@ -58,6 +62,7 @@ def predict(
     threshold: Threshold = None,
     top_k: int | None = None,
     raw_scores: bool = False,
+    ignore_tags: bool = False,
     batch_size: int = BATCH_SIZE,
     workers: int = 0,
     threads: int | None = None,
@@ -67,6 +72,9 @@ def predict(
 ) -> Iterator[ImagePrediction]:
     """Predict labels for images, one image at a time; nothing is written or kept.
 
+    Images of a dataset keep the labels that are known. Their other labels get the probability that they were missed,
+    which is lower than that of an image without tags. A split with complete labels is predicted like new images.
+
     Args:
         run: a run or its folder, a model folder, or an ONNX file.
         images: files, folders, patterns, shards, URLs or datasets; see `find_images`.
@@ -74,6 +82,7 @@ def predict(
         threshold: for all classes, or by class name, instead of the model's own (0.5 if it has none).
         top_k: keep only this number of labels per image, the most probable ones.
         raw_scores: give the sigmoid of the model's logits instead of calibrated probabilities.
+        ignore_tags: predict images of datasets from their pixels alone; raw scores always do.
         batch_size: images per forward pass.
         workers: threads that decode images.
         threads: threads of the network; by default one per core.
@@ -89,6 +98,10 @@ def predict(
     calibration = None if raw_scores else predictor.calibration
     thresholds = resolve_thresholds(predictor.classes, saved_thresholds(predictor, raw_scores), threshold)
     found = find_images(images, split=split, progress=progress)
+    tags = None if raw_scores or ignore_tags else GivenTags.read(found, predictor.classes)
+    if tags is not None:
+        tags = measure_given_tags(tags, predictor, found, batch_size=batch_size, workers=workers, progress=progress)
+        progress.say(str(tags.summary()))
     with progress.bar("predicting", len(found), "img") as bar:
         for batch, outputs in score_images(predictor, found, batch_size=batch_size, workers=workers):
             for number, error in batch.bad:
@@ -96,15 +109,40 @@ def predict(
                 if on_bad is None:
                     raise named
                 on_bad(named)
-            decisions = decide(outputs.logits, thresholds, top_k, calibration)
+            decisions = decide(outputs.logits, thresholds, top_k, calibration, tags=tags, numbers=batch.index)
             for row, number in enumerate(batch.index.tolist()):
                 labels = [predictor.classes[label] for label in decisions.labels[row]]
                 yield ImagePrediction(
                     found.name(number),
                     dict(zip(labels, decisions.scores[row].tolist(), strict=True)),
                     tuple(label for label, there in zip(labels, decisions.present[row], strict=True) if there),
+                    () if tags is None else tuple(predictor.classes[label] for label in tags.of(number)),
                 )
             bar.advance(len(batch.index) + len(batch.bad))
+
+
+def measure_given_tags(
+    tags: GivenTags,
+    predictor: Predictor,
+    images: ImageList,
+    *,
+    batch_size: int = BATCH_SIZE,
+    workers: int = 0,
+    progress: Progress = SILENT,
+) -> GivenTags:
+    """Measure on a sample of tagged images which share of their true tags was given; bad images are left out."""
+    sample = tags.sample()
+    if predictor.calibration is None:
+        return tags.measured(sample[:0], np.empty((0, len(predictor.classes))), None)
+    batches = (sample[at : at + batch_size] for at in range(0, len(sample), batch_size))
+    pixels = load_batches(batches, images.locate, predictor.size, workers=workers)
+    numbers, logits = [sample[:0]], [np.empty((0, len(predictor.classes)), np.float32)]
+    with progress.bar("comparing with tags", len(sample), "img") as bar:
+        for batch, outputs in score(predictor, pixels):
+            numbers.append(batch.index)
+            logits.append(outputs.logits)
+            bar.advance(len(batch.index) + len(batch.bad))
+    return tags.measured(np.concatenate(numbers), np.concatenate(logits), predictor.calibration)
 
 
 class _HasInputs(Protocol):
@@ -156,7 +194,7 @@ def score_image(predictor: Predictor, root: Root | Path, name: str, *, maps: boo
         ImageError: if the image cannot be read or decoded.
     """
     pixels, _ = load_eval_view(root, name, predictor.size)
-    return predictor(pixels[None], maps=maps)
+    return predictor(np.stack([pixels]), maps=maps)  # a copy: Pillow's pixels are read-only
 
 
 @dataclass(frozen=True)
@@ -179,6 +217,9 @@ def decide(
     thresholds: Sequence[float],
     top_k: int | None = None,
     calibration: Calibration | None = None,
+    *,
+    tags: GivenTags | None = None,
+    numbers: NDArray[np.integer] | None = None,
 ) -> LabelDecisions:
     """Turn logits into probabilities and decide which labels are present.
 
@@ -188,13 +229,18 @@ def decide(
         top_k: keep the most probable labels of each image, the most probable first; by default all labels, in the
             order of the classes.
         calibration: of the model; None for the plain sigmoid.
+        tags: that images have already.
+        numbers: n, of the images among those with tags.
 
     >>> decisions = decide(np.array([[2.0, -1.0, 0.0]]), [0.5, 0.5, 0.5], top_k=2)
     >>> decisions.labels.tolist(), decisions.scores.round(2).tolist(), decisions.present.tolist()
     ([[0, 2]], [[0.8799999952316284, 0.5]], [[True, True]])
     """
     require_finite(logits)
-    scores = probabilities(logits, calibration)
+    if tags is None or numbers is None:
+        scores = probabilities(logits, calibration)
+    else:
+        scores = tags.probabilities(logits, numbers, calibration)
     present = scores >= np.asarray(thresholds)
     labels = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
     if top_k is not None:

@@ -245,7 +245,7 @@ async def read_uploads(request: Request, limits: Limits) -> list[Upload]:
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     length = request.headers.get("content-length")
-    if length is not None and (not length.isdigit() or int(length) > limits.body):
+    if length is not None and (not length.isdecimal() or int(length) > limits.body):
         raise RequestError(413, f"the body is larger than {limits.body:,} bytes")
     body = _read_body(request, limits)
     if kind in _IMAGE_TYPES:
@@ -490,8 +490,11 @@ class PredictionService:
         }
         if output.maps is not None:
             maps = {label: output.maps[0, classes.index(label)] for label in present}
-            with stoppable.for_request(given_up):
-                shown = thumbnail(image, image.name, _HEATMAP_SIDE)
+            try:
+                with stoppable.for_request(given_up):
+                    shown = thumbnail(image, image.name, _HEATMAP_SIDE)
+            except ImageError as error:
+                raise _refusal(error) from None
             content["heatmaps"] = {label: _heatmap_uri(shown, values) for label, values in maps.items()}
         return content
 
