@@ -3,10 +3,12 @@
 PYTHON ?= python3
 JOBS ?= 2
 CASES ?= 10000
+LOCKED ?= 1
 LOWEST := tests/dataset tests/cli tests/fuzz tests/images tests/metrics tests/scenes tests/training/test_run.py
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
+# Modules are compiled when they are first imported: most of the many that are installed never are.
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile
 
 # Test workers are processes; a thread of torch's own in each would only make them wait for one another. Each begins with
 # a stretch of neighbouring tests, so that what a module's tests share is made once, and takes from another's when done.
@@ -20,18 +22,28 @@ help: ## list the targets
 
 venv: $(VENV)/.installed ## create .venv with Tagfill and the tools to work on it
 
-# With LOCKED=1 first everything that is locked, by hash; then torch and torchvision, whose builds differ between machines.
-$(VENV)/.installed: pyproject.toml constraints.txt requirements/lock.txt
+# Only files whose hashes are in requirements/ are installed. `make LOCKED= venv` installs by version instead, for builds
+# of torch that the lock does not know.
+$(VENV)/.installed: pyproject.toml constraints.txt requirements/lock.txt requirements/lock-cpu.txt \
+		requirements/lock-cuda.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Tagfill needs Python 3.11 or newer; name one with: make PYTHON=python3.11" >&2; exit 1; }
 	@echo "Installing into $(VENV) (the first time takes some minutes)" >&2
 	@$(PYTHON) -m venv $(VENV)
-	@$(if $(LOCKED),$(PIP) --no-deps --require-hashes --requirement requirements/lock.txt)
-	@$(PIP) --constraint constraints.txt $(if $(LOCKED),--no-build-isolation) --editable ".[dev,pretrained]"
+ifneq ($(LOCKED),)
+	@$(PIP) --no-deps --require-hashes --requirement requirements/lock-cpu.txt 2>/dev/null || true  # not offered here
+	@$(PIP) --no-deps --require-hashes --requirement requirements/lock.txt
+	@$(BIN)/python -c 'from importlib.metadata import requires; raise SystemExit("nvidia" in str(requires("torch")))' || \
+		$(PIP) --no-deps --require-hashes --requirement requirements/lock-cuda.txt
+	@$(PIP) --no-deps --no-build-isolation --no-index --editable .
+	@$(BIN)/python -m pip check >&2
+else
+	@$(PIP) --constraint constraints.txt --editable ".[dev,pretrained]"
+endif
 	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed
-	@$(PIP) --constraint constraints.txt $(if $(LOCKED),--no-build-isolation) --editable ".[docs]"
+	@$(if $(LOCKED),,$(PIP) --constraint constraints.txt --editable ".[docs]")
 	@touch $@
 
 demo: venv ## train and evaluate on the embedded scenes
@@ -46,7 +58,7 @@ test-all: venv ## run every test
 fuzz: venv ## run CASES damaged files (10,000) through the reader of each format
 	FUZZ_CASES=$(CASES) $(PYTEST) tests/fuzz
 
-attack: venv ## attack servers on this machine, attacks/*.py, and print what was noticed
+attack: venv ## attack servers and kill commands on this machine, attacks/*.py, and print what was noticed
 	@set -e; for script in attacks/*.py; do echo "$$script"; $(BIN)/python "$$script"; done
 
 # Old versions may warn of what newer libraries beside them deprecate.
@@ -58,7 +70,7 @@ minimal: ## run part of the tests with the lowest versions of dependencies, in .
 	OMP_NUM_THREADS=1 .venv-minimal/bin/python -m pytest --numprocesses $(JOBS) -m "not long" \
 		-W default::DeprecationWarning $(LOWEST)
 
-lock: $(VENV)/.installed-docs ## pin what .venv holds: constraints.txt, and requirements/lock.txt with hashes
+lock: $(VENV)/.installed-docs ## pin what .venv holds: constraints.txt, and requirements/*.txt with hashes
 	$(BIN)/python requirements/make_lock.py
 
 audit: ## look up known vulnerabilities of all pinned packages, in .venv-audit

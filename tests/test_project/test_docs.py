@@ -120,6 +120,7 @@ def test_named_methods_protocols_and_formats_of_command_lines_exist(page):
             importlib.import_module("tagfill.methods").create(words[words.index("--method") + 1])
 
 
+@functools.cache
 def typer_commands() -> Mapping[str, Any]:
     """The commands of the command line, by name."""
     typer = importlib.import_module("typer")
