@@ -30,6 +30,11 @@ class Record:
     packages: tuple[str, ...]
     libraries: tuple[str, ...] = ()
 
+    @property
+    def results(self) -> Path:
+        """The file of its results."""
+        return ROOT / "benchmarks" / "results" / f"{self.name}.json"
+
     def begin(self, arguments: str = "") -> dict[str, Any]:
         """Command, commit and machine, the first entries of every result."""
         own = (f"benchmarks/{self.name}", *(f"src/tagfill/{package}" for package in self.packages))
@@ -44,7 +49,7 @@ class Record:
     def write(self, results: dict[str, Any], page: str) -> None:
         """Write results and page."""
         for path, text in (
-            (ROOT / "benchmarks" / "results" / f"{self.name}.json", json.dumps(results, indent=2) + "\n"),
+            (self.results, json.dumps(results, indent=2) + "\n"),
             (ROOT / "docs" / "benchmarks" / f"{self.name}.md", page),
         ):
             path.parent.mkdir(parents=True, exist_ok=True)

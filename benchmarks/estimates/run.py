@@ -25,7 +25,7 @@ from bookkeeping import Record, say
 from tagfill.curation.estimates import choose_additions, estimate_labels, measure_labels
 from tagfill.probabilities import calibrate, sigmoid
 
-RECORD = Record("estimates", ("curation",), libraries=("torch",))
+RECORD = Record("estimates", ("curation", "inference"), libraries=("torch",))
 DATA = {"voc": "VOC 2012", "scenes": "scenes", "coco": "COCO", "voc1200": "VOC 2012", "coco1200": "COCO"}
 WAYS = {"one": "one per image", "random40": "at random", "small": "when small"}
 TARGET = 0.9

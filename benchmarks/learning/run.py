@@ -6,6 +6,7 @@ initial weights alike for all methods, so that differences are paired.
 
     python benchmarks/learning/run.py                 all methods; half an hour on two cores, goes on where it stopped
     python benchmarks/learning/run.py --methods an,en,wan --seeds 2 --epochs 5    a look, printed and not written down
+    python benchmarks/learning/run.py --methods se-l --add      measured again or added, all others stay as they were
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from bookkeeping import Record, say
 
 RECORD = Record("learning", ("training", "data", "models", "memory", "methods", "losses", "scenes", "protocols"))
 SIZES = {"train": 600, "val": 200, "test": 400}
-CEILING, FLOOR = "full labels", "an"
+CEILING = "full labels"
 
 
 @dataclass(frozen=True)
@@ -50,20 +51,24 @@ def entries() -> dict[str, Entry]:
     found |= {name: Entry(name) for name in METHODS if name not in {*TERMS, "fixmatch", "bce", "bce-ls"}}
     found |= {f"{base}+{term}": Entry(f"{base}+{term}") for term in ("cl", "scl") for base in ("an", "en", "ep", "epr")}
     found |= {f"{name} + boost": Entry(name, boosted) for name in ("an", "ll-r", "ll-ct", "ll-cp")}
-    found["an + boost at inference"] = Entry("an", at_inference)
+    found |= {f"{name} + boost at inference": Entry(name, at_inference) for name in ("an", "ll-r")}
+    found[f"{CEILING} + boost"] = Entry("bce", boosted, complete=True)
+    found[f"{CEILING} + boost at inference"] = Entry("bce", at_inference, complete=True)
     return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--methods", help="only these, joined by commas; writes no file")
+    parser.add_argument("--methods", help="only these, joined by semicolons or commas; writes no file without --add")
+    parser.add_argument("--add", action="store_true", help="write them beside the results that there are")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=25)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, default=Path("runs/learning"), help="where runs are kept")
     options = parser.parse_args()
     known = entries()
-    chosen = known if options.methods is None else {name: known[name] for name in options.methods.split(",")}
+    joint = ";" if options.methods and ";" in options.methods else ","
+    chosen = known if options.methods is None else {name: known[name] for name in options.methods.split(joint)}
     scores, failures = measure(chosen, options)
     results = {
         **RECORD.begin(),
@@ -74,11 +79,24 @@ def main() -> None:
         "scores": scores,
     }
     if options.methods is not None:
-        print(json.dumps(results, indent=2))
-        return
+        if not options.add:
+            print(json.dumps(results, indent=2))
+            return
+        results = with_added(json.loads(RECORD.results.read_text(encoding="utf-8")), results)
     from page import page
 
     RECORD.write(results, page(results))
+
+
+def with_added(before: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """Earlier results with some entries replaced or added, and the commit at which those were measured."""
+    same = ("sizes", "epochs", "seeds")
+    assert all(before[key] == found[key] for key in same), "added entries need the same sizes, epochs and seeds"
+    names, commit = sorted(found["scores"]), found["commit"]
+    earlier = {at: [name for name in rows if name not in names] for at, rows in before.get("later", {}).items()}
+    later = {at: rows for at, rows in earlier.items() if rows and at != commit}
+    later[commit] = sorted({*earlier.get(commit, []), *names})
+    return {**before, "scores": before["scores"] | found["scores"], "later": later}
 
 
 def measure(chosen: dict[str, Entry], options: argparse.Namespace) -> tuple[dict[str, list[float]], dict[str, str]]:

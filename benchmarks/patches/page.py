@@ -67,8 +67,8 @@ the last   column.
 - The seed that settings were chosen with is one of the five, and draws the same labels.
 - Five or six of the sixty runs, all of the first seed, predate a change to the training code in the stated commit; they
   were not repeated.
-{unproven}- `tagfill budget` trains I by the same method as SP, with absent cells, and scores by masks where there are
-  any. It can show SP level with I on such data.
+{unproven}- `tagfill budget` scores by masks where there are any. With `--absent-cells` its I is
+  "I, absent cells", and it can show SP level with I on such data.
 
 {sections}{"".join(write(parts[name]) for name, write in PARTS.items() if name in parts)}"""
 

@@ -81,6 +81,22 @@ def measure(bench: Bench) -> dict[str, Any]:
     }
 
 
+def measure_rows(bench: Bench, names: list[str]) -> dict[str, Any]:
+    """Some of the methods at every fraction, with the rates that validation chooses for them."""
+    bench.features("views")
+    epochs = 2 if bench.quick else 6
+    rates = chosen({name: replace(entry(name, epochs), data=data(bench, SEARCHED, 0)) for name in names}, bench)
+    cells = [(name, percent, seed) for percent in FRACTIONS for name in names for seed in range(bench.seeds)]
+    runs = [replace(entry(name, epochs), data=data(bench, percent, seed), seed=seed, lr=rates[name])
+            for name, percent, seed in cells]  # fmt: skip
+    found: dict[str, Any] = {name: {str(percent): {"mAP": [], "mF1": []} for percent in FRACTIONS} for name in names}
+    for (name, percent, _), one in zip(cells, run_all(runs, bench.work, bench.processes), strict=True):
+        if "refused" not in one:
+            found[name][str(percent)]["mAP"].append(one["test"])
+            found[name][str(percent)]["mF1"].append(one["mF1"])
+    return {"methods": found, "rates": rates}
+
+
 def data(bench: Bench, percent: int, seed: int) -> str:
     """The name of what a fraction leaves."""
     from tagfill.protocols import positive_fraction

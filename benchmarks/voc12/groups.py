@@ -36,10 +36,19 @@ PUBLISHED = {
 
 def measure(bench: Bench) -> dict[str, Any]:
     """Scores of every method, and of complete labels."""
+    found = measure_rows(bench, ["full", *METHODS])
+    epochs = 2 if bench.quick else 6
+    setting = {"epochs": epochs, "grid": bench.grid, "seeds": bench.seeds, "rates": found["rates"]}
+    return {"setting": setting, "known": known(bench), "methods": found["methods"]}
+
+
+def measure_rows(bench: Bench, names: list[str]) -> dict[str, Any]:
+    """Scores of some of the methods, and the rates that validation chooses for them."""
     bench.features("views")
     epochs = 2 if bench.quick else 6
-    jobs = {"full": Job(bench.material.made("groups", grouped, of="full"), "bce", epochs=epochs)}
-    jobs |= {name: replace(entry(name, epochs), data=data(bench, 0)) for name in METHODS}
+    every = {"full": Job(bench.material.made("groups", grouped, of="full"), "bce", epochs=epochs)}
+    every |= {name: replace(entry(name, epochs), data=data(bench, 0)) for name in METHODS}
+    jobs = {name: every[name] for name in names}
     rates = chosen(jobs, bench)
     cells = [(name, seed) for name in jobs for seed in range(bench.seeds)]
     runs = [replace(jobs[name], seed=seed, lr=rates[name], data="groups" if name == "full" else data(bench, seed))
@@ -49,8 +58,7 @@ def measure(bench: Bench) -> dict[str, Any]:
         if "refused" not in one:
             found[name]["mAP"].append(one["test"])
             found[name]["mF1"].append(one["mF1"])
-    setting = {"epochs": epochs, "grid": bench.grid, "seeds": bench.seeds, "rates": rates}
-    return {"setting": setting, "known": known(bench), "methods": found}
+    return {"methods": found, "rates": rates}
 
 
 def grouped(full: Any) -> Any:

@@ -76,6 +76,8 @@ def section(name: str, results: dict[str, Any]) -> str:
         f"Written by `{results['command']}` at commit `{results['commit']}` on a machine with {machine['cores']} cores "
         f"({machine['system']}, Python {machine['python']}, torch {machine['torch']})."
     )
+    for commit, rows in results.get("later", {}).items():
+        origin += f"\nMeasured later, at commit `{commit}`: {', '.join(f'`{row}`' for row in rows)}."
     return f"## {name}. {title}\n\n{origin}\n\n{importlib.import_module(module).section(results)}"
 
 

@@ -40,11 +40,16 @@ ABLATION = (
 """Rows of BoostLU's ablation: boosted at inference, boosted in training, with LL-R, and mAP in the paper."""
 
 
-LACKING = """`full` and `bce-ls` were trained with all labels, and `iun` is an oracle that ignores exactly the unknown
-labels that are present. `role, two stages` is LinearInit without fine-tuning: only the head is trained a second time,
-from its best epoch. Methods that ignore unknown labels (`ne`, `wne`, `curriculum`) or judge them by known negatives
-(`se`, `se-l`, `se-i`) collapse here, because no label is known to be absent; sections B1 to B3 have suitable data for
-them."""
+COMPLETE = ("full", "bce-ls", "full, boost", "full, boost at inference", "bce-ls, boost at inference")
+"""Rows trained with all labels. The best of them is the ceiling: a boost helps with all labels too."""
+
+LACKING = """Rows with `full` or `bce-ls` were trained with all labels; the best of them is the ceiling, 100 %, and
+`an` without a boost is 0 %. A boost changes inference and helps with all labels too, so a row with a
+boost is to be compared with `full` and `an` with the same boost. `iun` is an oracle that ignores exactly
+the unknown labels that are present. `role, two stages` is LinearInit without fine-tuning: only the head
+is trained a second time, from its best epoch. Methods that ignore unknown labels (`ne`, `wne`,
+`curriculum`) or judge them by known negatives (`se`, `se-l`, `se-i`) collapse here, because no label is
+known to be absent; sections B1 to B3 have suitable data for them."""
 
 
 def entries(epochs: int) -> dict[str, Job]:
@@ -58,11 +63,11 @@ def entries(epochs: int) -> dict[str, Job]:
     for name in ("an", "en", "ep", "epr"):
         found[f"{name}+cl"] = replace(base, method=f"{name}+cl")
         found[f"{name}+scl"] = replace(base, method=f"{name}+scl", head="cam")
-    for name in ("an", "ll-r", "ll-ct", "ll-cp"):
-        found[f"{name}, boost"] = replace(base, method=name, head="cam", head_options=BOOST)
-    for name in ("an", "ll-r"):
+    for name in ("full", "an", "ll-r", "ll-ct", "ll-cp"):
+        found[f"{name}, boost"] = replace(found[name], head="cam", head_options=BOOST)
+    for name in ("full", "bce-ls", "an", "ll-r"):
         inference = {**BOOST, "boost_train": False}
-        found[f"{name}, boost at inference"] = replace(base, method=name, head="cam", head_options=inference)
+        found[f"{name}, boost at inference"] = replace(found[name], head="cam", head_options=inference)
     training = {**BOOST, "boost_eval": False}
     found["ll-r, boost in training"] = replace(base, method="ll-r", head="cam", head_options=training)
     return found
@@ -90,6 +95,13 @@ def measure(bench: Bench) -> dict[str, Any]:
     return {"setting": {"epochs": epochs, "batch": 16, "grid": bench.grid}, "reference": reference, "rows": rows}
 
 
+def measure_rows(bench: Bench, names: list[str]) -> dict[str, Any]:
+    """Some of the rows."""
+    bench.features("eval", "views")
+    known = entries(3 if bench.quick else 10)
+    return {"rows": tuned({name: known[name] for name in names}, bench)}
+
+
 def section(results: dict[str, Any]) -> str:
     """What the page says."""
     rows = {row["name"]: row for row in results["rows"] if "test" in row}
@@ -106,15 +118,15 @@ def section(results: dict[str, Any]) -> str:
          for name, *switches, paper in ABLATION if name in rows],
     )  # fmt: skip
     refused = [f"- `{row['name']}`: {row['refused']}" for row in results["rows"] if "refused" in row]
-    picture = "![Test mAP of each method, between that of AN and that of full labels](../images/voc12-a.svg)"
+    picture = "![Test mAP of each method, between that of AN and the best use of all labels](../images/voc12-a.svg)"
     ending = ["### BoostLU's ablation", ablation, *refused]
     return "\n\n".join([same_setting(results["reference"]), picture, main, LACKING, *signs(rows), *ending])
 
 
 def figures(results: dict[str, Any]) -> dict[str, bytes]:
-    """Every method between AN and full labels; methods far below AN are not shown."""
+    """Every method between AN and the best use of all labels; methods far below AN are not shown."""
     rows = {row["name"]: row["test"] for row in results["rows"] if "test" in row}
-    floor, ceiling = mean(rows[FLOOR]), mean(rows["full"])
+    floor, ceiling = mean(rows[FLOOR]), best_complete(rows)
     least = floor - (ceiling - floor)
     names = sorted((name for name in rows if mean(rows[name]) >= least), key=lambda name: mean(rows[name]))
     figure, axes = new_figure(7.5, 0.2 * len(names) + 0.8)
@@ -130,8 +142,13 @@ def figures(results: dict[str, Any]) -> dict[str, bytes]:
     return {"voc12-a.svg": svg_file(figure)}
 
 
+def best_complete(tests: dict[str, list[float]]) -> float:
+    """The score of the best use of all labels."""
+    return max(mean(tests[name]) for name in COMPLETE if name in tests)
+
+
 def closed(row: dict[str, Any], rows: dict[str, Any]) -> str:
-    floor, ceiling = mean(rows[FLOOR]["test"]), mean(rows["full"]["test"])
+    floor, ceiling = mean(rows[FLOOR]["test"]), best_complete({name: one["test"] for name, one in rows.items()})
     share = (mean(row["test"]) - floor) / (ceiling - floor)
     return f"{share:.0%}" if share >= 0 else "–"
 
