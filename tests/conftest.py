@@ -35,9 +35,17 @@ CHROMIUM_FLAGS = (
 )
 
 
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
+@pytest.fixture
+def browser(chromium: Any) -> Iterator[Any]:
     """A real browser; each test opens its own pages: `browser.new_page(viewport=…, color_scheme=…)`."""
+    yield chromium
+    for context in chromium.contexts:  # pages that stay open go on asking their server
+        context.close()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """One process of the browser for all tests."""
     program = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if program is None and os.environ.get("CI"):
         pytest.fail("Chromium is not installed; .ci/run should have installed it.")

@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import threading
 import time
@@ -89,6 +90,27 @@ def nan_to_none(value: float, digits: int | None = None) -> float | None:
     if math.isnan(value):
         return None
     return value if digits is None else round(float(value), digits)
+
+
+FORMULA = r"^('*[=+\-@\t\r])"  # the beginning of a text that a spreadsheet may run, with apostrophes or without
+
+
+def spreadsheet_cell(text: str) -> str:
+    """The text with an apostrophe before it if a spreadsheet would run it as a formula; `plain_cell` undoes it.
+
+    >>> [spreadsheet_cell(text) for text in ("=1+1", "@cat", "cat=1", "'=x", "")]
+    ["'=1+1", "'@cat", 'cat=1', "''=x", '']
+    """
+    return re.sub(FORMULA, r"'\1", text)
+
+
+def plain_cell(text: str) -> str:
+    """The text that `spreadsheet_cell` was given.
+
+    >>> [plain_cell(text) for text in ("'=1+1", "'@cat", "cat=1", "''=x", "'quoted'")]
+    ['=1+1', '@cat', 'cat=1', "'=x", "'quoted'"]
+    """
+    return text[1:] if text.startswith("'") and re.match(FORMULA, text) else text
 
 
 def sync_folder(folder: Path) -> None:
@@ -213,7 +235,8 @@ def exclusive_lock(
 def new_folder(folder: Path, doing: str, *, force: bool, task: str = "") -> Iterator[None]:
     """Lock a folder that is about to be filled; after an error, remove it again if nothing was written.
 
-    A process that is killed leaves a mark with its task. The same task may fill the folder without `force`.
+    A process that is killed or interrupted leaves a mark with its task. The same task may then fill the folder without
+    `force`.
 
     Args:
         folder: created if it is missing.
@@ -229,11 +252,17 @@ def new_folder(folder: Path, doing: str, *, force: bool, task: str = "") -> Iter
     with exclusive_lock(folder, doing, choose="--out"):
         require_unused(folder, force or _is_marked(mark, task))  # another process may have filled it meanwhile
         mark.write_bytes(task.encode("utf-8", "surrogateescape"))
+        interrupted = False
         try:
             yield
+        except KeyboardInterrupt:
+            interrupted = True
+            raise
         finally:
-            mark.unlink(missing_ok=True)
-            if [path.name for path in folder.iterdir()] == [_LOCK]:
+            if not interrupted:
+                mark.unlink(missing_ok=True)
+            if {path.name for path in folder.iterdir()} <= {_LOCK, _MARK}:
+                mark.unlink(missing_ok=True)
                 (folder / _LOCK).unlink()
                 folder.rmdir()
 

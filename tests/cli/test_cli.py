@@ -54,15 +54,14 @@ def test_from_scenes_to_a_score(scenes: Path, tmp_path: Path, call: Call, monkey
     assert cached.code == 0, cached.err
     assert cached.out.strip() == "cache"
 
-    trained = run(
+    trained = call(
         *("train", "single", *small, "--set", "image_size=64", "--features", "cache", "--method", "en+scl"),
         *("--epochs", "2", "--set", "options.scl.weight=0.1", "--out", "run", "--json"),
-        cwd=tmp_path,
     )
-    assert trained.returncode == 0, trained.stderr
-    result = json.loads(trained.stdout)
+    assert trained.code == 0, trained.err
+    result = json.loads(trained.out)
     assert result["run"] == "run"
-    assert "main epoch 2/2" in trained.stderr
+    assert "main epoch 2/2" in trained.err
     assert tagfill.Run.open(tmp_path / "run").recipe.options == {"scl": {"weight": 0.1}}
 
     scored = call("evaluate", "run", "single", "--split", "val", "--json")
@@ -173,7 +172,8 @@ def test_list_names_every_method(call: Call) -> None:
     listed = call("list", "methods", "--json")
 
     rows = {row["name"]: row for row in json.loads(listed.out)}
-    assert set(rows) == {*tagfill.methods.METHODS, *tagfill.methods.ALIASES}
+    assert set(rows) == {"auto", *tagfill.methods.METHODS, *tagfill.methods.ALIASES}
+    assert next(iter(rows)) == "auto"
     assert rows["ne"]["alias_of"] == "ignore"
     assert rows["role"]["paper"] == "Cole et al., CVPR 2021"
     assert rows["role"]["needs"] == ["expected_positives", "memory"]
@@ -187,6 +187,15 @@ def test_the_list_of_methods_is_a_table(call: Call) -> None:
     assert "Cole et al., CVPR" in shown
     assert "truth" in shown
     assert "Alias of ignore." in " ".join(shown.split())
+
+
+def test_recipes_are_listed_with_the_seeds_that_their_numbers_are_means_of(call: Call) -> None:
+    seeds = {row["name"]: row["seeds"] for row in json.loads(call("list", "recipes", "--json").out)}
+    assert (seeds["patchml-coco14-kinds"], seeds["patchml-coco14-networks"]) == (3, 1)
+    assert "seeds" in call("list", "recipes").out
+    shown = " ".join(call("list", "recipes", "patchml-coco14-kinds").out.split())
+    assert "means over 3 seeds; labels are drawn again for each, $SEED = 0, 1, 2." in shown
+    assert "--row sb-4 --out RUN --seed $SEED" in shown
 
 
 def test_heads_are_listed_with_their_options(call: Call) -> None:
@@ -229,7 +238,7 @@ def test_features_are_verified(call: Call, scenes: Path, tmp_path: Path) -> None
     command = ["features", str(scenes), *small, "--views", "eval", "--out", str(tmp_path / "cache"), "--verify"]
     outcome = call(*command, "--json")
     assert outcome.code == 0, outcome.err
-    assert json.loads(outcome.out) == {"folder": str(tmp_path / "cache"), "views": ["eval"]}
+    assert json.loads(outcome.out) == {"folder": str(tmp_path / "cache"), "at": "features", "views": ["eval"]}
     assert "verified" in outcome.err
 
     shard = tmp_path / "cache" / "views" / "eval" / "00000.npy"
@@ -291,7 +300,7 @@ def test_train_shows_its_defaults_and_takes_an_image_size(call: Call) -> None:
     shown = " ".join(call("train", "--help", columns=80).out.split())
 
     assert "--image-size SIZE" in shown
-    for default in ("(10)", "(0.001)", "(16)", "(cam)", "(tf_efficientnet_lite0)", "[default: auto]"):
+    for default in ("(10)", "(0.001, of top 0.0001)", "(16)", "(cam)", "(tf_efficientnet_lite0)", "[default: auto]"):
         assert default in shown.replace("[default: (", "(").replace(")]", ")")
 
 

@@ -55,7 +55,7 @@ def test_a_file_is_written_once_and_a_second_call_reports_the_same(call: Call, p
 
     assert (first["made"], first["predicted"], first["bad"], first["bad_list"]) == (19, 18, 1, "out.parquet.bad.tsv")
     assert second == {**first, "made": 0}
-    assert call(*arguments[:-1])[2].endswith("Next: tagfill write out.parquet --out tags.csv\n")
+    assert call(*arguments[:-1])[2].endswith("Next: tagfill write out.parquet --out predicted-tags.csv\n")
     assert pq.read_table("out.parquet").num_rows == 18 * 3
 
 

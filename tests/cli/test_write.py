@@ -101,3 +101,14 @@ def test_user_errors(call, folder, arguments, sentence):
     assert outcome.code == 2
     assert sentence in outcome.err
     assert not (folder / "out.csv").exists()
+
+
+def test_the_folder_of_a_result_of_fill_is_its_dataset(call, folder):
+    """Its table stands for the same tags."""
+    (folder / "filled").mkdir()
+    (folder / "data").rename(folder / "filled" / "dataset")
+    for name in ("filled.json", "filled.csv"):
+        (folder / "filled" / name).write_text("{}")
+    for source, target in (("filled", "one.csv"), ("filled/filled.csv", "two.csv")):
+        assert call("write", source, "--out", target).code == 0
+        assert (folder / target).read_text() == "image,tags,split,complete\na.jpg,cat,train,\nb.jpg,dog,train,\n"

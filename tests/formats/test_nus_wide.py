@@ -36,6 +36,13 @@ def test_released_arrays(tmp_path):
     assert list(splits(data).values()) == ["train", "train", "test"]
 
 
+def test_another_layout_is_refused_if_one_is_named(tmp_path):
+    folder = write_official(tmp_path, {"Train": TRAIN, "Test": TEST})
+    assert nus_wide.read(folder, layout="official").classes == CONCEPTS
+    with pytest.raises(DatasetError, match=r"not NUS-WIDE in the layout 'arrays': there is no formatted_train_images"):
+        nus_wide.read(folder, layout="arrays")
+
+
 def test_zero_may_be_unknown(tmp_path):
     data = nus_wide.read(write_arrays(tmp_path, {"train": TRAIN, "val": TEST}), absent_means="unknown")
     assert known_labels(data)["actor/0001_2124494179.jpg"] == {"airport": True, "beach": True}

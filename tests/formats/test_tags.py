@@ -213,7 +213,7 @@ def test_photos_without_a_row_join_and_missing_ones_are_named(tmp_path, photos):
     found = table(tmp_path, "image,tag\na.jpg,cat\nmore/c.jpg,dog\ngone.jpg,dog\n").with_photos(photos)
     assert (found.missing, found.untagged) == (("gone.jpg",), ("b.jpg", "more/d.JPG", "old/d.jpg"))
     assert "1 of 3 photos of the table are not below" in found.warnings[0]
-    assert "3 more photos, which become unlabeled images" in str(found)
+    assert "untagged   3 more photos without a row in the table" in str(found)
     data = found.to_dataset(split="pool")
     assert known_labels(data)["b.jpg"] == {}
     assert splits(data)["b.jpg"] == "pool"
@@ -261,7 +261,7 @@ def test_reading_says_what_was_understood_and_warns(tmp_path, photos):
         "tags: 2 photos, 2 tags, 1.0 per photo\n"
         "  photos     'image'\n"
         "  tags       'tag', one per row\n"
-        "  no row     3 more photos, which become unlabeled images"
+        "  untagged   3 more photos without a row in the table"
     ]
     assert len(data) == 5
 

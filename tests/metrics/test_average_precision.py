@@ -10,7 +10,7 @@ from sklearn.metrics import average_precision_score
 
 from reference import interpolated_precision
 from reference.average_precision import average_precision as reference
-from tagfill.metrics import average_precision, group_means, mean_average_precision
+from tagfill.metrics import average_precision, counted_average_precision, group_means, mean_average_precision
 
 modest = settings(max_examples=40, deadline=None)
 
@@ -222,6 +222,18 @@ def test_a_class_without_value_stays_in_its_group():
     """Skipping it before the sort would move every rarer class of the next group down."""
     values, annotations = [0.1, np.nan, 0.3, 0.4, 0.5, 0.6], [1, 2, 3, 4, 5, 6]
     assert group_means(values, annotations, groups=3).tolist() == pytest.approx([0.1, 0.35, 0.55])
+
+
+@pytest.mark.parametrize("definition", ["step", "voc12"])
+def test_groups_of_equal_size_average_to_the_mean_if_empty_classes_count_as_zero(definition):
+    random = np.random.default_rng(3)
+    scores, labels = random.random((30, 10)), random.integers(-1, 2, (30, 10))
+    labels[:, [1, 6]] = np.minimum(labels[:, [1, 6]], 0)  # no positive
+    values = counted_average_precision(scores, labels, empty="zero", definition=definition)
+    groups = group_means(values, random.permutation(10))
+    mean = mean_average_precision(scores, labels, empty="zero", definition=definition)
+    assert groups.mean() == pytest.approx(mean)
+    assert np.nanmean(average_precision(scores, labels, definition=definition)) > mean
 
 
 def test_a_group_without_values_is_nan():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 import tagfill
 from tagfill.cli import (
@@ -41,6 +43,19 @@ app = typer.Typer(
 )
 
 
+class _Command(TyperCommand):
+    """A command that shows its first example if an argument is missing."""
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        try:
+            return super().make_context(*args, **options)
+        except typer.BadParameter as error:
+            example = re.search("Example: (.+)", self.help or "")
+            if example and not error.message:  # it was not given at all
+                error.message = f"For example: {example[1]}"
+            raise
+
+
 def _plain(text: str | None) -> str:
     """The docstring of a command without the marks of Markdown."""
     return (text or "").replace("`", "")
@@ -61,27 +76,27 @@ def main(
     """Options before the command."""
 
 
-app.command("fill", help=_plain(fill.__doc__))(fill.fill)
-app.command("demo", help=_plain(demo.__doc__))(demo.demo)
-app.command("import", help=_plain(import_.__doc__))(import_.import_)
-app.command("add", help=_plain(add.__doc__))(add.add)
-app.command("write", help=_plain(write.__doc__))(write.write)
-app.command("inspect", help=_plain(inspect.__doc__))(inspect.inspect)
-app.command("simulate", help=_plain(simulate.__doc__))(simulate.simulate)
-app.command("features", help=_plain(features.__doc__))(features.features)
-app.command("train", help=_plain(train.__doc__))(train.train)
-app.command("evaluate", help=_plain(evaluate.__doc__))(evaluate.evaluate)
-app.command("predict", help=_plain(predict.__doc__))(predict.predict)
-app.command("export", help=_plain(export.__doc__))(export.export)
-app.command("convert", help=_plain(convert.__doc__))(convert.convert)
-app.command("compare", help=_plain(compare.__doc__))(compare.compare)
-app.command("report", help=_plain(report.__doc__))(report.report)
-app.command("budget", help=_plain(budget.__doc__))(budget.budget)
-app.command("suggest", help=_plain(suggest.__doc__))(suggest.suggest)
-app.command("review", help=_plain(review.__doc__))(review.review)
-app.command("audit", help=_plain(audit.__doc__))(audit.audit)
-app.command("plan", help=_plain(plan.__doc__))(plan.plan)
-app.command("serve", help=_plain(serve.__doc__))(serve.serve)
-app.command("analyze", help=_plain(analyze.__doc__))(analyze.analyze)
-app.command("analyse", help=_plain(analyze.__doc__), hidden=True)(analyze.analyze)  # the name in version 0.1
-app.command("list", help=_plain(list_.__doc__))(list_.list_)
+app.command("fill", cls=_Command, help=_plain(fill.__doc__))(fill.fill)
+app.command("demo", cls=_Command, help=_plain(demo.__doc__))(demo.demo)
+app.command("import", cls=_Command, help=_plain(import_.__doc__))(import_.import_)
+app.command("add", cls=_Command, help=_plain(add.__doc__))(add.add)
+app.command("write", cls=_Command, help=_plain(write.__doc__))(write.write)
+app.command("inspect", cls=_Command, help=_plain(inspect.__doc__))(inspect.inspect)
+app.command("simulate", cls=_Command, help=_plain(simulate.__doc__))(simulate.simulate)
+app.command("features", cls=_Command, help=_plain(features.__doc__))(features.features)
+app.command("train", cls=_Command, help=_plain(train.__doc__))(train.train)
+app.command("evaluate", cls=_Command, help=_plain(evaluate.__doc__))(evaluate.evaluate)
+app.command("predict", cls=_Command, help=_plain(predict.__doc__))(predict.predict)
+app.command("export", cls=_Command, help=_plain(export.__doc__))(export.export)
+app.command("convert", cls=_Command, help=_plain(convert.__doc__))(convert.convert)
+app.command("compare", cls=_Command, help=_plain(compare.__doc__))(compare.compare)
+app.command("report", cls=_Command, help=_plain(report.__doc__))(report.report)
+app.command("budget", cls=_Command, help=_plain(budget.__doc__))(budget.budget)
+app.command("suggest", cls=_Command, help=_plain(suggest.__doc__))(suggest.suggest)
+app.command("review", cls=_Command, help=_plain(review.__doc__))(review.review)
+app.command("audit", cls=_Command, help=_plain(audit.__doc__))(audit.audit)
+app.command("plan", cls=_Command, help=_plain(plan.__doc__))(plan.plan)
+app.command("serve", cls=_Command, help=_plain(serve.__doc__))(serve.serve)
+app.command("analyze", cls=_Command, help=_plain(analyze.__doc__))(analyze.analyze)
+app.command("analyse", cls=_Command, help=_plain(analyze.__doc__), hidden=True)(analyze.analyze)  # of version 0.1
+app.command("list", cls=_Command, help=_plain(list_.__doc__))(list_.list_)

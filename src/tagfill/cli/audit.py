@@ -34,7 +34,7 @@ def audit(
     reviewer: review_page.Reviewer = None,
     host: review_page.Host = "127.0.0.1",
     port: review_page.Port = 8317,
-    token: review_page.Token = None,
+    token: flags.Token = None,
     browser: review_page.Browser = True,
     as_json: flags.Json = False,
 ) -> None:
@@ -42,7 +42,6 @@ def audit(
     from tagfill.curation.audit import FILE, draw_sample
     from tagfill.curation.review import AUDIT, open_session
     from tagfill.dataset import Dataset
-    from tagfill.filling import Fill
     from tagfill.io import write_json
 
     if source is not None and predictions is not None:
@@ -52,15 +51,21 @@ def audit(
         run = run or filled / "model"
     inside = dataset / "dataset"
     data = Dataset.open(inside if (inside / "dataset.yaml").is_file() else dataset)
-    page = review_page.ReviewPage(host, port, token, run, reviewer, browser)
+    page = review_page.open_page(host, port, token, run, reviewer, browser)
     source = source or "fill" if predictions is None else None
+    if filled and source == "fill" and source not in set(data.rows()["source"].to_pylist()):
+        raise TagfillError(f"Nothing was added in {filled}, so nothing can be audited; try 'tagfill review {filled}'.")
     sample = draw_sample(data, source=source, predictions=predictions, added=added, left_out=left_out, seed=seed)
     with open_session(data, sample.questions(), source=AUDIT) as session:
-        page.serve(session, f"{len(session.suggestions):,} questions", task="audit")
+        page.serve(
+            session, f"{len(session.suggestions):,} questions", task="audit", progress=terminal.progress(quiet=False)
+        )
         result = sample.result(session)
     path = dataset / FILE
     write_json(path, result.to_json())
     if filled:
+        from tagfill.filling import Fill  # loads torch, which the page does not need
+
         Fill.open(filled).add_audit(result.to_json())
     if as_json:
         terminal.show_json({"file": str(path), **result.to_json()})

@@ -3,6 +3,8 @@
 Example: `tagfill budget scenes --budgets 5,10,20 --kinds I,SP,SB --seeds 3 --features scenes-features --out study`
 
 Example: `tagfill budget scenes --budgets 10 --kinds I,SP --seconds image=1,point=3 --out study`
+
+Example: `tagfill budget scenes --budgets 5,10 --kinds I,SP,SP+patchcluster --out study`
 """
 
 from __future__ import annotations
@@ -23,7 +25,11 @@ def budget(
         str, typer.Option(help="Percent of the cost of labeling every image for every class, comma-separated.")
     ] = "0.25,0.5,1,2,4",
     kinds: Annotated[
-        str, typer.Option(help="I: image labels; SP, SB: a point or box on one object; AP, AB: on all objects.")
+        str,
+        typer.Option(
+            help="I: image labels; SP, SB: a point or box on one object; AP, AB: on all objects. "
+            "SP+patchcluster adds a term to the method."
+        ),
     ] = "I,SP,SB,AP,AB",
     seeds: Annotated[int, typer.Option(min=1, help="Draws and runs of each kind and budget.")] = 3,
     seconds: Annotated[
@@ -32,6 +38,19 @@ def budget(
     equal: Annotated[
         bool,
         typer.Option("--equal-annotations", help="Equal numbers of labels instead of equal cost."),
+    ] = False,
+    located: Annotated[
+        float | None,
+        typer.Option(
+            "--located-per-image",
+            min=0,
+            help="Present classes per image that SP and SB are charged for.",
+            show_default="the dataset's mean",
+        ),
+    ] = None,
+    absent_cells: Annotated[
+        bool,
+        typer.Option("--absent-cells", help="I also teaches maps that an absent class is absent in all cells."),
     ] = False,
     method: Annotated[str, typer.Option(help="Method to train; see `tagfill list methods`.")] = "patchml",
     epochs: Annotated[int, typer.Option(min=1, help="Epochs per run.")] = 20,
@@ -56,7 +75,9 @@ def budget(
     from tagfill import experiments
     from tagfill.experiments.budget_results import COLUMNS, parse_costs, parse_kinds, parse_percents
 
-    plan = experiments.BudgetPlan(parse_kinds(kinds), parse_percents(budgets), seeds, parse_costs(seconds), equal)
+    plan = experiments.BudgetPlan(
+        parse_kinds(kinds), parse_percents(budgets), seeds, parse_costs(seconds), equal, located, absent_cells
+    )
     study = experiments.budget(
         dataset,
         plan,

@@ -21,7 +21,8 @@ from tagfill.options import parse_settings
 def compare(
     dataset: Annotated[Path, typer.Argument(help="A dataset folder.")],
     methods: Annotated[
-        str, typer.Option(help="Comma-separated names; `an` and, on simulated data, `full` are always included.")
+        str,
+        typer.Option(help="Comma-separated names; `an` and, on simulated data, `full` are added, with each inference."),
     ],
     out: Annotated[Path, typer.Option(help="Folder for runs and leaderboard; an interrupted comparison continues.")],
     seeds: Annotated[int, typer.Option(min=1, help="Runs per method.")] = 3,

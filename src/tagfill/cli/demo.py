@@ -35,7 +35,9 @@ def demo(
         terminal.show_json(board.to_json() | {"fill": filled.to_json()})
         return
     terminal.show_board(board, "Leaderboard")
-    terminal.show("gap: recovered share of the difference between an (unknown means absent) and full (all labels).")
+    terminal.show(
+        "gap: recovered share of the difference between an (unknown means absent) and the best with all labels."
+    )
     terminal.show("annotation: cost of the training labels at 1 s per label and 1.4 s per point.")
     terminal.show(f"Runs:   {(out / 'runs').absolute()}")
     terminal.show(f"Report: {(out / 'report.html').absolute()}")

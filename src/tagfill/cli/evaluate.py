@@ -62,6 +62,7 @@ def evaluate(
     seed: flags.Seed = 0,
     workers: flags.Workers = 0,
     csv: Annotated[Path | None, typer.Option(help="Write the table of classes to this CSV file.")] = None,
+    spreadsheet: flags.Spreadsheet = False,
     device: flags.Device = "auto",
     as_json: flags.Json = False,
 ) -> None:
@@ -97,7 +98,7 @@ def evaluate(
     if csv is not None:
         csv.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(csv) as file:
-            file.write(result.to_csv().encode())
+            file.write(result.to_csv(spreadsheet=spreadsheet).encode())
     if as_json:
         terminal.show_json(result.to_json())
         return

@@ -42,6 +42,7 @@ def fill(
         list[str] | None,
         typer.Option("--format", metavar="FORMAT", help="Also write this format, such as coco; repeatable."),
     ] = None,
+    spreadsheet: flags.Spreadsheet = False,
     from_: Annotated[
         str | None, typer.Option("--from", metavar="FORMAT", help="Format of TAGS, if it is not a table of tags.")
     ] = None,
@@ -50,7 +51,8 @@ def fill(
     backbone: flags.Backbone = "tf_efficientnet_lite0",
     pretrained: flags.Pretrained = "bundled",
     image_size: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Side of the square input.", show_default="the backbone's")
+        str | None,
+        typer.Option(metavar="SIZE", help="Side of the square input.", show_default="320, or the backbone's"),
     ] = None,
     features: Annotated[
         Path | None, typer.Option(help="Use this feature cache, and complete it.", show_default="one below --out")
@@ -67,7 +69,7 @@ def fill(
     """Fill."""
     from tagfill import formats
     from tagfill.filling import fill as fill_in
-    from tagfill.filling.result import MODEL, SUMMARY_FILE
+    from tagfill.filling.summary import FILLED, MODEL, SUMMARY_FILE
 
     if (source / SUMMARY_FILE).is_file() and (out is not None or photos is not None):
         raise TagfillError(f"{source} was filled before and knows its photos; leave out --photos and --out.")
@@ -81,6 +83,7 @@ def fill(
         out=out or "filled",
         keep=keep,
         formats=format_ or (),
+        spreadsheet=spreadsheet,
         source_format=from_,
         options=options,
         method=method,
@@ -101,13 +104,13 @@ def fill(
         return
     for sentence in result.summary.sentences():
         terminal.show(sentence)
-    terminal.show(f"Tags: {result.folder / 'filled.csv'}")
+    terminal.show(f"Tags: {result.folder / FILLED}")
     terminal.show(f"Report: {result.report}")
-    terminal.next_step(
-        f"tagfill review {result.folder}   (then: tagfill fill {result.folder})",
-        f"tagfill audit {result.folder}"
-        if result.summary.added
-        else f"tagfill fill {result.folder} --keep probability=0.5",
-        f"tagfill predict {result.folder / MODEL} NEW_PHOTOS --out new-tags.csv",
-        quiet=quiet,
-    )
+    lower = result.summary.lower_keep()
+    steps = [f"tagfill review {result.folder}   (then: tagfill fill {result.folder})"]
+    if result.summary.added:
+        steps.append(f"tagfill audit {result.folder}")
+    elif lower is not None:
+        steps.append(f"tagfill fill {result.folder} --keep {lower}")
+    steps.append(f"tagfill predict {result.folder / MODEL} NEW_PHOTOS --out new-tags.csv")
+    terminal.next_step(*steps, quiet=quiet)

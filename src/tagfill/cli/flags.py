@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -12,6 +13,16 @@ import typer
 
 from tagfill.cli import terminal
 from tagfill.errors import TagfillError
+
+TOKEN_VARIABLE = "TAGFILL_TOKEN"
+
+
+def _refuse_empty_variable(token: str | None) -> str | None:
+    """Typer takes an empty variable for one that is not set, which would turn authentication off."""
+    if token is None and TOKEN_VARIABLE in os.environ:
+        raise TagfillError(f"The environment variable {TOKEN_VARIABLE} is empty; give a long secret, or unset it.")
+    return token
+
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
@@ -33,6 +44,14 @@ WorkEngine = Annotated[
 Options = Annotated[
     list[str] | None,
     typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of what you chose; see `tagfill list`."),
+]
+Spreadsheet = Annotated[
+    bool,
+    typer.Option("--spreadsheet", help="CSV: write an apostrophe before names that a spreadsheet would run."),
+]
+Token = Annotated[
+    str | None,
+    typer.Option(envvar=TOKEN_VARIABLE, callback=_refuse_empty_variable, help="Secret that requests must show."),
 ]
 Backbone = Annotated[str, typer.Option("--backbone", help="Name of a timm model.")]
 Pretrained = Annotated[

@@ -93,7 +93,7 @@ _TOLERATED = 0.01  # share of images that may be bad, the default of training an
 
 def show(dataset: Dataset, problems: list[dict[str, str]], *, as_json: bool) -> None:
     """Print the counts of a dataset and its problems."""
-    from tagfill.dataset.dataset import overview
+    from tagfill.dataset.overview import overview
 
     counts = overview(dataset)
     if as_json:

@@ -42,7 +42,7 @@ def list_(
     if as_json:
         terminal.show_json(rows)
         return
-    shown = ("name", "table", "best") if what == "recipes" else ("name", "about", "paper", "needs", "options")
+    shown = ("name", "table", "seeds", "best") if what == "recipes" else ("name", "about", "paper", "needs", "options")
     columns = [column for column in shown if column in rows[0]]
     terminal.show_table(what, columns, [[_cell(row[column]) for column in columns] for row in rows])
     terminal.next_step(_NEXT_STEPS[what])
@@ -58,11 +58,16 @@ _NEXT_STEPS = {
 }
 
 
+_ABOUT_AUTO = "Recommended and the default: methods that suit the labels, combined into one model."
+
+
 def _methods() -> list[dict[str, Any]]:
     from tagfill.methods import ALIASES, METHODS
+    from tagfill.training.auto import AUTO
 
     rows = [_describe_method(name, make) for name, make in METHODS.items()]
-    return rows + [
+    auto = {"name": AUTO, "about": _ABOUT_AUTO, "paper": "–", "needs": [], "options": {}}
+    return [auto, *rows] + [
         {**row, "name": alias, "about": f"Alias of {name}.", "alias_of": name}
         for alias, name in ALIASES.items()
         for row in rows
@@ -103,16 +108,26 @@ def _describe_recipe(name: str) -> dict[str, Any]:
 
 def _show_recipe(name: str, as_json: bool) -> None:
     """Print the rows of a recipe, and the commands from the published data to a score."""
+    from tagfill.experiments import recipes
+
     found = _describe_recipe(name)
     if as_json:
         terminal.show_json(found)
         return
-    rows = [[row, _numbers(content["reported"]), _cell(content["set"])] for row, content in found["rows"].items()]
+    rows = [[row, _numbers(content["reported"]), "not trained"] for row, content in found["untrained"].items()]
+    rows += [[row, _numbers(content["reported"]), _cell(content["set"])] for row, content in found["rows"].items()]
     paper = " – ".join(text for text in (found["paper"], found["table"]) if text != "–")
     terminal.show(f"{found['about']}\n{paper}\n{found['hardware']}; settings and deviations: {found['file']}")
     terminal.show_table(name, ["row", "reported", "settings"], rows)
+    commands, seeds = found["data"], found["seeds"]
     train = f"tagfill train --recipe {name} --row {rows[-1][0]} --out RUN"
-    terminal.show("\n".join([*found["data"], train, *found["evaluate"]]))
+    scored = [command for content in found["untrained"].values() for command in content["commands"]]
+    if seeds > 1:
+        again = any(recipes.SEED in command for command in commands)
+        drawn = f"; labels are drawn again for each, {recipes.SEED}" if again else f", {recipes.SEED}"
+        terminal.show(f"Numbers are means over {seeds} seeds{drawn} = {', '.join(map(str, range(seeds)))}.")
+        train += f" --seed {recipes.SEED}"
+    terminal.show("\n".join([*commands, *scored, train, *found["evaluate"]]))
 
 
 def _numbers(reported: float | dict[str, float] | None) -> str:

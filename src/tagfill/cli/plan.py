@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from tagfill.cli import flags, terminal
-from tagfill.io import require_unused
+from tagfill.io import new_folder
 
 
 def plan(
@@ -31,6 +31,7 @@ def plan(
     split: Annotated[str, typer.Option(help="Split of the images to annotate.")] = "train",
     folds: Annotated[int, typer.Option(min=0, help="Models to train; 0 uses the run itself.")] = 5,
     features: Annotated[Path | None, typer.Option(help="Use this feature cache instead of images.")] = None,
+    spreadsheet: flags.Spreadsheet = False,
     jobs: flags.Jobs = None,
     workers: flags.Workers = 0,
     force: flags.Force = False,
@@ -43,25 +44,25 @@ def plan(
     from tagfill.experiments.budget_results import parse_costs
 
     dataset, run = flags.dataset_and_run("plan", dataset, run_folder, run)
-    require_unused(out, force)
-    made = make_plan(
-        dataset,
-        hours,
-        run=run,
-        study=study,
-        goal=goal,
-        kind=kind,
-        costs=parse_costs(seconds),
-        split=split,
-        folds=folds,
-        features=features,
-        models=out / "models",
-        jobs=jobs,
-        device=device,
-        workers=workers,
-        progress=terminal.progress(quiet),
-    )
-    files = made.save(out)
+    with new_folder(out, "is planning", force=force, task=flags.task()):
+        made = make_plan(
+            dataset,
+            hours,
+            run=run,
+            study=study,
+            goal=goal,
+            kind=kind,
+            costs=parse_costs(seconds),
+            split=split,
+            folds=folds,
+            features=features,
+            models=out / "models",
+            jobs=jobs,
+            device=device,
+            workers=workers,
+            progress=terminal.progress(quiet),
+        )
+        files = made.save(out, spreadsheet=spreadsheet)
     summary = made.to_json()
     if as_json:
         terminal.show_json({**summary, "files": [str(file) for file in files]})

@@ -8,6 +8,9 @@ Example: `tagfill predict photos.onnx 'photos/**/*.jpg' --threshold 0.4 --heatma
 
 Without `--out`, results go to standard output: text on a terminal, JSON lines to a pipe, one document with `--json`.
 With `--out` they go to a file; the same command continues an interrupted one.
+
+Photos of a dataset keep their known tags, and their other labels get the probability that they were missed;
+`--ignore-tags` predicts from the pixels alone.
 """
 
 from __future__ import annotations
@@ -43,6 +46,10 @@ def predict(
     raw_scores: Annotated[
         bool, typer.Option("--raw-scores", help="Give the sigmoid of the scores, even if the model is calibrated.")
     ] = False,
+    ignore_tags: Annotated[
+        bool, typer.Option("--ignore-tags", help="Predict photos of a dataset from their pixels alone.")
+    ] = False,
+    spreadsheet: flags.Spreadsheet = False,
     heatmaps: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder for heatmaps of present labels; needs --out.")
     ] = None,
@@ -69,6 +76,7 @@ def predict(
         "threshold": _thresholds(threshold or []),
         "top_k": top_k,
         "raw_scores": raw_scores,
+        "ignore_tags": ignore_tags,
         "batch_size": batch_size,
         "workers": workers,
         "threads": threads,
@@ -80,6 +88,7 @@ def predict(
             run,
             images,
             out,
+            spreadsheet=spreadsheet,
             heatmaps=heatmaps,
             classes=None if classes is None else [name.strip() for name in classes.split(",")],
             engine=engine,
@@ -92,8 +101,8 @@ def predict(
         if filled.finished:
             terminal.next_step(*_next_steps(run, images, out), quiet=quiet or as_json)
         return
-    if heatmaps is not None or engine is not None:
-        raise TagfillError("--heatmaps and --engine need a file for the results; give --out too.")
+    if heatmaps is not None or engine is not None or spreadsheet:
+        raise TagfillError("--heatmaps, --engine and --spreadsheet need a file for the results; give --out too.")
     bad: list[ImageError] = []
     found = inference.predict(run, images, on_bad=bad.append, **shared)
     if as_json:
@@ -129,7 +138,7 @@ def _thresholds(texts: list[str]) -> float | dict[str, float] | None:
 
 
 def _next_steps(run: Path, images: list[str], out: Path) -> list[str]:
-    steps = [f"tagfill write {out} --out tags.csv"]
+    steps = [f"tagfill write {out} --out predicted-tags.csv"]
     if out.suffix != ".jsonl" and len(images) == 1 and (Path(images[0]) / "dataset.yaml").is_file():
         steps.append(f"tagfill review {images[0]} --suggestions {out} --run {run}")
     return steps
@@ -140,7 +149,9 @@ def _line(found: ImagePrediction) -> dict[str, object]:
 
 
 def _text(found: ImagePrediction) -> str:
-    labels = ", ".join(f"{label} {found.scores[label]:.2f}" for label in found.present)
+    labels = ", ".join(
+        f"{label} (given)" if label in found.given else f"{label} {found.scores[label]:.2f}" for label in found.present
+    )
     return f"{found.image}  {labels or '–'}"
 
 

@@ -39,7 +39,7 @@ def review(
     reviewer: review_page.Reviewer = None,
     host: review_page.Host = "127.0.0.1",
     port: review_page.Port = 8317,
-    token: review_page.Token = None,
+    token: flags.Token = None,
     browser: review_page.Browser = True,
     apply: Annotated[
         bool, typer.Option("--apply", help="Only save the decisions of an interrupted review as rows.")
@@ -65,15 +65,14 @@ def review(
             "There is nothing to review; give a file of 'tagfill suggest' to --suggestions, or a number of photos to "
             "--complete."
         )
-    page = review_page.ReviewPage(host, port, token, run, reviewer, browser)
+    page = review_page.open_page(host, port, token, run, reviewer, browser)
     found = Suggestions.empty() if suggestions is None else Suggestions.read(suggestions, data)
     wanted = None if complete is None else Completion(complete, split, seed)
     with open_session(data, found, complete=wanted) as session:
         before = len(session.log.entries)
-        if wanted is None:
-            page.serve(session, f"{len(session.suggestions):,} suggestions")
-        else:
-            page.serve(session, f"All tags of {len(session.photos):,} photos")
+        asked = len(session.suggestions)
+        what = f"{asked:,} suggestions" if wanted is None else f"All tags of {len(session.photos):,} photos"
+        page.serve(session, what, progress=terminal.progress(quiet=False))
         decided = len(session.log.entries) - before
     _show(dataset, decided, as_json, wanted, session.photos)
     if filled:

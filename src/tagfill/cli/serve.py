@@ -22,10 +22,7 @@ def serve(
     run: Annotated[Path, typer.Argument(help="A run or model folder, or an ONNX file.")],
     host: Annotated[str, typer.Option(help="Listening address; remote access needs a --token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = 8316,
-    token: Annotated[
-        str | None,
-        typer.Option(envvar="TAGFILL_TOKEN", help="Required secret: `Authorization: Bearer …`."),
-    ] = None,
+    token: flags.Token = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Images per batch; 1 disables batching.")] = 16,
     wait_ms: Annotated[float, typer.Option(min=0, help="Milliseconds to wait for a batch to fill.")] = 4.0,
     queue: Annotated[int, typer.Option(min=1, help="Images that may wait; requests beyond get status 503.")] = 256,

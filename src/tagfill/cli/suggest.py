@@ -35,6 +35,7 @@ def suggest(
     seconds: Annotated[
         float, typer.Option(min=0.01, help="A reviewer's time per suggestion, to report labels per hour.")
     ] = 2.0,
+    spreadsheet: flags.Spreadsheet = False,
     jobs: flags.Jobs = None,
     workers: flags.Workers = 0,
     quiet: flags.Quiet = False,
@@ -46,7 +47,7 @@ def suggest(
     from tagfill.curation.suggest import suggest as make_suggestions
 
     dataset, run = flags.dataset_and_run("suggest", dataset, run_folder, run)
-    Suggestions.check_path(out)
+    Suggestions.check_path(out, spreadsheet=spreadsheet)
     found = make_suggestions(
         dataset,
         run,
@@ -65,7 +66,7 @@ def suggest(
         seconds=seconds,
         progress=terminal.progress(quiet),
     )
-    found.suggestions.save(out)
+    found.suggestions.save(out, spreadsheet=spreadsheet)
     summary = found.to_json()
     if as_json:
         terminal.show_json({"file": str(out), **summary})

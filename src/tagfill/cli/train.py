@@ -4,21 +4,30 @@ Example: `tagfill train photos --out runs/photos`
 
 Example: `tagfill train scenes-sp --method en+scl --features scenes-features --epochs 15 --out runs/en-scl`
 
+Example: `tagfill train photos --train top --method ll-r --epochs 8 --out runs/top`
+
 Example: `tagfill train --recipe spml-voc12 --row ll-r+boost --device cuda --out runs/ll-r-boost`
+
+Example: `tagfill train --recipe spml-voc12 --row ll-r+boost --dry-run`
 
 Example: `tagfill train --resume runs/en-scl`
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tagfill.cli import flags, terminal
 from tagfill.errors import TagfillError
 from tagfill.options import parse_settings
+
+if TYPE_CHECKING:
+    from tagfill.experiments.recipes import RecipeFile
+    from tagfill.training import Recipe
 
 
 def train(
@@ -55,16 +64,45 @@ def train(
     boost_train: Annotated[bool | None, typer.Option(help="Boost in training.")] = None,
     boost_eval: Annotated[bool | None, typer.Option(help="Boost in validation and evaluation.")] = None,
     features: Annotated[Path | None, typer.Option(help="Train on this feature cache instead of images.")] = None,
+    what: Annotated[
+        str | None,
+        typer.Option(
+            "--train",
+            help="`head`, `top` (what lies above a stage of the backbone, from a cache of it) or `all`.",
+            show_default="head",
+        ),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STAGE",
+            help="Stage of the backbone above which `--train top` trains.",
+            show_default="that of --features, or the last but one",
+        ),
+    ] = None,
     cache: flags.Cache = True,
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs per stage.", show_default="10")] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate.", show_default="0.001")] = None,
+    cross_fit_epochs: Annotated[
+        bool,
+        typer.Option(
+            "--cross-fit-epochs", help="Choose how many of these epochs to train, by cross-fitting on known tags."
+        ),
+    ] = False,
+    lr: Annotated[
+        float | None,
+        typer.Option(
+            help="Learning rate; of the head, ten times this with `--train top`.", show_default="0.001, of top 0.0001"
+        ),
+    ] = None,
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Images per step, over all processes.", show_default="16")
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of all random draws.", show_default="0")] = None,
     val_labels: Annotated[
         str | None,
-        typer.Option(help="Validation labels that choose the best epoch: `clean` or `observed`.", show_default="clean"),
+        typer.Option(
+            help="Validation labels that choose the best epoch: `clean`, `observed` or `tags`.", show_default="clean"
+        ),
     ] = None,
     memory_budget: Annotated[
         float | None,
@@ -85,6 +123,13 @@ def train(
     save_minutes: Annotated[float, typer.Option(min=0.01, help="Minutes between checkpoints.")] = 5.0,
     save_steps: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints, besides minutes.")] = None,
     force: flags.Force = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Only print the settings with all defaults, and where they come from; without --row, of all rows.",
+        ),
+    ] = False,
     quiet: flags.Quiet = False,
     as_json: flags.Json = False,
 ) -> None:
@@ -92,12 +137,15 @@ def train(
     from tagfill import experiments, training
     from tagfill.dataset import Dataset
     from tagfill.dataset.validation import require_valid
+    from tagfill.training.run_folder import default_name
 
     saving = training.Saving(every_steps=save_steps, every_minutes=save_minutes)
     progress = terminal.progress(quiet)
     if resume is not None:
         if dataset is not None or recipe is not None:
             raise TagfillError("--resume continues a run with its own settings; leave out the dataset and the recipe.")
+        if dry_run:
+            raise TagfillError(f"A run has its settings in {resume / 'recipe.yaml'}; leave out --dry-run.")
         run = training.resume(
             resume,
             processes=processes,
@@ -110,7 +158,6 @@ def train(
     else:
         if row is not None and recipe is None:
             raise TagfillError("--row needs a --recipe.")
-        content = experiments.recipes.settings(recipe, row) if recipe else {}
         given = {
             "dataset": None if dataset is None else str(dataset.absolute()),
             "method": method,
@@ -118,26 +165,47 @@ def train(
             "pretrained": None if pretrained is None else flags.parse_pretrained(pretrained),
             "head": head,
             "image_size": image_size,
+            "at": at,
             "batch_size": batch_size,
             "seed": seed,
             "val_labels": val_labels,
         }
-        content |= {name: value for name, value in given.items() if value is not None}
+        given = {name: value for name, value in given.items() if value is not None}
         head_options = {
             "boost_train": boost_train,
             "boost_eval": boost_eval,
             **(flags.parse_boost(boost) if boost else {}),
         }
         head_options = {name: value for name, value in head_options.items() if value is not None}
-        content["head_options"] = content.get("head_options", {}) | head_options
-        if "dataset" not in content:
-            raise TagfillError(
-                "There is no dataset to train on; give its folder, a --recipe with one, or a run to --resume."
-            )
-        content.setdefault("method", "auto")
         budget = [] if memory_budget is None else [f"memory.budget_gb={memory_budget}"]
         overrides = parse_settings([*budget, *(setting or [])])
-        made = training.build_recipe(content, features=features, epochs=epochs, lr=lr, overrides=overrides)
+
+        def build(content: dict[str, Any]) -> Recipe:
+            """Settings of a recipe, or of none, with those of this command."""
+            content |= given
+            content["head_options"] = content.get("head_options", {}) | head_options
+            if "dataset" not in content:
+                raise TagfillError(
+                    "There is no dataset to train on; give its folder, a --recipe with one, or a run to --resume."
+                )
+            content.setdefault("method", "auto")
+            return training.build_recipe(
+                content, features=features, epochs=epochs, lr=lr, train=what, overrides=overrides
+            )
+
+        file = experiments.recipes.open_recipe(recipe) if recipe else None
+
+        def of_row(name: str | None) -> dict[str, Any]:
+            return file.settings(name, seed=seed or 0) if file else {}
+
+        if dry_run:
+            rows = list(file.published.rows) if file and file.published and row is None else [row]
+            _show_settings(file, {name or "": build(of_row(name)) for name in rows}, as_json)
+            if file is not None and file.published is not None:
+                chosen = row or next(iter(file.published.rows))
+                terminal.next_step(f"tagfill train --recipe {recipe} --row {chosen}", quiet=quiet or as_json)
+            return
+        made = build(of_row(row))
         data = Dataset.open(made.dataset)
         training.check_start(made, out=out, device=device, force=force)
         require_valid(data, progress=progress)  # before features are computed
@@ -145,6 +213,9 @@ def train(
             made = training.cache_features(
                 data, made, device=device, workers=workers, processes=processes, progress=progress
             )
+        if cross_fit_epochs:
+            folds = Path(f"{out or Path('runs') / default_name(data, made)}-folds")
+            made = training.cross_fit_epochs(data, made, folds, device=device, workers=workers, progress=progress)
         run = training.start(
             data,
             made,
@@ -160,7 +231,8 @@ def train(
         terminal.show_json({"run": str(run.folder), **run.best})
     else:
         best = run.best
-        score = f", val mAP {best['val_mAP']:.2f}" if "val_mAP" in best else ""
+        score = f", AUC of known tags {best['val_AUC']:.2f}" if "val_AUC" in best else ""
+        score = f", val mAP {best['val_mAP']:.2f}" if "val_mAP" in best else score
         terminal.show(f"{run.folder}: best epoch {best['epoch']}{score}")
     data_folder = Path(run.folder, run.recipe.dataset)
     given_features = f" --features {run.recipe.final_features}" if run.recipe.final_features else ""
@@ -170,3 +242,42 @@ def train(
         f"tagfill suggest {data_folder} --run {run.folder} --out suggestions.csv",
         quiet=quiet or as_json,
     )
+
+
+def _show_settings(file: RecipeFile | None, recipes: Mapping[str, Recipe], as_json: bool) -> None:
+    """Print the resolved settings of each row, their sources, and the differences from the paper."""
+    from tagfill.experiments.recipes import shared
+    from tagfill.training import make_recipe
+    from tagfill.training.resolved import resolved_settings, setting_text
+
+    settings = {row: resolved_settings(recipe) for row, recipe in recipes.items()}
+    sources: dict[str, dict[str, str]] = {}
+    for row, values in settings.items():
+        sources[row] = {}
+        if file is not None and file.published is not None:
+            own = resolved_settings(make_recipe(file.settings(row)))
+            named = {path: file.source(row, path) for path in values}
+            sources[row] = {path: source for path, source in named.items() if source is not None}
+            sources[row] |= {path: "this command" for path, value in values.items() if own.get(path) != value}
+    departures = file.departures() if file is not None else []
+    if as_json:
+        rows = {
+            row: {"dataset": recipes[row].dataset, "settings": values, "sources": sources[row]}
+            for row, values in settings.items()
+        }
+        terminal.show_json({"rows": rows, "departures": departures})
+        return
+    lines = {
+        row: {p: (setting_text(v), sources[row].get(p, "")) for p, v in values.items()}
+        for row, values in settings.items()
+    }
+    common = shared(lines)
+    title = file.name if file is not None else "settings"
+    if common:
+        terminal.show_table(title, ["setting", "value", "source"], [[path, *line] for path, line in common.items()])
+    for row, found in lines.items():
+        own_lines = [[path, *line] for path, line in found.items() if path not in common]
+        if own_lines:
+            terminal.show_table(f"{title}, row {row}", ["setting", "value", "source"], own_lines)
+    if departures:
+        terminal.show("Differences from the paper, and our choices:\n" + "\n".join(f"- {text}" for text in departures))

@@ -1,10 +1,12 @@
 """Write a dataset, or predictions, in another format.
 
-Example: `tagfill write my-data --format csv --out tags.csv`
+Example: `tagfill write my-data --format csv --out my-labels.csv`
 
 Example: `tagfill write my-data --format coco --out my-coco -o unknown=absent`
 
-Example: `tagfill write predictions.parquet --out tags.csv`
+Example: `tagfill write filled --format label-studio --out tasks.json`
+
+Example: `tagfill write predictions.parquet --out predicted-tags.csv`
 
 A format refuses what it cannot express, and names the option that gives it up. Predictions become a table of tags with
 one row per image: the labels that are present.
@@ -24,7 +26,12 @@ from tagfill.options import parse_options
 
 
 def write(
-    source: Annotated[Path, typer.Argument(metavar="SRC", help="A dataset folder, or a file of `tagfill predict`.")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SRC", help="A folder of a dataset or of `tagfill fill`, or a file of `tagfill predict`."
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="File or folder to write.")],
     format_: Annotated[str, typer.Option("--format", metavar="FORMAT", help="See docs/formats.md.")] = "tags",
     given: flags.Options = None,
@@ -37,6 +44,8 @@ def write(
     from tagfill.dataset import Dataset
 
     function = formats.get(format_).write
+    if source.name == "filled.csv" and flags.filled_folder(source.parent):
+        source = source.parent  # whose dataset has the same tags
     predictions = source.is_file()
     if predictions and format_ != "tags":
         raise TagfillError(f"Predictions are written as --format tags, not as {format_}; import them to write others.")
@@ -54,7 +63,7 @@ def write(
         function(tags, out, **values)
         counts = {"images": len(tags), "tags": sum(map(len, tags.values()))}
     else:
-        dataset = Dataset.open(source)
+        dataset = Dataset.open(source / "dataset" if flags.filled_folder(source) else source)
         function(dataset, out, progress=terminal.progress(quiet), **values)
         counts = {"images": len(dataset), "classes": len(dataset.classes)}
     if as_json:

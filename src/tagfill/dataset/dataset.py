@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tagfill.dataset import description, identity, notebook, resolve, tables
@@ -393,8 +392,8 @@ def _read_folder(folder: Path) -> dict[str, Any]:
     """Attributes of the dataset in a folder; only the header of the annotations file is read."""
     _finish_replacing(folder)
     while True:
-        content = description.read_description(folder)
         stamp = _stamp(folder)
+        content = description.read_description(folder)
         try:
             found = _read_tables(folder, content)
         except DatasetError:
@@ -442,7 +441,11 @@ def _finish_replacing(folder: Path) -> None:
 
 
 def _stamp(folder: Path) -> tuple[int, ...]:
-    status = (folder / description.FILE).stat()
+    """What changes when the folder is replaced; nothing of a folder that is no dataset."""
+    try:
+        status = (folder / description.FILE).stat()
+    except OSError:  # reading it says what is wrong
+        return ()
     return status.st_ino, status.st_mtime_ns, status.st_size, is_replacing(folder)
 
 
@@ -527,96 +530,3 @@ def _relative(path: Path | str, folder: Path) -> str:
 def _resolved(path: Path | str, folder: Path) -> Path | str:
     """The inverse of `_relative`."""
     return path if isinstance(path, str) else Path(os.path.normpath(folder / path))
-
-
-@dataclass(frozen=True)
-class SplitOverview:
-    """Counts of one split.
-
-    Attributes:
-        images: in the split.
-        annotated: images with at least one annotation.
-        positives: labels known to be present.
-        negatives: labels known to be absent.
-        share: known pairs among all (image, label) pairs.
-        classes: positives and negatives of each class.
-    """
-
-    images: int
-    annotated: int
-    positives: int
-    negatives: int
-    share: float
-    classes: dict[str, tuple[int, int]]
-
-    @property
-    def positives_per_image(self) -> float:
-        """Mean number of known positives per image."""
-        return self.positives / max(self.images, 1)
-
-
-@dataclass(frozen=True)
-class Overview:
-    """Counts of a dataset.
-
-    Attributes:
-        splits: in the order of the image table.
-        rows: annotation rows.
-        kinds: rows of each kind of annotation.
-        seconds: total cost of the rows that state one.
-    """
-
-    splits: dict[str, SplitOverview]
-    rows: int
-    kinds: dict[str, int]
-    seconds: float
-
-    def to_json(self) -> dict[str, Any]:
-        """The counts as JSON values."""
-        return {
-            "splits": {
-                name: {
-                    "images": part.images,
-                    "annotated_images": part.annotated,
-                    "positives": part.positives,
-                    "negatives": part.negatives,
-                    "known_share": part.share,
-                    "positives_per_image": part.positives_per_image,
-                    "classes": {label: {"positives": p, "negatives": n} for label, (p, n) in part.classes.items()},
-                }
-                for name, part in self.splits.items()
-            },
-            "rows": self.rows,
-            "kinds": self.kinds,
-            "seconds": self.seconds,
-        }
-
-
-def overview(dataset: Dataset) -> Overview:
-    """Count images, labels and rows; the rows are streamed.
-
-    >>> overview(Dataset.open("my-data")).splits["train"].positives_per_image  # doctest: +SKIP
-    1.0
-    """
-    kinds: dict[str, int] = {}
-    rows, seconds = 0, 0.0
-    for batch in dataset.scan(["kind", "seconds"]):
-        rows += batch.num_rows
-        seconds += pc.sum(batch["seconds"]).as_py() or 0.0
-        for entry in pc.value_counts(batch["kind"]).to_pylist():
-            kinds[entry["values"]] = kinds.get(entry["values"], 0) + entry["counts"]
-    return Overview({name: _split_overview(dataset, name) for name in dataset.splits}, rows, kinds, seconds)
-
-
-def _split_overview(dataset: Dataset, name: str) -> SplitOverview:
-    labels = dataset.labels(name)
-    positives, negatives = labels.positives, labels.negatives
-    known = int(positives.sum() + negatives.sum())
-    return SplitOverview(
-        images=len(labels),
-        annotated=int((labels.starts[1:] > labels.starts[:-1]).sum()),
-        positives=int(positives.sum()),
-        negatives=int(negatives.sum()),
-        share=known / max(len(labels) * labels.width, 1),
-        classes={label: (int(p), int(n)) for label, p, n in zip(dataset.classes, positives, negatives, strict=True)},
-    )

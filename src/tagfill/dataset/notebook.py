@@ -142,7 +142,7 @@ def dataset_text(dataset: Dataset) -> str:
 
 def dataset_html(dataset: Dataset) -> str:
     """Counts of each split, the classes, and some photos with their tags."""
-    from tagfill.dataset.dataset import overview
+    from tagfill.dataset.overview import overview
     from tagfill.images.notebook import MAX_PHOTOS, Tag, counts_table, panel, photo_grid, tags_html
 
     title = f"Dataset {dataset.name}: {len(dataset):,} images, {len(dataset.classes):,} classes"

@@ -45,6 +45,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tagfill.errors import DatasetError, unknown_name
+from tagfill.io import FORMULA
 
 KINDS = ("image", "point", "box", "mask")
 REQUIRED = frozenset({"image", "label", "present", "split"})  # columns of either table that a file must have
@@ -283,6 +284,18 @@ def select_fields(schema: pa.Schema, columns: Collection[str] | None) -> pa.Sche
 def decode_dictionaries(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The batch in exactly this schema, with dictionary-encoded text decoded."""
     return batch if batch.schema.equals(schema) else batch.cast(schema)
+
+
+def spreadsheet_safe(rows: pa.Table) -> pa.Table:
+    """The rows with an apostrophe before each text that a spreadsheet would run as a formula.
+
+    >>> spreadsheet_safe(pa.table({"label": ["=1+1", "cup"], "n": [1, 2]}))["label"].to_pylist()
+    ["'=1+1", 'cup']
+    """
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_string(field.type):
+            rows = rows.set_column(place, field, pc.replace_substring_regex(rows[place], FORMULA, r"'\1"))
+    return rows
 
 
 def check_columns(found: Collection[str], schema: pa.Schema, where: str) -> None:

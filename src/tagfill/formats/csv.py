@@ -26,7 +26,7 @@ from tagfill.dataset.dataset import image_root
 from tagfill.errors import DatasetError, TagfillWarning
 from tagfill.formats import image_files, text_files
 from tagfill.formats.dataset_builder import DatasetBuilder, class_name_problems, resolve_absent_means
-from tagfill.io import atomic_write
+from tagfill.io import atomic_write, spreadsheet_cell
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
 from tagfill.progress import SILENT, Bar, Progress
 
@@ -227,7 +227,7 @@ def write(
         else:
             delimiter = text_files.delimiter_for(path)
             file.write(text_files.csv_line(["image", "label", "value", "split"], delimiter))
-            protect = text_files.spreadsheet_cell if spreadsheet else str
+            protect = spreadsheet_cell if spreadsheet else str
             for row in _known_rows(dataset, bar):
                 file.write(text_files.csv_line([protect(cell) for cell in row], delimiter))
 

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from tagfill.dataset import Dataset
 from tagfill.dataset.dataset import image_root
-from tagfill.errors import DatasetError
+from tagfill.errors import DatasetError, one_of
 from tagfill.formats import image_files, read_only, text_files
 from tagfill.formats.dataset_builder import DatasetBuilder, check_absent_means, resolve_absent_means
 from tagfill.progress import SILENT, Bar, Progress
@@ -49,6 +49,7 @@ def read(
     classes: Sequence[str] | None = None,
     held_out: str = "val",
     split: str = "train",
+    layout: str | None = None,
     progress: Progress = SILENT,
 ) -> Dataset:
     """Read NUS-WIDE.
@@ -61,6 +62,7 @@ def read(
         classes: names of the concepts in order, if no file has them.
         held_out: the split of the official test images; the published single-positive protocol divides `val`.
         split: of the images of a list file.
+        layout: `official`, `arrays` or `list`, to refuse any other; by default the one that is there.
         progress: told about files and images.
 
     Raises:
@@ -68,6 +70,9 @@ def read(
     """
     source = Path(source)
     folder = source if source.is_dir() else source.parent
+    if layout is not None:
+        one_of("layout", layout, _LAYOUTS)
+        _require_layout(source, layout)
     if root is None:
         root = folder / "Flickr" if (folder / "Flickr").is_dir() else folder
     if source.is_file():
@@ -91,6 +96,19 @@ def read(
         with progress.bar(f"Reading {part}", len(images), "images") as bar:
             _add_matrix(builder, images, matrix, absent_means, where, bar)
     return builder.build()
+
+
+_LAYOUTS = {"official": "ImageList", "arrays": "formatted_train_images.npy", "list": "a list file"}
+
+
+def _require_layout(source: Path, layout: str) -> None:
+    """Raise if the source has another layout, whose images are others."""
+    marker = _LAYOUTS[layout]
+    if source.is_file() != (layout == "list") or (layout != "list" and not (source / marker).exists()):
+        raise DatasetError(
+            f"{source} is not NUS-WIDE in the layout '{layout}': there is no {marker}. The layouts hold different "
+            "images, so their results cannot be compared."
+        )
 
 
 def _read_official(

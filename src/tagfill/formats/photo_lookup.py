@@ -6,10 +6,15 @@ with another ending or none. It must lead to exactly one photo, and no photo may
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+
+from tagfill.errors import DatasetError, TagfillError
+from tagfill.images import open_root
+from tagfill.progress import SILENT, Progress
 
 _ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".heic"})
 
@@ -38,6 +43,34 @@ def is_photo_name(text: str) -> bool:
     [True, True, False, False]
     """
     return PurePosixPath(text).suffix.lower() in _ENDINGS
+
+
+def list_photos(root: str | os.PathLike[str], *, progress: Progress = SILENT) -> list[str]:
+    """The names of all photos below an image root.
+
+    Args:
+        root: a folder, tar shards, a zip file or a URL that can be listed.
+        progress: told about shards that have to be indexed.
+
+    Raises:
+        DatasetError: it does not exist, or has no photo.
+    """
+    text = os.fspath(root)
+    try:
+        names = open_root(text, progress=progress).names()
+    except TagfillError:
+        if "://" in text or Path(text).exists() or "{" in text:
+            raise
+        raise DatasetError(
+            f"There are no photos at {text}: no file or folder has this name; name the folder of the photos with "
+            "root= (a zip file, tar shards or a URL will do as well)."
+        ) from None
+    if not names:
+        raise DatasetError(
+            f"There is no photo below {text}, where JPEG, PNG and WebP files were looked for; name the folder of the "
+            "photos with root=."
+        )
+    return names
 
 
 def look_up_photos(names: Sequence[str], available: Sequence[str], root: Path | str) -> FoundPhotos:

@@ -38,7 +38,7 @@ from tagfill.dataset.dataset import image_root
 from tagfill.errors import DatasetError, TagfillError, TagfillWarning
 from tagfill.formats import image_files, text_files, writer
 from tagfill.formats.dataset_builder import DatasetBuilder, check_absent_means, class_name_problems, name_some
-from tagfill.formats.photo_lookup import FoundPhotos, look_up_photos
+from tagfill.formats.photo_lookup import FoundPhotos, list_photos, look_up_photos
 from tagfill.formats.tag_columns import JSON, NONE, SEPARATORS, STATE_WORDS, TableCells, find_columns, find_separator
 from tagfill.formats.tag_rows import (
     TaggedPhoto,
@@ -49,8 +49,7 @@ from tagfill.formats.tag_rows import (
     read_class_columns,
     read_tag_columns,
 )
-from tagfill.images import open_root
-from tagfill.io import atomic_write
+from tagfill.io import atomic_write, spreadsheet_cell
 from tagfill.progress import SILENT, Progress
 
 TITLE = "Table of tags (CSV, TSV, Parquet): finds columns, delimiter and separator by itself"
@@ -101,7 +100,7 @@ class TagTable:
         if self.ignored:
             lines["not used"] = name_some(self.ignored)
         if self.untagged:
-            lines["no row"] = f"{_count(len(self.untagged), 'more photo')}, which become unlabeled images"
+            lines["untagged"] = f"{_count(len(self.untagged), 'more photo')} without a row in the table"
         sizes = f"{_count(count, 'photo')}, {_count(len(self.classes), 'tag')}, {present / max(count, 1):.1f} per photo"
         return "\n".join([f"{self.name}: {sizes}", *(f"  {what:<10} {text}" for what, text in lines.items())])
 
@@ -125,18 +124,17 @@ class TagTable:
             progress: told about shards that have to be indexed.
 
         Raises:
-            DatasetError: none of the photos is there.
+            DatasetError: there is no photo, or none of those that the table names.
         """
-        available = open_root(root, progress=progress).names()
+        available = list_photos(root, progress=progress)
         looked_up = look_up_photos([photo.image for photo in self.photos], available, image_root(root))
         found = looked_up.found
         missing = tuple(photo.image for photo in self.photos if photo.image not in found)
         if not found and not looked_up.ambiguous:
-            there = f"where there are photos such as '{available[0][:200]}'" if available else "where there are none"
             raise DatasetError(
                 f"None of the {len(missing):,} photos in column '{self.options['image_column']}', such as "
-                f"'{missing[0][:200]}', is below {root}, {there}; check --photos, and that image_column= names the "
-                "right column."
+                f"'{missing[0][:200]}', is below {root}, where there are photos such as '{available[0][:200]}'; check "
+                "root=, and that image_column= names the right column."
             )
         named = set(found.values())
         return replace(
@@ -402,7 +400,7 @@ def write(
             complete = known == len(dataset.classes) or (absent > 0 and absent_means == "absent")
             complete = complete and not (absent and absent_means == "unknown")
             cells = [photo.image, tag_cell(photo.present, separator), photo.split, "1" if complete else ""]
-            protected = map(text_files.spreadsheet_cell, cells) if spreadsheet else cells
+            protected = map(spreadsheet_cell, cells) if spreadsheet else cells
             file.write(text_files.csv_line(protected, delimiter))
             bar.advance()
 
@@ -432,7 +430,7 @@ def write_cells(
         file.write(text_files.csv_line(["image", "tags"], delimiter))
         for image, its in tags.items():
             cells = [image, tag_cell(its, separator)]
-            protected = map(text_files.spreadsheet_cell, cells) if spreadsheet else cells
+            protected = map(spreadsheet_cell, cells) if spreadsheet else cells
             file.write(text_files.csv_line(protected, delimiter))
 
 

@@ -170,12 +170,3 @@ def _decode(path: Path, progress: Progress, encoding: str = "utf-8") -> Iterator
                 found = f"bytes that are not {'UTF-8' if encoding == 'utf-8' else 'text'}"
                 raise line_error(path, number, found, "save the file as UTF-8") from None
         bar.advance(unreported)
-
-
-def spreadsheet_cell(text: str) -> str:
-    """The text with an apostrophe before it if a spreadsheet would run it as a formula.
-
-    >>> [spreadsheet_cell(text) for text in ("=1+1", "@cat", "cat=1", "")]
-    ["'=1+1", "'@cat", 'cat=1', '']
-    """
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text

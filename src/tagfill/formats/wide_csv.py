@@ -28,7 +28,7 @@ from tagfill.dataset.dataset import image_root
 from tagfill.errors import DatasetError, unknown_name
 from tagfill.formats import image_files, text_files, writer
 from tagfill.formats.dataset_builder import DatasetBuilder, resolve_absent_means
-from tagfill.io import atomic_write
+from tagfill.io import atomic_write, spreadsheet_cell
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
 from tagfill.progress import SILENT, Progress
 
@@ -205,7 +205,7 @@ def write(
     delimiter = text_files.delimiter_for(path)
     images = dataset.images.select(["image", "split"]).to_pylist()
     with atomic_write(path) as file, progress.bar(f"Writing {path.name}", len(images), "images") as bar:
-        protect = text_files.spreadsheet_cell if spreadsheet else str
+        protect = spreadsheet_cell if spreadsheet else str
         file.write(text_files.csv_line(["image", "split", *map(protect, dataset.classes)], delimiter))
         for part, dense in labels.blocks():
             for record, states in zip(images[part], dense.tolist(), strict=True):

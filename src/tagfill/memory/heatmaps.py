@@ -3,10 +3,11 @@
     Hᵗ = μ Hᵗ⁻¹ + (1 − μ) Fᵗ    inside the window that the view shows; unchanged outside
 
 H has W×W cells for the full image, W twice the grid of the class maps, in steps of 1/255. It starts at 1 for an
-annotated class and 0 for the others. Rounded to the nearest step with μ = 0.8 it can neither fall below 2/255 nor rise
-above 253/255; rounded stochastically, up with the probability of the remainder, it is right in the mean and reaches
-both ends. That noise depends on the seed, the image and the epoch only. Classes are the innermost dimension, as in the
-class maps that a head makes of cached features.
+annotated class and 0 for the others. Rounded to the nearest step with μ = 0.8, a cell that falls stops at 2/255 and one
+that rises stops at 253/255, even if all further F are 0 or 1, and a cell at 0 stays there until F reaches 0.01; rounded
+stochastically, up with the probability of the remainder, it is right in the mean and reaches both ends. That noise
+depends on the seed, the image and the epoch only. Classes are the innermost dimension, as in the class maps that a head
+makes of cached features.
 
 With many classes an image keeps a few of them: its annotated ones, and those with the highest running scores when
 `choose` is called. Before that there are no heatmaps.

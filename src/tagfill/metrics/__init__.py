@@ -7,6 +7,7 @@ from tagfill.metrics.average_precision import (
     Definition,
     Empty,
     average_precision,
+    counted_average_precision,
     group_means,
     mean_average_precision,
     nan_without_negatives,
@@ -24,6 +25,7 @@ from tagfill.metrics.classification import (
     count,
     mean_average_precision_by_label_count,
     precision_recall_at_k,
+    roc_auc,
     top1_accuracy,
 )
 from tagfill.metrics.localization import (
@@ -54,6 +56,7 @@ __all__ = [
     "by_label_count",
     "confusions",
     "count",
+    "counted_average_precision",
     "expected_calibration_error",
     "gap_closed",
     "group_means",
@@ -66,6 +69,7 @@ __all__ = [
     "rank_correlation",
     "recovered",
     "reliability",
+    "roc_auc",
     "top1_accuracy",
 ]
 

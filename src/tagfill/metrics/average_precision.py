@@ -94,16 +94,40 @@ def mean_average_precision(
         >>> [round(mean_average_precision(scores, labels, empty=rule), 4) for rule in ("skip", "zero")]
         [0.8333, 0.4167]
     """
+    values = counted_average_precision(scores, labels, empty=empty, definition=definition)
+    counted = values[~np.isnan(values)]
+    return float(counted.mean()) if len(counted) else float("nan")
+
+
+def counted_average_precision(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    *,
+    empty: Empty = "skip",
+    definition: Definition = "step",
+) -> NDArray[np.float64]:
+    """Average precision of each class as it enters the mean; NaN for a class that does not count.
+
+    Means of groups of classes take these values, so that groups of equal size average to the mean over all classes.
+
+    Args:
+        scores: N×L; logits or probabilities.
+        labels: N×L, 1 present, 0 absent, -1 unknown.
+        empty: how a class without a known positive or without a known negative counts, see `mean_average_precision`.
+        definition: of average precision, one of the names above.
+
+    Example:
+        >>> scores, labels = [[0.9, 0.2], [0.8, 0.6], [0.4, 0.6]], [[1, 0], [0, 0], [1, 0]]
+        >>> counted_average_precision(scores, labels, empty="zero").round(4)
+        array([0.8333, 0.    ])
+    """
     values = average_precision(scores, labels, definition=definition)
     if empty == "zero":
         known = (np.asarray(labels) != UNKNOWN).any(axis=0)
-        values = np.where(np.isnan(values) & known, 0.0, values)
-    elif empty == "skip":
-        values = nan_without_negatives(values, labels)
-    else:
-        raise ValueError(f"There is no rule '{empty}' for classes without positives. Known: skip, zero.")
-    counted = values[~np.isnan(values)]
-    return float(counted.mean()) if len(counted) else float("nan")
+        return np.where(np.isnan(values) & known, 0.0, values)
+    if empty == "skip":
+        return nan_without_negatives(values, labels)
+    raise ValueError(f"There is no rule '{empty}' for classes without positives. Known: skip, zero.")
 
 
 def nan_without_negatives(values: NDArray[np.float64], labels: ArrayLike) -> NDArray[np.float64]:

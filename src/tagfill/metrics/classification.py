@@ -57,6 +57,33 @@ def best_thresholds(scores: ArrayLike, labels: ArrayLike, *, default: float) -> 
     return chosen
 
 
+def roc_auc(scores: ArrayLike, labels: ArrayLike) -> NDArray[np.float64]:
+    """Area under the ROC curve of each class: how often an image that shows it scores above one that does not.
+
+    If tags are missing at random, and unknown labels are read as absent, it is a linear function of the true area, so
+    that it ranks models as the complete labels would.
+
+    Args:
+        scores: N×L.
+        labels: N×L, 1 present, 0 absent, -1 unknown (ignored).
+
+    Returns:
+        L; NaN for a class without a present or without an absent label.
+
+    >>> roc_auc([[0.9], [0.2], [0.4], [0.4]], [[1], [0], [1], [0]])
+    array([0.875])
+    """
+    score, label = checked(scores, labels)
+    found = np.full(label.shape[1], np.nan)
+    for column in range(label.shape[1]):
+        present, absent = (score[label[:, column] == state, column] for state in (POSITIVE, NEGATIVE))
+        if len(present) and len(absent):
+            absent = np.sort(absent)
+            below = np.searchsorted(absent, present, "left") + np.searchsorted(absent, present, "right")
+            found[column] = below.mean() / (2 * len(absent))
+    return found
+
+
 @dataclass(frozen=True)
 class Counts:
     """Correct and wrong labels of each class, over the known entries.
