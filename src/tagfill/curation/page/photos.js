@@ -164,8 +164,9 @@ function turn(number) {
 }
 
 async function undo() {
+  if (loading()) return;
   const last = state.undo.pop();
-  if (!last || loading()) return note("There is nothing to undo.");
+  if (!last) return note("There is nothing to undo.");
   sessionStorage.setItem("tagfill-undo-photos", JSON.stringify(state.undo));
   if (queue.withdraw(last.id)) return note("The decision that was not saved is discarded.");
   queue.add("/api/undo", { id: newId(), undoes: last.id, who: $("who").value });
