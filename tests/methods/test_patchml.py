@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from methods.cases import GRID, batch_of, maps_of, task_of
+from methods.cases import GRID, batch_of, maps_of, task_of, visit
 from reference.patch import focal_entry
 from reference.patch import patch as reference
 from reference.patch_targets import covered_cells, painted_box
@@ -109,6 +109,34 @@ def test_csl_i_sums_over_labeled_images(k):
     assert int(touched[:5].sum()) == 15 - 5 * k
 
 
+@pytest.mark.parametrize("k", [0, 1])
+def test_csl_i_leaves_out_the_unknowns_of_frequent_classes(k):
+    """Class c, of which positives and negatives are known, is frequent; what its prior ignores still takes places."""
+    task = task_of()
+    helper = create("p-asl")
+    helper.setup(task)
+    visit(helper, task, ALL_IMAGES, Prediction(torch.full((6, 3), 0.1)))  # a prior of 0.525 for each class
+    prediction, labels = maps_of(ALL_IMAGES), batch_of(ALL_IMAGES).labels
+    unknown = [(float(prediction.logits[n, c]), c) for n, c in torch.nonzero(labels == -1).tolist()]
+    likely = sorted(unknown, reverse=True)[: 6 * k]
+    ignored = terms(prediction, **PLAIN)["image"]
+    for threshold, frequent in ((0.5, {2}), (0.53, set())):
+        chosen = {"image_unknown": "selective", "k_image": k, "prior": "stage", "prior_threshold": threshold, **PLAIN}
+        method = create("patchml", {"patchml": {**chosen, "w_patch": 0.0}})
+        method.setup(task)
+        left = [logit for logit, label in unknown if label not in frequent and (logit, label) not in likely]
+        rest = sum(focal_entry(logit, -1, True, NO_FOCUS, ALIKE) for logit in left) / 6
+        found = float(method.loss(marked(ALL_IMAGES), prediction)["image"])
+        assert found == pytest.approx(ignored + rest, rel=1e-5), (threshold, len(left))
+
+
+def test_csl_i_asks_for_the_stage_that_estimates_the_prior():
+    method = create("patchml", {"patchml": {"image_unknown": "selective", "prior": "stage"}})
+    assert {"memory", "prior"} <= method.needs
+    with pytest.raises(TagfillError, match="has no prior: train a stage with p-asl before it and start with memory"):
+        method.setup(task_of())
+
+
 def test_the_recipes_csl_p_adds_a_term_and_leaves_that_of_the_point():
     """Of 14×14 cells one is marked and the ten likeliest are ignored: 186 count, and the weight of the point is 186."""
     options = recipes.settings("patchml-coco14-unlabeled", "sp-1+csl-p")["options"]["patchml"]
@@ -173,6 +201,7 @@ def test_a_head_without_maps_is_refused():
         ({"min_cover": 2}, "min_cover is 2.0; give a share"),
         ({"patch_scope": "image"}, "patch_scope='image' of method"),
         ({"cells": "max"}, "cells='max' of method"),
+        ({"prior": "stage"}, "set options.patchml.image_unknown to selective too"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):

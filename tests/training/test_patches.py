@@ -14,12 +14,14 @@ from safetensors.numpy import load_file
 
 import tagfill
 from tagfill.dataset import Dataset
+from tagfill.experiments import recipes
 from tagfill.memory.statistics import Prototypes
-from tagfill.training import make_recipe, start
+from tagfill.training import Recipe, make_recipe, resume, start
 
 from .conftest import Material
-from .processes import PATIENCE
+from .processes import PATIENCE, outcome
 from .record_prototypes import recording
+from .stopping import stop_in_epoch
 
 TINY = {"backbone": "test_resnet", "pretrained": False, "image_size": 64, "batch_size": 8}
 
@@ -46,6 +48,34 @@ def test_points_teach_any_head_with_maps(scenes_with_points, tmp_path, head):
     assert line["loss"]["patch"] > 0
     found = tagfill.evaluate(tmp_path / "run", Dataset.open(scenes_with_points.truth), split="test", localize="sigmoid")
     assert found.localized.placed.sum() > 0
+
+
+def test_csl_i_of_the_recipe_uses_the_prior_of_its_helper_stage(scenes_with_points, tmp_path, monkeypatch):
+    """No prior is above 1, so that a threshold of 1 is like no prior; above 0 all classes are frequent."""
+    published = recipes.settings("patchml-coco14-unlabeled", "sp-1+csl-i")
+    given = {**published, **TINY, "dataset": str(scenes_with_points.folder)}
+    for stage, epochs in zip(given["stages"], (1, 2), strict=True):
+        stage["epochs"] = epochs
+
+    def changed(**options: Any) -> Recipe:
+        return make_recipe({**given, "options": {"patchml": {**published["options"]["patchml"], **options}}})
+
+    cases = {"rare": {"prior_threshold": 1.0}, "without": {"prior": "none"}, "frequent": {"prior_threshold": 0.0}}
+    found = {}
+    for name, options in cases.items():
+        start(scenes_with_points, changed(**options), out=tmp_path / name)
+        found[name] = [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+    assert [line["stage"] for line in found["frequent"]] == ["helper", "main", "main"]
+    assert ["p-asl" in line["loss"] for line in found["frequent"]] == [True, False, False]
+    labeled = (scenes_with_points.labels("train").dense() != -1).any(1).sum()
+    saved = load_file(max((tmp_path / "frequent" / "checkpoints").glob("[0-9]*")) / "rank0.safetensors")
+    assert saved["memory.prior.visits"] == labeled
+    losses = {name: [line["loss"] for line in lines[1:]] for name, lines in found.items()}
+    assert losses["rare"] == losses["without"] != losses["frequent"]
+
+    stop_in_epoch(2, changed(prior_threshold=0.0), tmp_path / "broken", monkeypatch)
+    resume(tmp_path / "broken")
+    assert outcome(tmp_path / "broken") == outcome(tmp_path / "frequent")
 
 
 def test_pseudo_labels_of_a_stage_are_those_of_the_next(scenes_with_points, tmp_path):

@@ -256,8 +256,7 @@ def _show_settings(file: RecipeFile | None, recipes: Mapping[str, Recipe], as_js
         sources[row] = {}
         if file is not None and file.published is not None:
             own = resolved_settings(make_recipe(file.settings(row)))
-            named = {path: file.source(row, path) for path in values}
-            sources[row] = {path: source for path, source in named.items() if source is not None}
+            sources[row] = {path: source for path, source in file.sources(row).items() if path in values}
             sources[row] |= {path: "this command" for path, value in values.items() if own.get(path) != value}
     departures = file.departures() if file is not None else []
     if as_json:
@@ -273,6 +272,8 @@ def _show_settings(file: RecipeFile | None, recipes: Mapping[str, Recipe], as_js
     }
     common = shared(lines)
     title = file.name if file is not None else "settings"
+    if len(lines) == 1 and (only := next(iter(lines))):
+        title = f"{title}, row {only}"
     if common:
         terminal.show_table(title, ["setting", "value", "source"], [[path, *line] for path, line in common.items()])
     for row, found in lines.items():

@@ -33,6 +33,28 @@ from tagfill.memory import Prior, read_prior
 from tagfill.methods.base import BaseMethod, by_label_state
 
 
+def likely_positives(logits: Tensor, candidates: Tensor, places: int, frequent: Tensor | None) -> Tensor:
+    """The unknown labels that CSL ignores: those of frequent classes, and the likeliest of all.
+
+    Args:
+        logits: B×L.
+        candidates: B×L bool, the unknown labels that can be ignored.
+        places: number of the likeliest candidates to ignore, including those of frequent classes.
+        frequent: L bool, classes whose prior is above the threshold; None ignores by likelihood alone.
+
+    Returns:
+        B×L bool.
+    """
+    likely = losses.top_k_mask(logits.flatten(), candidates.flatten(), places).view_as(candidates)
+    return likely if frequent is None else likely | (candidates & frequent.to(candidates.device))
+
+
+def estimated_prior(task: Task) -> Tensor:
+    """The prior that an earlier stage estimated, L float64; 0 for a class without known positives or negatives."""
+    informative = torch.from_numpy((task.labels.positives > 0) & (task.labels.negatives > 0))
+    return task.memory.prior().mean(task.ranks).masked_fill(~informative, 0.0)
+
+
 class PartialAsymmetric(BaseMethod):
     """P-ASL: unknown labels are ignored, or absent with less weight.
 
@@ -124,10 +146,10 @@ class ClassAwareSelective(BaseMethod):
         self._prior: Tensor | None = torch.zeros(len(task.classes), dtype=torch.float64)
         self._store: Prior | None = None
         if self._prior_option == "estimate":
-            self._informative = torch.from_numpy((task.labels.positives > 0) & (task.labels.negatives > 0))
             self._store = task.memory.prior()
             estimated = self._store.total_visits(task.ranks) > 0
-            self._helper_epochs = self._choose_helper_epochs() if not estimated and bool(self._informative.any()) else 0
+            informative = bool(((task.labels.positives > 0) & (task.labels.negatives > 0)).any())
+            self._helper_epochs = self._choose_helper_epochs() if not estimated and informative else 0
         elif self._prior_option != "none":
             self._prior = None  # read at the first epoch; a resumed run has it in its checkpoint
 
@@ -152,7 +174,7 @@ class ClassAwareSelective(BaseMethod):
         if self._store is not None and self._helping:
             self._store.clear()
         elif self._store is not None:
-            self._prior = self._store.mean(self._task.ranks).masked_fill(~self._informative, 0.0)
+            self._prior = estimated_prior(self._task)
         elif self._prior is None:
             self._prior = read_prior(Path(self._prior_option), self._task.classes)
 
@@ -166,10 +188,9 @@ class ClassAwareSelective(BaseMethod):
         ignore = None
         if not self._helping:
             assert self._prior is not None
-            unknown, places = labels == UNKNOWN, self._likely * len(labels)
-            likely = losses.top_k_mask(logits.flatten(), unknown.flatten(), places).view_as(unknown)
-            frequent = (self._prior > self._threshold).to(labels.device)
-            ignore = unknown & (likely | frequent)
+            ignore = likely_positives(
+                logits, labels == UNKNOWN, self._likely * len(labels), self._prior > self._threshold
+            )
         self._ignored = None if ignore is None else (batch.index, ignore)
         value = losses.selective(
             logits,

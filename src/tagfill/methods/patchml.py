@@ -18,9 +18,10 @@ with annotations and not with classes.
 
 PatchML: Patch Based Learning for Multi-label Image Classification. The focus, the weights and k are not reported; the
 defaults are a starting point. Eq. 1 and 3 are sums over the labeled images: an image without any known label
-contributes nothing, also with CSL-I. CSL-I is its likelihood part, without the prior: with n labeled images in a batch,
-the k_image·n likeliest of their unknowns are ignored. Both levels are summed over classes and averaged over all images
-of the batch, so that their weights can be compared.
+contributes nothing, also with CSL-I. With n labeled images in a batch, CSL-I ignores the k_image·n likeliest of their
+unknowns. With `prior: stage` it also ignores the unknowns of frequent classes, as `csl` does: the prior of a class is
+its mean probability under a helper, which an earlier stage trains with `p-asl`. Both levels are summed over classes and
+averaged over all images of the batch, so that their weights can be compared.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from tagfill.contract import Batch, Geometry, Marks, Prediction, Task
 from tagfill.errors import TagfillError
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
 from tagfill.methods.base import BaseMethod, by_label_state, grid_of
+from tagfill.methods.csl import estimated_prior, likely_positives
 
 _ROUNDING = 1e-5  # of a cell: by this much a box that ends at an edge may cross it in single precision
 
@@ -56,6 +58,9 @@ class PatchML(BaseMethod):
         patch_gammas: the same, patch level.
         patch_weights: weights of positive, negative and unknown cells.
         k_image: likeliest unknowns that CSL-I ignores, per labeled image on average.
+        prior: `stage` lets CSL-I also ignore the unknowns of frequent classes, by the prior that an earlier stage
+            with `p-asl` estimated; `none` ignores by likelihood alone.
+        prior_threshold: η, the prior above which a class is frequent.
         k_patch: likeliest unknown cells that CSL-P ignores.
         patch_scope: `k_patch` counts for each `class` of an image, or on average over the `batch`.
         cells: `mean` or `sum` over the cells of a class.
@@ -76,6 +81,8 @@ class PatchML(BaseMethod):
         patch_gammas: Sequence[float] = (0.0, 1.0, 4.0),
         patch_weights: Sequence[float] = (1.0, 1.0, 1.0),
         k_image: int = 5,
+        prior: Literal["none", "stage"] = "none",
+        prior_threshold: float = 0.5,
         k_patch: int = 10,
         patch_scope: Literal["class", "batch"] = "class",
         cells: Literal["mean", "sum"] = "mean",
@@ -83,7 +90,13 @@ class PatchML(BaseMethod):
     ) -> None:
         if not 0 <= min_cover <= 1:
             raise TagfillError(f"min_cover is {min_cover}; give a share of a cell between 0 and 1.")
+        if prior != "none" and image_unknown != "selective":
+            raise TagfillError("The prior is used by CSL-I only; set options.patchml.image_unknown to selective too.")
         self._image_unknown, self._k_image = image_unknown, k_image
+        self._prior, self._prior_threshold = prior, prior_threshold
+        self._frequent: Tensor | None = None
+        if prior == "stage":
+            self.needs = self.needs | {"memory", "prior"}
         self._image_gammas = by_label_state("image_gammas", image_gammas)
         self._w_image, self._w_patch, self._min_cover = w_image, w_patch, min_cover
         self._patch: dict[str, Any] = {
@@ -96,8 +109,15 @@ class PatchML(BaseMethod):
         }
 
     def setup(self, task: Task) -> None:
-        """Raise if the head has no class maps."""
+        """Find the frequent classes; raise if the head has no class maps, or no stage estimated the prior."""
         grid_of("patchml", task)
+        if self._prior == "stage":
+            if not task.memory.prior().total_visits(task.ranks):
+                raise TagfillError(
+                    "The method 'patchml' has no prior: train a stage with p-asl before it and start with memory: "
+                    "last, or set options.patchml.prior to none."
+                )
+            self._frequent = estimated_prior(task) > self._prior_threshold
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """Both levels; a level with weight 0 is not computed."""
@@ -121,10 +141,8 @@ class PatchML(BaseMethod):
             return losses.selective(logits, labels, gammas=self._image_gammas, mode="ignore", reduction="batchmean")
         unknown = labels == UNKNOWN
         labeled = ~unknown.all(1, keepdim=True)
-        likely = losses.top_k_mask(
-            logits.flatten(), (unknown & labeled).flatten(), self._k_image * int(labeled.sum())
-        ).view_as(labels)
-        ignored = likely | ~labeled
+        places = self._k_image * int(labeled.sum())
+        ignored = ~labeled | likely_positives(logits, unknown & labeled, places, self._frequent)
         return losses.selective(logits, labels, gammas=self._image_gammas, ignore=ignored, reduction="batchmean")
 
     def patch_loss(self, maps: Tensor, targets: PatchTargets) -> Tensor:

@@ -16,6 +16,7 @@ from tagfill.options import check_options, option_parameters
 from tagfill.training.recipe import Recipe, Stage
 
 _BOOST_PARTS = ("from", "train", "eval", "unseen")
+_PATCH_PARTS = ("patch_unknown", "patch_gammas", "patch_weights", "cells", "min_cover")  # of PatchML
 _ELSEWHERE = {"options", "head_options", "stages"}  # added below
 _NO_EFFECT = {"dataset", "features", "record", "memory", "threads", "seed", "max_bad_images"}
 _ONLY_IF: dict[
@@ -30,6 +31,13 @@ _ONLY_IF: dict[
     **dict.fromkeys(("crop_scale", "flip", "vertical_flip", "strong"), ("input", lambda kind: kind == "images")),
     "randaugment": ("strong", bool),
     **{f"head_options.boost_{part}": ("head_options.boost", lambda boost: boost > 1) for part in _BOOST_PARTS},
+    **{f"options.patchml.{part}": ("options.patchml.w_patch", lambda weight: weight > 0) for part in _PATCH_PARTS},
+    **{
+        f"options.patchml.{part}": (f"options.patchml.{level}_unknown", lambda mode: mode == "selective")
+        for level, parts in {"image": ("k_image", "prior"), "patch": ("k_patch", "patch_scope")}.items()
+        for part in parts
+    },
+    "options.patchml.prior_threshold": ("options.patchml.prior", lambda prior: prior != "none"),
 }
 
 
