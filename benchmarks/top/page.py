@@ -10,6 +10,7 @@ NAMES = {
     "plain": "plain script: lower stages frozen, decoded and computed in every epoch",
     "head": "head, from cached features",
     "top": "**top, from a cached stage**",
+    "top, bfloat16": "the same in bfloat16 (`--set precision=bfloat16`)",
     "whole": "whole network, on images",
 }
 

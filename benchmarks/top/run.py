@@ -96,6 +96,7 @@ def rates(folder: Path, chosen: list[str], quick: bool) -> dict[str, Any]:
             "plain": [str(HERE / "plain.py"), *shared],
             "head": [*ours, "head", "--features", str(caches["features"].folder)],
             "top": [*ours, "top", "--features", str(caches[at].folder)],
+            "top, bfloat16": [*ours, "top", "--features", str(caches[at].folder), "--precision", "bfloat16"],
             "whole": [*ours, "all"],
         }
         turns = race(contestants, 5 if quick else 60, rounds=1 if quick else 3)

@@ -21,6 +21,7 @@ def main() -> None:
     parser.add_argument("--train", required=True, choices=("head", "top", "all"))
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--features", type=Path, help="a cache of the last features, or of an inner stage")
+    parser.add_argument("--precision", default="float32")
     options = parser.parse_args()
     settings: dict[str, Any] = {
         "dataset": str(options.folder),
@@ -29,6 +30,7 @@ def main() -> None:
         "pretrained": False if options.pretrained == "none" else options.pretrained,
         "batch_size": options.batch,
         "image_size": 224,
+        "precision": options.precision,
     }
     recipe = build_recipe(settings, features=options.features, epochs=1000, train=options.train)
     with tempfile.TemporaryDirectory(prefix="top-") as out:

@@ -11,6 +11,8 @@ from tagfill.training.optimizers import (
     average_state,
     build_optimizer,
     load_average_state,
+    load_optimizer_state,
+    optimizer_state,
     weight_average,
 )
 
@@ -46,6 +48,37 @@ def test_frozen_weights_are_left_out(model: torch.nn.Module) -> None:
 @pytest.mark.parametrize(("name", "kind"), [("adam", "Adam"), ("adamw", "AdamW"), ("sgd", "SGD")])
 def test_optimizer_is_torch_s_own(model: torch.nn.Module, name: str, kind: str) -> None:
     assert type(build_optimizer(Optimizer(name=name), model)).__name__ == kind
+
+
+def test_adam_is_fused_where_a_backbone_trains(model: torch.nn.Module) -> None:
+    top, head = model.above("blocks.1"), model.above("features")
+
+    fused = [build_optimizer(Optimizer(), module).defaults["fused"] for module in (model, top, head)]
+
+    assert fused == [True, True, None]
+    assert build_optimizer(Optimizer(), model, scaled=True).defaults["fused"] is None
+
+
+def test_a_run_that_began_without_fused_kernels_continues_without(model: torch.nn.Module) -> None:
+    before, after = (build_optimizer(Optimizer(), model, scaled=scaled) for scaled in (True, False))
+
+    load_optimizer_state(after, *optimizer_state(before))
+
+    assert [group["fused"] for group in after.param_groups] == [None, None]
+
+
+def test_fused_adam_takes_the_same_steps() -> None:
+    steps = []
+    for scaled in (False, True):
+        model = create("test_efficientnet", "cam", ["cat", "dog"], image_size=64)
+        optimizer = build_optimizer(Optimizer(lr=0.01), model, scaled=scaled)
+        for step in range(3):
+            for weights in model.parameters():
+                weights.grad = torch.sin(weights.detach() + step)
+            optimizer.step()
+        steps.append(model.state_dict())
+
+    assert all(torch.allclose(steps[0][name], steps[1][name], atol=1e-6) for name in steps[0])
 
 
 def test_weight_average_follows_the_formula() -> None:

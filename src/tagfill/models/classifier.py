@@ -207,6 +207,8 @@ class Classifier(nn.Module):
         if backbone_attention and output.attention is None:
             raise TagfillError(f"Attention of the {self.head_name} head needs pixels, not cached features.")
         features = output.features if output.token is None else output.token
+        if encoded and features.ndim == 4 and features.requires_grad:
+            features.register_hook(_channels_last)  # type: ignore[no-untyped-call]
         prediction: Prediction = self.head(features, maps=maps, attention=attention)
         if output.attention is not None:
             prediction.attention = summed_attention(output.attention, output.features)
@@ -362,6 +364,14 @@ class Classifier(nn.Module):
         model.thresholds, model.calibration = saved.thresholds, saved.calibration
         model.load_state_dict(read_folder_weights(folder, model.state_dict()))
         return model.eval()
+
+
+def _channels_last(gradient: Tensor) -> Tensor:
+    """The gradient of features in the layout of the backbone.
+
+    That of a mean over cells is expanded and has no layout; with it, the backbone's kernels take slower paths.
+    """
+    return gradient.contiguous(memory_format=torch.channels_last)
 
 
 def _heads_with(attribute: str) -> str:

@@ -33,6 +33,10 @@ class Devices:
         processes: on this machine; torchrun and SLURM's srun set their own number.
         device: `cpu`, `cuda`, `mps`, or `auto`: CUDA or MPS if there is one, else the CPU.
         precision: of the network's arithmetic: `float32`, `bfloat16` or `float16`, the latter two mixed.
+
+    Attributes:
+        ranks: collective operations of the processes.
+        scaled: whether gradients are scaled, as for float16 on accelerators.
     """
 
     def __init__(self, processes: int = 1, device: str = "auto", precision: str = "float32") -> None:
@@ -48,7 +52,7 @@ class Devices:
         )
         self._fabric.launch()
         self.ranks: Ranks = Ranks() if world == 1 else _FabricRanks(self._fabric)
-        self._scaled = getattr(self._fabric.strategy.precision, "scaler", None) is not None  # float16 on accelerators
+        self.scaled = getattr(self._fabric.strategy.precision, "scaler", None) is not None
         self._plain = world == 1 and precision == "float32"  # nothing to share or to convert
 
     @property
@@ -98,7 +102,7 @@ class Devices:
             scale of gradients.
         """
         found = self._fabric.clip_gradients(wrapped, stepper, max_norm=norm, error_if_nonfinite=False)
-        return self._scaled or found is None or bool(found.isfinite())
+        return self.scaled or found is None or bool(found.isfinite())
 
     def backward(self, loss: Tensor) -> None:
         """Compute gradients of the loss, averaged over processes."""
