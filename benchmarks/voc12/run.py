@@ -7,7 +7,7 @@ stopped, writes benchmarks/results/voc12-TABLE.json and docs/benchmarks/voc12.md
     python benchmarks/voc12/run.py voc2012.tar --quick         a first picture of all tables, written below WORK only
     python benchmarks/voc12/run.py voc2012.tar --table A --rows "full, boost;se-l"
 
-The last one measures only these rows, of table A, B1 or B2; the others stay as they were.
+The last one measures only these rows, of table A, B1, B2 or D1; the others stay as they were.
 """
 
 from __future__ import annotations
@@ -36,12 +36,14 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="a third of the photos, one seed, few epochs; no page of docs is written"
     )
-    parser.add_argument("--rows", help="rows to measure again or to add, joined by semicolons; of tables A, B1 and B2")
+    parser.add_argument(
+        "--rows", help="rows to measure again or to add, joined by semicolons; of tables A, B1, B2 and D1"
+    )
     parser.add_argument("--work", type=Path, default=Path("runs/voc12"), help="where photos, features and scores are")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
-    if options.rows and (options.table not in ("A", "B1", "B2") or options.quick):
-        parser.error("--rows needs --table A, B1 or B2, and no --quick")
+    if options.rows and (options.table not in ("A", "B1", "B2", "D1") or options.quick):
+        parser.error("--rows needs --table A, B1, B2 or D1, and no --quick")
     from bench import Bench
     from material import Material
 
@@ -72,6 +74,8 @@ def with_rows(before: dict[str, Any], found: dict[str, Any], names: list[str], c
     results = dict(before)
     if "rows" in found:
         results["rows"] = [*(row for row in before["rows"] if row["name"] not in names), *found["rows"]]
+    elif "whole" in found:
+        results |= {part: before[part] | found[part] for part in ("whole", "head")}
     else:
         results["methods"] = before["methods"] | found["methods"]
         setting = before["setting"]

@@ -8,6 +8,7 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,33 @@ def test_every_result_has_its_page(fill_in):
     in_a_block = {"step_files"}
     assert "<!-- numbers: step-files -->" in (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     assert results - in_a_block == written
+
+
+def inference(head_options: dict[str, Any]) -> dict[str, Any]:
+    """What an entry changes at inference: the boost, unless it is one of training alone."""
+    boosted = head_options.get("boost", 1.0) > 1 and head_options.get("boost_eval", True)
+    return {name: value for name, value in head_options.items() if boosted and name in ("boost", "boost_from")}
+
+
+@pytest.mark.parametrize("table", ["A", "D1", "learning"])
+def test_entries_that_change_inference_are_compared_with_like(fill_in, table):
+    """Each has `an` and complete labels with the same inference in its table."""
+    folder, module = {
+        "A": ("voc12", "single_positives"),
+        "D1": ("voc12", "end_to_end"),
+        "learning": ("learning", "run"),
+    }[table]
+    script = ROOT / "benchmarks" / folder / f"{module}.py"
+    with fill_in.modules_beside(script):
+        found = importlib.import_module(module)
+        entries = found.ENTRIES if table == "D1" else found.entries(10) if table == "A" else found.entries()
+    changed = [(name, entry) for name, entry in entries.items() if inference(entry.head_options)]
+    assert changed
+    for name, entry in changed:
+        alike = [other for _, other in changed if inference(other.head_options) == inference(entry.head_options)]
+        complete = [other for other in alike if getattr(other, "complete", getattr(other, "data", "") == "full")]
+        assert complete, f"{name}: no entry with complete labels has the same inference"
+        assert any(other.method == "an" for other in alike), f"{name}: 'an' has other inference"
 
 
 def test_a_number_that_was_typed_is_found(fill_in):
