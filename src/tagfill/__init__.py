@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     __version__: str
 
+    from tagfill import evidence as evidence
     from tagfill import formats as formats
     from tagfill import losses as losses
     from tagfill import methods as methods
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from tagfill.training import resume as resume
     from tagfill.training import train as train
 
-_MODULES = ("formats", "losses", "methods", "metrics", "models", "protocols", "scenes")
+_MODULES = ("evidence", "formats", "losses", "methods", "metrics", "models", "protocols", "scenes")
 _NAMES = {
     "Dataset": "dataset",
     "LabelMatrix": "labels",

@@ -27,7 +27,10 @@ LEAVES = {
     "torchvision_remedy",
 }
 
-_TRAINING = {"dataset", "images", "contract", "models", "data", "losses", "memory", "methods", "metrics", "inference"}
+_TRAINING = {
+    *("dataset", "images", "contract", "models", "data", "losses", "memory", "methods", "metrics", "inference"),
+    "evidence",
+}
 _EXPERIMENTS = {*_TRAINING, "training", "scenes", "protocols"}
 
 MAY_IMPORT: dict[str, set[str]] = {
@@ -47,6 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "training": _TRAINING,
     "experiments": _EXPERIMENTS,
     "inference": {"contract", "models", "images", "dataset"},
+    "evidence": {"contract", "models", "images", "dataset", "data", "metrics", "inference"},
     "curation": {*_EXPERIMENTS, "experiments", "formats"},
     "filling": {*_EXPERIMENTS, "experiments", "formats", "curation"},
 }

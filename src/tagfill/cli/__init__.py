@@ -46,7 +46,7 @@ def _run() -> str | int | None:
     except SystemExit as end:
         return end.code
     except TagfillError as error:
-        names = _flags(sys.argv[1:2])
+        names = _flags(sys.argv[1:3])
         sentence = name_flags(str(error), names)
         if any(word in _COMMANDS_OF_FORMATS for word in sys.argv[1:2]):
             sentence = name_options(sentence, _format_options())
@@ -239,5 +239,6 @@ def _flags(command: list[str]) -> list[str]:
     found = known.get(command[0]) if command else None
     if found is None:
         return []
+    found = getattr(found, "commands", {}).get(command[-1], found)  # of a group such as `evidence`
     texts = [text for parameter in found.params for text in parameter.opts if text.startswith("--")]
     return [text.removeprefix("--").replace("-", "_") for text in texts if text != "--set"]

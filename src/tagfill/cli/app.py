@@ -18,6 +18,7 @@ from tagfill.cli import (
     convert,
     demo,
     evaluate,
+    evidence,
     export,
     features,
     fill,
@@ -99,4 +100,5 @@ app.command("plan", cls=_Command, help=_plain(plan.__doc__))(plan.plan)
 app.command("serve", cls=_Command, help=_plain(serve.__doc__))(serve.serve)
 app.command("analyze", cls=_Command, help=_plain(analyze.__doc__))(analyze.analyze)
 app.command("analyse", cls=_Command, help=_plain(analyze.__doc__), hidden=True)(analyze.analyze)  # of version 0.1
+app.add_typer(evidence.app, name="evidence", help=_plain(evidence.__doc__))
 app.command("list", cls=_Command, help=_plain(list_.__doc__))(list_.list_)

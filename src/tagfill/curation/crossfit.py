@@ -12,7 +12,7 @@ Scores become probabilities by
 (Platt, Probabilistic Outputs for Support Vector Machines, 1999). δ_c is an offset per class with a normal prior of unit
 variance, which keeps the offset of a class with few labels near zero. Without such a split they are estimated from the
 tags alone, and in both cases the probability of an unknown pair takes into account that the tags that were given are no
-longer among the unknown pairs: see `tagfill.curation.estimates`.
+longer among the unknown pairs: see `tagfill.inference.estimates`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 2. The value of an unknown (image, label) pair is −log₂(share of images that show the label) times the probability of
    the label: a present label teaches the model more than an absent one, and a rare label more than a frequent one. The
    pairs with the highest value per second of expected cost are taken until the hours are spent. Probabilities account
-   for the tags that were given already (`tagfill.curation.estimates`).
+   for the tags that were given already (`tagfill.inference.estimates`).
 3. The pairs of an image become one task, so that the image is opened once.
 """
 

@@ -7,8 +7,8 @@ share of the true tags that were given, and r the share of the absent labels,
     at random        p(1 − q) / (p(1 − q) + (1 − p)(1 − r)),   which is p(1 − q)/(1 − pq) for r = 0
     one per image    p_j ∫ t Π_{i≠j,k} (1 − p_i + p_i·t) dt / ∫ Π_{i≠k} (1 − p_i + p_i·t) dt
 
-`measure_labels` measures q with a calibration, and `tagfill.curation.estimates`, which explains the formulas, estimates
-both from tags alone. Nothing here imports torch.
+`measure_labels` measures q with a calibration, and `tagfill.inference.estimates`, which explains the formulas,
+estimates both from tags alone. Nothing here imports torch.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from reference import missing_labels as reference
-from tagfill.curation import estimates as estimates_module
 from tagfill.curation.crossfit import calibrate
-from tagfill.curation.estimates import (
+from tagfill.inference import estimates as estimates_module
+from tagfill.inference.estimates import (
     AT_RANDOM,
     ESTIMATED,
     MEASURED,
