@@ -24,7 +24,7 @@ OTHER_RATES = (3e-4, 3e-5)
 
 SEEDS = 3
 
-EPOCHS = {"1": 6, "2": 5, "3": 8, "4": 5}
+EPOCHS = {"1": 5, "2": 4, "3": 6, "4": 4}
 
 BOOST = {"boost": 5.0}
 AT_INFERENCE = {**BOOST, "boost_train": False}

@@ -34,7 +34,7 @@ from tagfill.training import build_recipe, start
 
 RECORD = Record("effects", ("training", "data", "models", "memory", "methods", "losses"), libraries=("torch", "timm"))
 BACKBONES = {"lite0": ("tf_efficientnet_lite0", "blocks.5"), "resnet50": ("resnet50_v1", "layer3")}
-VIEWS = {"lite0": "eval,flip,crops:2", "resnet50": "eval,flip"}
+VIEWS = "eval,flip"
 PRECISION = "bfloat16"
 
 
@@ -75,7 +75,7 @@ def extracted(material: Material, backbone: str, pretrained: str) -> Path:
     name, at = BACKBONES[backbone]
     folder = material.work / "features" / backbone
     tagfill.features(material.open("single"), backbone=name, pretrained=pretrained, at=at, image_size=224,
-                     views=VIEWS[backbone], out=folder)  # fmt: skip
+                     views=VIEWS, out=folder)  # fmt: skip
     return folder
 
 
