@@ -39,12 +39,13 @@ orphan: true
 # The papers' effects with a network that answers
 
 Most of our numbers on photos come from one layer on a frozen network. Here what lies above a cached stage is trained
-too ([`train: top`](../training.md#training-the-top-of-a-backbone)), on [VOC 2012](voc12.md) with the same
-splits and labels, from whole photos and their mirror images: Adam, ten times the rate for the head, batches of 16, batch norms frozen, bfloat16, the best
-epoch by validation mAP. The columns *frozen* are those of a head alone, from [VOC 2012](voc12.md), which also sees
-two crops of each photo and trains for more epochs. Rates (3e-5, 1e-4, 3e-4 above the stage) are chosen on validation with the first seed where the column
-says that several were tried. Scores are test mAP in percent; gains are paired by seed, ± is the standard error of their
-mean, and a gain without ± is one seed."""
+too ([`train: top`](../training.md#training-the-top-of-a-backbone)), on [VOC 2012](voc12.md) with the same splits and
+labels, from whole photos and their mirror images: Adam, ten times the rate for the head, batches of 16, batch norms
+frozen, bfloat16, the best epoch by validation mAP. The columns *frozen* are those of a head alone, from
+[VOC 2012](voc12.md), which also sees two crops of each photo and trains for more epochs. The rate above the stage is
+1e-4; where the column says that several were tried (3e-5, 1e-4, 3e-4), validation chose with the first seed. Scores are
+test mAP in percent; gains are paired by seed, ± is the standard error of their mean, and a gain without ± is that of
+one seed."""
 
 CONCLUDING = """A claim holds if the mean gain has its sign; in parentheses the gain here, its standard error if there
 are several seeds, and the paper's gain if it prints one."""
