@@ -93,7 +93,7 @@ bench: venv ## run every benchmark, benchmarks/*/run.py, but those that need pho
 	@set -e; found=; \
 	for script in benchmarks/*/run.py; do \
 		[ -f "$$script" ] || continue; \
-		case "$$script" in benchmarks/voc12/*|benchmarks/label_errors/*) continue;; esac; \
+		case "$$script" in benchmarks/voc12/*|benchmarks/effects/*|benchmarks/label_errors/*) continue;; esac; \
 		found=yes; echo "$$script"; $(BIN)/python "$$script"; \
 	done; \
 	[ -n "$$found" ] || echo "There is no benchmark yet: benchmarks/*/run.py matches no file."

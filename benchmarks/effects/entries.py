@@ -65,6 +65,7 @@ class Entry:
         seed: of the order of images, of initial weights and, in tables 2 and 3, of the labels.
         stage: other settings of the stage.
         localize: also score class maps against boxes.
+        precision: of the arithmetic.
     """
 
     table: str
@@ -81,6 +82,7 @@ class Entry:
     seed: int = 0
     stage: dict[str, Any] = field(default_factory=dict)
     localize: bool = False
+    precision: str = "bfloat16"
 
     @property
     def epochs(self) -> int:
@@ -107,6 +109,7 @@ def single_positive(seed: int) -> list[Entry]:
     rows.append(replace(rows[2], row="ll-r, boost in training", head_options=IN_TRAINING))
     rows.append(replace(base, row="an, boost", head_options=BOOST))
     rows.append(replace(full, row="full, boost", head_options=BOOST))
+    rows.append(replace(base, row="an, float32", precision="float32"))
     return rows
 
 

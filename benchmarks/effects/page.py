@@ -134,7 +134,8 @@ def single_positive(runs: Runs) -> str:
 
 `full` is trained with all labels. A boost at inference changes `full` and `an` too: with it, the gap between them is
 {gain(chosen(runs, "full, boost at inference"), chosen(runs, "an, boost at inference"))}, and `ll-r` gains
-{gain(chosen(runs, "ll-r, boost at inference"), chosen(runs, "an, boost at inference"))} over `an`."""
+{gain(chosen(runs, "ll-r, boost at inference"), chosen(runs, "an, boost at inference"))} over `an`.
+`an, float32` is `an` in single precision, to see what bfloat16 changes."""
 
 
 def soft_exposure(runs: Runs) -> str:

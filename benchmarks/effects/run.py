@@ -35,7 +35,6 @@ from tagfill.training import build_recipe, start
 RECORD = Record("effects", ("training", "data", "models", "memory", "methods", "losses"), libraries=("torch", "timm"))
 BACKBONES = {"lite0": ("tf_efficientnet_lite0", "blocks.5"), "resnet50": ("resnet50_v1", "layer3")}
 VIEWS = "eval,flip"
-PRECISION = "bfloat16"
 
 
 def main() -> None:
@@ -113,7 +112,7 @@ class Bench:
         settings = {"dataset": str(self._material.folder(entry.data)), "method": entry.method, "options": entry.options,
                     "backbone": BACKBONES[self._backbone][0], "pretrained": self._pretrained, "head": entry.head,
                     "head_options": entry.head_options, "features": str(self._cache), "seed": entry.seed,
-                    "expected_positives": 1.5, "precision": PRECISION, "stages": [stage]}  # fmt: skip
+                    "expected_positives": 1.5, "precision": entry.precision, "stages": [stage]}  # fmt: skip
         run = start(data, build_recipe(settings), out=folder)
         result = tagfill.evaluate(run, data, split="test", features=self._cache,
                                   localize="minmax" if entry.localize else None)  # fmt: skip
