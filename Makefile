@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all fuzz attack minimal lock audit format lint types bench bench-voc numbers notebooks docs
+.PHONY: help venv demo test test-all fuzz attack minimal lock audit format lint types bench bench-voc bench-coco numbers notebooks docs
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -93,7 +93,7 @@ bench: venv ## run every benchmark, benchmarks/*/run.py, but those that need pho
 	@set -e; found=; \
 	for script in benchmarks/*/run.py; do \
 		[ -f "$$script" ] || continue; \
-		case "$$script" in benchmarks/voc12/*|benchmarks/effects/*|benchmarks/label_errors/*) continue;; esac; \
+		case "$$script" in benchmarks/voc12/*|benchmarks/coco14/*|benchmarks/effects/*|benchmarks/label_errors/*) continue;; esac; \
 		found=yes; echo "$$script"; $(BIN)/python "$$script"; \
 	done; \
 	[ -n "$$found" ] || echo "There is no benchmark yet: benchmarks/*/run.py matches no file."
@@ -101,6 +101,10 @@ bench: venv ## run every benchmark, benchmarks/*/run.py, but those that need pho
 bench-voc: venv ## run tables of VOC 2012: make bench-voc VOC=voc2012.tar TABLE=A, or QUICK=1 for a first picture
 	@[ -n "$(VOC)" ] || { echo "Name PASCAL VOC 2012, its folder or a tar of it: make bench-voc VOC=voc2012.tar" >&2; exit 2; }
 	$(BIN)/python benchmarks/voc12/run.py "$(VOC)" --table $(or $(TABLE),all) $(if $(QUICK),--quick) $(if $(WORK),--work "$(WORK)")
+
+bench-coco: venv ## run tables of COCO 2014: make bench-coco LABELS=labels.csv.gz PHOTOS=train2017 TABLE=A, or QUICK=1
+	@[ -n "$(LABELS)" ] && [ -n "$(PHOTOS)" ] || { echo "Name labels and photos: make bench-coco LABELS=labels.csv.gz PHOTOS=train2017" >&2; exit 2; }
+	$(BIN)/python benchmarks/coco14/run.py "$(LABELS)" "$(PHOTOS)" --table $(or $(TABLE),all) $(if $(QUICK),--quick) $(if $(WORK),--work "$(WORK)")
 
 numbers: venv ## write the numbers of the documentation anew, from results of benchmarks
 	$(BIN)/python benchmarks/fill_in.py

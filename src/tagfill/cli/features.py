@@ -4,6 +4,8 @@ Example: `tagfill features scenes --views eval,flip,crops:2 --out scenes-feature
 
 Example: `tagfill features photos --at blocks.5 --out photos-blocks5`
 
+Example: `tagfill features photos --from photos-blocks5 --out photos-features`
+
 Example: `tagfill features photos --engine ray --ray-address auto --out photos-features`
 """
 
@@ -22,8 +24,12 @@ def features(
     backbone: flags.Backbone = "tf_efficientnet_lite0",
     pretrained: flags.Pretrained = "bundled",
     views: Annotated[
-        str, typer.Option(help="`eval`, `flip`, `crops:N`, `pairs:N`; all except eval only for training images.")
-    ] = "eval,flip,crops:2",
+        str | None,
+        typer.Option(
+            help="`eval`, `flip`, `crops:N`, `pairs:N`; all except eval only for training images.",
+            show_default="eval,flip,crops:2, or those of --from",
+        ),
+    ] = None,
     at: Annotated[
         str,
         typer.Option(
@@ -31,6 +37,10 @@ def features(
             help="Store the output of this stage, such as `blocks.5` or `layer3`, for `train --train top`.",
         ),
     ] = "features",
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="CACHE", help="Compute from this cache of an inner stage, not from the images."),
+    ] = None,
     image_size: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="Side of the square input, or HEIGHTxWIDTH as in 224x320."),
@@ -70,6 +80,7 @@ def features(
         image_size=image_size,
         views=views,
         at=at,
+        source=source,
         out=out,
         dtype=dtype,
         max_gb=max_gb,

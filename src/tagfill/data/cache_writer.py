@@ -17,14 +17,14 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save
 
-from tagfill.data.feature_cache import pack_geometry, quantize, quantize_signed
+from tagfill.data.feature_cache import FeatureCache, pack_geometry, quantize, quantize_signed
 from tagfill.data.manifest import FileRecord, Manifest, MissingImage, ViewRecord, ViewSpec
-from tagfill.data.sources import DecodedBatch, ViewRequest, load_views
+from tagfill.data.sources import DecodedBatch, ViewRequest, load_inner, load_views
 from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
 from tagfill.images import Geometry
 from tagfill.io import atomic_write, sync_file
-from tagfill.models import Backbone, BackboneOutput, Preprocessing, create_backbone
+from tagfill.models import Backbone, BackboneOutput, BackboneTop, Preprocessing, create_backbone
 from tagfill.models.stages import FEATURES
 from tagfill.progress import SILENT, Bar
 
@@ -45,6 +45,7 @@ class ShardJob:
         tokens: whether to store class tokens too.
         batch: images per forward pass. The last bits of the features depend on it, so smaller batches are filled up.
         seed: seed of the crops.
+        source: cache of an inner stage to compute from, instead of images.
     """
 
     path: Path
@@ -56,6 +57,7 @@ class ShardJob:
     tokens: bool
     batch: int
     seed: int
+    source: Path | None = None
 
     @property
     def batches(self) -> list[NDArray[np.int64]]:
@@ -88,11 +90,13 @@ class ShardResult:
     record: FileRecord
 
 
-def make_shard(backbone: Backbone, job: ShardJob, decoded: Iterator[DecodedBatch], bar: Bar) -> ShardResult:
+def make_shard(
+    backbone: Backbone | BackboneTop, job: ShardJob, decoded: Iterator[DecodedBatch], bar: Bar
+) -> ShardResult:
     """Compute the features of a shard and write its file atomically.
 
     Args:
-        backbone: in evaluation mode.
+        backbone: in evaluation mode; the part above the inner stage that `decoded` is of, if it is of one.
         job: the shard to make.
         decoded: the views of its batches; exactly one item per batch is consumed.
         bar: reports each batch.
@@ -139,13 +143,18 @@ def make_shard(backbone: Backbone, job: ShardJob, decoded: Iterator[DecodedBatch
 
 @torch.inference_mode()
 def compute_features(
-    backbone: Backbone, pixels: torch.Tensor, *, at: str = FEATURES, token: bool = False, batch: int = 0
+    backbone: Backbone | BackboneTop,
+    pixels: torch.Tensor,
+    *,
+    at: str = FEATURES,
+    token: bool = False,
+    batch: int = 0,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
     """Compute the features of a batch, B×G×G×D, and its class tokens if requested.
 
     Args:
-        backbone: in evaluation mode.
-        pixels: B×3×H×W.
+        backbone: in evaluation mode, or its part above an inner stage.
+        pixels: B×3×H×W, or B×C×H'×W' of the inner stage.
         at: stage whose output is wanted.
         token: whether to compute class tokens.
         batch: repeat the first image up to this size, so that no bit depends on how many images there are.
@@ -154,7 +163,10 @@ def compute_features(
     if count < batch:
         pixels = torch.cat([pixels, pixels[:1].expand(batch - count, -1, -1, -1)])
     pixels = pixels.to(next(backbone.parameters()).device)
-    output = backbone.encode(pixels, token=token) if at == FEATURES else BackboneOutput(backbone.below(pixels, at))
+    if at != FEATURES and isinstance(backbone, Backbone):
+        output = BackboneOutput(backbone.below(pixels, at))
+    else:
+        output = backbone.encode(pixels, token=token)
     cells = output.features[:count].permute(0, 2, 3, 1).float().contiguous().cpu().numpy()
     return cells, None if output.token is None else output.token[:count].float().cpu().numpy()
 
@@ -216,9 +228,13 @@ def make_remote_shard(remote: RemoteShardJob) -> ShardResult:
         [ViewRequest(int(at), int(job.rows[at]), view=job.view.number) for at in positions[start : start + job.batch]]
         for start in range(0, len(positions), job.batch)
     ]
-    size = backbone.preprocessing.size
-    decoded = load_views(remote.dataset, requests, job.view.view, size, seed=job.seed, workers=remote.workers)
     with SILENT.bar("", None) as bar:
+        if job.source is not None:
+            inner = FeatureCache.open(job.source, remote.dataset)
+            decoded = load_inner(remote.dataset, inner, requests, job.view.name)
+            return make_shard(backbone.above(inner.at), job, decoded, bar)
+        size = backbone.preprocessing.size
+        decoded = load_views(remote.dataset, requests, job.view.view, size, seed=job.seed, workers=remote.workers)
         return make_shard(backbone, job, decoded, bar)
 
 

@@ -3,7 +3,8 @@
 Work goes shard by shard. A shard that is on disk and counted in the manifest is not made again, so an extraction that
 was interrupted or killed continues where it stopped, and ends with the same bytes as an uninterrupted one. Images that
 were added to the dataset or moved to the training split add shards, and nothing that is there is computed again. While
-the network computes a batch, worker processes decode the next one.
+the network computes a batch, worker processes decode the next one. From the cache of an inner stage, the features at
+the end are computed by the part of the network above that stage, and no image is decoded.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from tagfill.data.cache_images import FILE as IMAGES_FILE
@@ -29,17 +29,13 @@ from tagfill.data.cache_writer import (
     ShardResult,
     ViewArrays,
     array_shapes,
-    compute_features,
     make_remote_shard,
     make_shard,
 )
 from tagfill.data.feature_cache import (
     DTYPES,
-    MAX_INNER_ERROR,
     FeatureCache,
     find_wrong_sizes,
-    quantization_problem,
-    quantize_signed,
     shard_name,
 )
 from tagfill.data.manifest import (
@@ -50,14 +46,16 @@ from tagfill.data.manifest import (
     ViewSpec,
     parse_view_specs,
     shard_sizes,
+    views_text,
 )
-from tagfill.data.sources import TRAIN_SPLIT, ViewRequest, load_views
+from tagfill.data.sources import TRAIN_SPLIT, ViewRequest, load_inner, load_views
+from tagfill.data.stored_dtype import choose_dtype
 from tagfill.dataset import SCHEMA, Dataset
 from tagfill.engines import Engine, create_engine
 from tagfill.errors import ImageError, TagfillError
-from tagfill.images import EVAL, input_size
+from tagfill.images import input_size
 from tagfill.io import cache_folder, exclusive_lock
-from tagfill.models import Backbone, choose_device, create_backbone
+from tagfill.models import Backbone, BackboneTop, choose_device, create_backbone
 from tagfill.models.allocator import disable_heap_trimming
 from tagfill.models.stages import FEATURES
 from tagfill.progress import NOTEBOOK, SILENT, Bar, Progress
@@ -65,7 +63,6 @@ from tagfill.progress import NOTEBOOK, SILENT, Bar, Progress
 VIEWS = "eval,flip,crops:2"
 SHARD_ROWS = 1024
 BATCH = 32  # images per forward pass
-_PROBED_IMAGES = 32  # to decide how features are stored
 _MUST_MATCH = ("backbone", "at", "fingerprint", "preprocessing", "seed")
 
 
@@ -75,8 +72,9 @@ def features(
     backbone: str = "tf_efficientnet_lite0",
     pretrained: bool | str = "bundled",
     image_size: int | str | tuple[int, int] | None = None,
-    views: str = VIEWS,
+    views: str | None = None,
     at: str = FEATURES,
+    source: FeatureCache | str | Path | None = None,
     out: str | Path | None = None,
     dtype: str = "auto",
     max_gb: float | None = None,
@@ -96,9 +94,12 @@ def features(
         backbone: timm's name of the backbone.
         pretrained: its weights, see `tagfill.models.create_backbone`.
         image_size: side of the square input, or height and width; None takes the backbone's default.
-        views: views of each image, such as `eval,flip,crops:2`; all except `eval` for the training split only.
+        views: views of each image; all except `eval` for the training split only. By default `eval,flip,crops:2`, or
+            those of `source`.
         at: stage of the backbone whose output is stored, such as `blocks.5` or `layer3`, for runs that train what lies
             above it; `features` is the end of the backbone, for runs that train a head.
+        source: a cache of an inner stage, from which the features at the end are computed without decoding images; its
+            input size and seed are used.
         out: folder of the cache; by default one below Tagfill's cache folder, named after images and backbone. If one
             there has some of these images already, it gets the others.
         dtype: dtype of the spatial features.
@@ -122,7 +123,13 @@ def features(
     """
     data = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
     size = None if image_size is None else input_size(image_size)
+    inner = None
+    if source is not None:
+        inner = source if isinstance(source, FeatureCache) else FeatureCache.open(source)
+        size = size or inner.preprocessing.size
+    views = views or (VIEWS if inner is None else views_text(inner.manifest))
     trunk = create_backbone(backbone, pretrained=pretrained, image_size=size, seed=seed)
+    seed = seed if inner is None else inner.manifest.seed
     if out is None:
         settings = f"{trunk.fingerprint(at)[:12]}-{views.replace(':', '')}-{dtype}-s{seed}"
         out = _default_folder(data, f"{data.name}-{backbone}", settings)
@@ -132,6 +139,7 @@ def features(
         Path(out),
         views=views,
         at=at,
+        source=None if inner is None else inner.folder,
         dtype=dtype,
         max_gb=max_gb,
         seed=seed,
@@ -170,6 +178,7 @@ def extract(
     *,
     views: str = VIEWS,
     at: str = FEATURES,
+    source: Path | None = None,
     dtype: str = "auto",
     max_gb: float | None = None,
     seed: int = 0,
@@ -187,6 +196,7 @@ def extract(
         folder: folder of the cache.
         views: see `tagfill.data.manifest`.
         at: stage of the backbone whose output is stored; `features` is its end.
+        source: cache of an inner stage to compute from, instead of images.
         dtype: `uint8` (at the end, of a bounded activation only), `float16`, `float32`, or `auto`.
         max_gb: refuse a cache that would take more disk than this; by default, than is free.
         seed: seed of the crops.
@@ -204,6 +214,7 @@ def extract(
     chosen = choose_device(device)
     specs = parse_view_specs(views)
     empty, listed = _empty_manifest(backbone, at, dtype, seed), CachedImages.of(dataset)
+    inner = None if source is None else _open_source(source, dataset, listed, empty, backbone, specs)
     if not plan_extraction(folder, dataset, listed, empty, specs).complete:
         training = backbone.training
         backbone.eval().to(chosen)
@@ -211,13 +222,13 @@ def extract(
             with exclusive_lock(folder, "is making features"):
                 plan = plan_extraction(folder, dataset, listed, empty, specs)  # now that no other process can change it
                 if plan.manifest.dtype == "auto" or not (folder / "manifest.json").exists():
-                    plan.manifest.dtype = _choose_dtype(dataset, backbone, at, dtype, progress)
+                    plan.manifest.dtype = choose_dtype(dataset, backbone, at, dtype, progress, inner)
                 _check_size(folder, plan.manifest, max_gb, progress)
                 if plan.already_there:
                     progress.say(f"{plan.already_there:,} of {len(dataset):,} photos were there already.")
                 limit = int(max_bad_images * len(dataset))
                 extraction = _Extraction(
-                    dataset, backbone, folder.absolute(), plan, workers, limit, engine, chosen.type, progress
+                    dataset, backbone, folder.absolute(), plan, workers, limit, engine, chosen.type, progress, inner
                 )
                 extraction.run(specs)
         finally:
@@ -243,6 +254,47 @@ def _empty_manifest(backbone: Backbone, at: str, dtype: str, seed: int) -> Manif
         missing=[],
         views={},
     )
+
+
+def _open_source(
+    folder: Path,
+    dataset: Dataset,
+    listed: CachedImages,
+    wanted: Manifest,
+    backbone: Backbone,
+    specs: list[ViewSpec],
+) -> FeatureCache:
+    """Open the cache of an inner stage for a dataset, after checking that the requested features follow from it."""
+    cache = FeatureCache.open(folder, dataset)
+    manifest = cache.manifest
+    if not manifest.inner or wanted.inner:
+        raise TagfillError(
+            f"Only the features at the end can be computed from a cache, and only from one of an inner stage; {folder} "
+            f"is of {manifest.at}, and {wanted.at} is wanted."
+        )
+    if manifest.backbone != backbone.name or manifest.fingerprint != backbone.fingerprint(manifest.at):
+        raise TagfillError(
+            f"The feature cache {folder} is of {manifest.backbone} with other weights or another input size; name the "
+            "backbone, its weights and its input size as they were when it was made."
+        )
+    if manifest.seed != wanted.seed:
+        raise TagfillError(
+            f"The crops of the feature cache {folder} were drawn with seed {manifest.seed}; use it here."
+        )
+    images = CachedImages.read(folder, manifest.image_count, manifest.images, listed.names)
+    if replaced := int(images.replaced(listed).sum()):
+        raise TagfillError(
+            f"{replaced:,} photos were replaced after {folder} was made; bring it up to date first, with "
+            f"'tagfill features DATASET --at {manifest.at} --out {folder}'."
+        )
+    for spec in specs:
+        needed = np.arange(len(dataset)) if spec.role == "eval" else dataset.split(TRAIN_SPLIT)
+        if not cache.covers(spec.name, needed):
+            raise TagfillError(
+                f"The view '{spec.name}' of the feature cache {folder} lacks some of the images; add them with "
+                f"'tagfill features DATASET --at {manifest.at} --out {folder}'."
+            )
+    return cache
 
 
 def count_missing_views(
@@ -403,57 +455,6 @@ def _check_size(folder: Path, manifest: Manifest, max_gb: float | None, progress
         raise TagfillError(f"{stated}, and {limit}; cache fewer views, a later stage, or smaller images.")
 
 
-def _choose_dtype(dataset: Dataset, backbone: Backbone, at: str, dtype: str, progress: Progress) -> str:
-    """Choose the dtype of the stored features, after a look at the features of a few images."""
-    if at != FEATURES:
-        return _choose_inner_dtype(dataset, backbone, at, dtype, progress)
-    if backbone.bound is None:
-        if dtype == "uint8":
-            raise TagfillError(
-                f"The features of {backbone.name} have no upper bound, so uint8 would clip them; choose float16."
-            )
-        return "float16" if dtype == "auto" else dtype
-    if dtype not in ("auto", "uint8"):
-        return dtype
-    probed = _probe_images(dataset, backbone, at)
-    problem = quantization_problem(probed, backbone.bound) if len(probed) else None
-    if problem is None:
-        return "uint8"
-    if dtype == "uint8":
-        raise TagfillError(f"The features of {backbone.name} cannot be stored as uint8: {problem}; choose float16.")
-    progress.say(f"features are stored as float16: {problem}")
-    return "float16"
-
-
-def _choose_inner_dtype(dataset: Dataset, backbone: Backbone, at: str, dtype: str, progress: Progress) -> str:
-    """8 bits if they change the features at the end of the backbone little enough, else half precision."""
-    if dtype != "auto":
-        return dtype
-    probed = _probe_images(dataset, backbone, at)
-    if not len(probed):
-        return "uint8"
-    top, device = backbone.above(at).eval(), next(backbone.parameters()).device
-    with torch.inference_mode():
-        exact = top(torch.from_numpy(probed).permute(0, 3, 1, 2).to(device))
-        stored, scale, offset = quantize_signed(probed)
-        rounded = torch.from_numpy(stored * scale + offset).permute(0, 3, 1, 2)
-        error = float((top(rounded.to(device)) - exact).square().mean() / exact.square().mean()) ** 0.5
-    if error <= MAX_INNER_ERROR:
-        return "uint8"
-    progress.say(f"stored as float16: 8 bits of {at} would change the features at the end by {error:.1%}")
-    return "float16"
-
-
-def _probe_images(dataset: Dataset, backbone: Backbone, at: str) -> NDArray[np.float32]:
-    """Features of a few images, n×G×G×D; images that cannot be decoded are left out."""
-    rows = np.unique(np.linspace(0, len(dataset) - 1, min(_PROBED_IMAGES, len(dataset))).astype(np.int64))
-    requests = [[ViewRequest(int(row), int(row)) for row in rows]]
-    (views,) = load_views(dataset, requests, EVAL, backbone.preprocessing.size, seed=0, workers=0)
-    if not len(views.kept):
-        return np.empty((0, 1, 1, 1), np.float32)
-    return compute_features(backbone, views.pixels, at=at)[0]
-
-
 @dataclass
 class _Extraction:
     """Makes the missing shards of a cache and keeps its manifest up to date."""
@@ -467,6 +468,7 @@ class _Extraction:
     engine: Engine | None
     device: str
     progress: Progress
+    inner: FeatureCache | None = None
 
     def __post_init__(self) -> None:
         self.manifest, self._dataset_rows = self.plan.manifest, self.plan.dataset_rows
@@ -502,6 +504,7 @@ class _Extraction:
                     tokens=manifest.tokens,
                     batch=BATCH,
                     seed=manifest.seed,
+                    source=None if self.inner is None else self.inner.folder.absolute(),
                 )
                 for number, start, size in todo
             ]
@@ -524,9 +527,14 @@ class _Extraction:
                 for job in jobs
                 for batch in job.batches
             ]
-            size = self.backbone.preprocessing.size
-            decoded = load_views(self.dataset, requests, spec.view, size, seed=self.manifest.seed, workers=self.workers)
-            yield from (make_shard(self.backbone, job, decoded, bar) for job in jobs)
+            network: Backbone | BackboneTop = self.backbone
+            if self.inner is not None:
+                network = self.backbone.above(self.inner.at).eval()
+                decoded = load_inner(self.dataset, self.inner, requests, spec.name)
+            else:
+                size, seed = self.backbone.preprocessing.size, self.manifest.seed
+                decoded = load_views(self.dataset, requests, spec.view, size, seed=seed, workers=self.workers)
+            yield from (make_shard(network, job, decoded, bar) for job in jobs)
             return
         file = BackboneFile.write(self.backbone, self.folder / ".backbone.safetensors")
         images = self.dataset.images.select(["image", "split"])

@@ -75,6 +75,15 @@ def parse_view_specs(text: str) -> list[ViewSpec]:
     return specs
 
 
+def views_text(manifest: Manifest) -> str:
+    """The views of a cache, as they are requested."""
+    roles = [view.role for view in manifest.views.values()]
+    pairs = roles.count("strong")
+    crops = sum(name.startswith("crop") for name in manifest.views)
+    words = ["eval", *(["flip"] if "flip" in manifest.views else [])]
+    return ",".join([*words, *([f"crops:{crops}"] if crops else []), *([f"pairs:{pairs}"] if pairs else [])])
+
+
 def weak_view_name(pair: int) -> str:
     """Name of the weak view of a pair."""
     return f"weak{pair}"

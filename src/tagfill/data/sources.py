@@ -256,10 +256,10 @@ class ViewRequest:
 
 @dataclass
 class DecodedBatch:
-    """The decoded views of one batch.
+    """The decoded views of one batch, or what a backbone computed of them up to an inner stage.
 
     Attributes:
-        pixels: n×3×H×W uint8, channels last in memory.
+        pixels: n×3×H×W uint8, or n×C×H'×W' float32 of an inner stage; channels last in memory.
         geometry: of the n views.
         kept: their positions in the batch; images that cannot be decoded are left out.
         bad: errors of those images.
@@ -327,3 +327,23 @@ def load_views(
             "A worker process that decodes images was killed, perhaps because memory ran out; use fewer --workers or "
             "smaller batches, and resume."
         ) from None
+
+
+def load_inner(
+    dataset: Dataset, cache: FeatureCache, batches: Sequence[Sequence[ViewRequest]], view: str
+) -> Iterator[DecodedBatch]:
+    """Read the views of each batch from the cache of an inner stage, instead of decoding images.
+
+    Args:
+        dataset: dataset with the images.
+        cache: of an inner stage, opened for this dataset.
+        batches: rows of the dataset's image table; the crops are those of the cache.
+        view: name of the view.
+    """
+    missing, names = cache.missing, dataset.names()
+    for batch in batches:
+        rows = np.array([request.row for request in batch], np.int64)
+        kept = np.flatnonzero(~np.isin(rows, list(missing)))
+        bad = [ImageError(names[row], missing[row].problem) for row in np.delete(rows, kept).tolist()]
+        features, geometry = cache.read([view], np.zeros(len(kept), np.int64), rows[kept], maps=True)
+        yield DecodedBatch(features, geometry, kept, bad)
