@@ -115,7 +115,7 @@ def test_a_request_that_is_given_up_stops_its_decoder(heavy):
     given_up, outcome = threading.Event(), []
 
     def work():
-        with stoppable.for_request(given_up):
+        with stoppable.for_request(given_up.is_set):
             try:
                 with_limits(_sleep, "a", b"", 60)
             except ImageLimitError as error:

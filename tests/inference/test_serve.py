@@ -34,7 +34,8 @@ from tagfill.cli.app import app
 from tagfill.images import stoppable
 from tagfill.inference import open_predictor, predict
 from tagfill.inference.predictors import Outputs
-from tagfill.inference.serve import Batcher, DecodingQueue, QueueFullError, _unless_disconnected
+from tagfill.inference.scheduling import Batcher, DecodingQueue, QueueFullError
+from tagfill.inference.serve import _unless_disconnected
 from tagfill.probabilities import Calibration
 
 
@@ -416,23 +417,34 @@ def test_a_full_queue_says_when_to_retry(server, client):
     assert client.post("/predict", files=contents).status_code == 200
 
 
-def test_shutdown_finishes_requests_in_flight(model):
+def test_shutdown_finishes_requests_in_flight_and_gives_up_slow_images(model):
     server = started(model, "--batch-size", "1")
-    answers = []
-    contents = form(*[picture(seed) for seed in range(32)])
-    thread = threading.Thread(
-        target=lambda: answers.append(httpx.post(f"{server.address}predict", files=contents, timeout=60))
-    )
-    thread.start()
+    answers = {}
+
+    def ask(name, *contents):
+        answers[name] = httpx.post(f"{server.address}predict", files=form(*contents), timeout=60)
+
+    slow = hostile_images.repeated_scans((6300, 6300), 85)  # within every limit
+    threads = [threading.Thread(target=ask, args=("slow", slow))]
+    threads.append(threading.Thread(target=ask, args=("quick", *[picture(seed) for seed in range(32)])))
+    threads[0].start()
+    children = Path(f"/proc/{server.process.pid}/task")
     until = time.monotonic() + 20
-    while (
-        time.monotonic() < until and httpx.get(f"{server.address}health").json()["waiting"] == 0 and thread.is_alive()
-    ):
+    while time.monotonic() < until and not any((task / "children").read_text() for task in children.iterdir()):
+        time.sleep(0.01)  # until a helper process decodes the slow one
+    threads[1].start()
+    while time.monotonic() < until and threads[1].is_alive() and not waiting_in(server):
         time.sleep(0.01)
     assert "Traceback" not in "".join(server.end(signal.SIGTERM))
-    thread.join()
-    assert answers[0].status_code == 200
-    assert len(answers[0].json()["predictions"]) == 32
+    for thread in threads:
+        thread.join()
+    assert len(answers["quick"].json()["predictions"]) == 32
+    assert (answers["slow"].status_code, answers["slow"].json()) == (503, {"error": "the server is stopping."})
+
+
+def waiting_in(server: Server) -> int:
+    """The number of images that wait for the model."""
+    return httpx.get(f"{server.address}health").json()["waiting"]
 
 
 @pytest.mark.parametrize("command", [["serve"], ["review", "--suggestions", "s.csv"], ["audit"]], ids=lambda c: c[0])

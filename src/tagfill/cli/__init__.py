@@ -6,7 +6,9 @@ error, 130 interrupted by Ctrl-C or SIGTERM.
 
 from __future__ import annotations
 
+import atexit
 import errno
+import gc
 import os
 import re
 import signal
@@ -20,6 +22,7 @@ from types import FrameType
 
 def main() -> None:
     """Run the command line."""
+    atexit.register(gc.freeze)  # Python would look for garbage before it ends, which takes a second with torch
     try:
         code = _run()
         sys.stdout.flush()

@@ -57,4 +57,4 @@ def serve(
         address = http.address_of(host, listening.getsockname()[1], None)
         terminal.progress(quiet).say(f"{len(predictor.classes)} classes at {address} (press Ctrl-C to stop)")
         with suppress(KeyboardInterrupt):  # stops the server
-            http.run_server(app, listening, token, limits=limits.bodies)
+            http.run_server(app, listening, token, limits=limits.bodies, on_stop=app.state.stop)

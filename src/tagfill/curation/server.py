@@ -96,7 +96,7 @@ class ImageViews:
 
     def _score(self, image: str, *, maps: bool) -> Outputs:
         """What the model says, one image at a time: two would compete for the same cores."""
-        with self._model_lock, self._unless_refused(image, None):
+        with self._model_lock, self._unless_refused(image, None), stoppable.for_request(self._closed.is_set):
             if maps:
                 self._predictor.check_maps()
             return score_image(self._predictor, self._root, image, maps=maps)
@@ -104,7 +104,7 @@ class ImageViews:
     def _thumbnail(self, image: str, side: int) -> Image.Image:
         if side not in SIDES:
             raise TagfillError(f"Pictures have a side of {', '.join(map(str, SIDES))} pixels, not {side}.")
-        with self._decoding, self._unless_refused(image, side), stoppable.for_request(self._closed):
+        with self._decoding, self._unless_refused(image, side), stoppable.for_request(self._closed.is_set):
             return thumbnail(self._root, image, side)
 
     @contextmanager
@@ -354,10 +354,7 @@ def serve(
         task: as in `create_app`.
     """
     views = ImageViews(session.dataset, run)
-    try:
-        http.run_server(create_app(session, views, reviewer, task=task), listening, token)
-    finally:
-        views.close()
+    http.run_server(create_app(session, views, reviewer, task=task), listening, token, on_stop=views.close)
 
 
 def _image_of_row(session: ReviewSession, row: int) -> str:

@@ -58,6 +58,7 @@ def with_limits(
     """
     if measure(name, content).work <= LIGHT:
         return function(name, content, *args, **options)
+    _check(name, _thread.given_up)
     process = _take(_thread.nice)
     try:
         result: Result = process.call(_thread.given_up, function, name, content, *args, **options)
@@ -69,7 +70,7 @@ def with_limits(
 class _Settings(threading.local):
     """How images of a thread are decoded."""
 
-    given_up: threading.Event | None = None
+    given_up: Callable[[], bool] | None = None
     nice: int = 0
 
 
@@ -77,11 +78,11 @@ _thread = _Settings()
 
 
 @contextmanager
-def for_request(given_up: threading.Event) -> Iterator[None]:
+def for_request(given_up: Callable[[], bool]) -> Iterator[None]:
     """Decode the images of this thread for a request to a server.
 
-    A helper process then has a low priority, so that other requests are not slowed down, and is stopped once `given_up`
-    is set.
+    A helper process then has a low priority, so that other requests are not slowed down, and is stopped once
+    `given_up()` is true.
     """
     _thread.given_up, _thread.nice = given_up, 10
     try:
@@ -116,7 +117,7 @@ class _DecoderProcess:
         return self._process.poll() is None
 
     def call(
-        self, given_up: threading.Event | None, function: Callable[..., Any], name: str, *args: Any, **options: Any
+        self, given_up: Callable[[], bool] | None, function: Callable[..., Any], name: str, *args: Any, **options: Any
     ) -> Any:
         """The result of the function; the process has ended if this raises any other error than the function did."""
         until = time.monotonic() + _PATIENCE * SECONDS
@@ -139,11 +140,10 @@ class _DecoderProcess:
             raise error
         return result
 
-    def _wait(self, name: str, until: float, given_up: threading.Event | None) -> None:
+    def _wait(self, name: str, until: float, given_up: Callable[[], bool] | None) -> None:
         """Wait until the process has sent something or ended."""
         while not self._connection.poll(_CHECK_SECONDS):
-            if given_up is not None and given_up.is_set():
-                raise ImageLimitError(name, "the request was given up before it was decoded")
+            _check(name, given_up)
             if time.monotonic() > until:
                 raise _slow(name)
 
@@ -156,6 +156,12 @@ class _DecoderProcess:
             except subprocess.TimeoutExpired:
                 self._process.kill()
         self._process.wait()
+
+
+def _check(name: str, given_up: Callable[[], bool] | None) -> None:
+    """Raise if the request for which an image is decoded was given up."""
+    if given_up is not None and given_up():
+        raise ImageLimitError(name, "the request was given up before it was decoded")
 
 
 def _slow(name: str) -> ImageLimitError:

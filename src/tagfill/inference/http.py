@@ -344,7 +344,13 @@ def check_token(host: str, token: str | None) -> None:
 
 
 def run_server(
-    app: Any, listening: socket.socket, token: str | None, *, grace: float = 5.0, limits: BodyLimits | None = None
+    app: Any,
+    listening: socket.socket,
+    token: str | None,
+    *,
+    grace: float = 5.0,
+    limits: BodyLimits | None = None,
+    on_stop: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve until interrupted, then finish the requests in flight.
 
@@ -354,10 +360,16 @@ def run_server(
         token: that requests must have; required unless only this machine can reach the server.
         grace: seconds that requests in flight may take to finish.
         limits: of the bodies of requests.
+        on_stop: called when the server was interrupted, before it finishes the requests in flight.
     """
     import uvicorn
 
     from tagfill.inference.connections import ConnectionLimits, RepeatFilter, limit_connections
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            on_stop()
+            await super().shutdown(sockets)
 
     host = str(listening.getsockname()[0])
     check_token(host, token)
@@ -379,7 +391,7 @@ def run_server(
     for logger in loggers:
         logger.addFilter(repeats)
     try:
-        uvicorn.Server(config).run(sockets=[listening])
+        Server(config).run(sockets=[listening])
     finally:
         for logger in loggers:
             logger.removeFilter(repeats)

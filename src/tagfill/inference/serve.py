@@ -18,16 +18,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import heapq
-import itertools
 import os
 import threading
 import time
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -48,11 +45,13 @@ from tagfill.images.structure import measure
 from tagfill.inference.http import BodyLimits, RequestError, add_page
 from tagfill.inference.pipeline import Threshold, decide, resolve_thresholds
 from tagfill.inference.predictors import Outputs, Predictor
+from tagfill.inference.scheduling import Batcher, DecodingQueue, QueueFullError
 
 _IMAGE_TYPES = ("image/jpeg", "image/png", "image/webp")
 _FIELD_BYTES = 1024  # of a form field that is not a file
 _HEATMAP_SIDE = 320  # pixels, the longer side
 _RETRY_SECONDS = "1"
+_STOPPING = "the server is stopping"
 _GIVEN_UP = 499  # the status of a request whose client has gone, in the counters only
 _BODIES_IN_FLIGHT = 4  # of the largest size
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -98,10 +97,6 @@ class Limits:
         return BodyLimits(self.body, self.body_seconds, _BODIES_IN_FLIGHT * self.body)
 
 
-class QueueFullError(Exception):
-    """Too many images wait for the model already."""
-
-
 def create_app(
     predictor: Predictor, *, limits: Limits | None = None, batch_size: int = 16, wait: float = 0.004
 ) -> FastAPI:
@@ -112,6 +107,9 @@ def create_app(
         limits: of requests.
         batch_size: most images per forward pass; 1 switches batching off.
         wait: seconds to wait for a batch to fill.
+
+    Returns:
+        The application; `state.stop` is for `tagfill.inference.http.run_server`.
     """
     limits, metrics = limits or Limits(), Metrics()
     batcher = Batcher(predictor, size=batch_size, wait=wait, capacity=limits.queue, on_batch=metrics.batches.observe)
@@ -131,6 +129,7 @@ def create_app(
         redoc_url=None,
         lifespan=lifespan,
     )
+    app.state.stop = service.stop
 
     @app.post("/predict", openapi_extra={"requestBody": _BODY})
     async def predict(
@@ -160,6 +159,8 @@ def create_app(
         except RequestError as error:
             # the rest of the body must not be read
             return error.status_code, {"error": error.detail}, {**(error.headers or {}), "connection": "close"}
+        except asyncio.CancelledError:  # the server ends, and waits no longer
+            return 503, {"error": f"{_STOPPING}."}, {"connection": "close"}
         except ClientDisconnect:
             return _GIVEN_UP, {"error": "the connection was closed."}, {"connection": "close"}
         except TagfillError as error:
@@ -331,67 +332,6 @@ async def _unless_disconnected(request: Request, working: asyncio.Future[ResultT
             await working
 
 
-class DecodingQueue:
-    """Threads that decode images, those with the least work first.
-
-    Images that are decoded by a helper process (`tagfill.images.stoppable`) have a thread of their own, one image at a
-    time: however large they are, the others do not wait for them, and only one of them needs memory.
-
-    Args:
-        threads: for the other images.
-    """
-
-    def __init__(self, threads: int) -> None:
-        self._changed = threading.Condition()
-        self._light: list[tuple[int, int, Callable[[], None]]] = []
-        self._heavy: list[tuple[int, int, Callable[[], None]]] = []
-        self._numbers = itertools.count()
-        self._closing = False
-        queues = [self._light] * threads + [self._heavy]
-        self._threads = [
-            threading.Thread(target=self._run, args=(queue,), name="tagfill-decoding", daemon=True) for queue in queues
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def submit(self, work: int, function: Callable[..., ResultT], *args: Any) -> Future[ResultT]:
-        """Queue a call that handles an image of this much work."""
-        future: Future[ResultT] = Future()
-
-        def call() -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                future.set_result(function(*args))
-            except BaseException as error:
-                future.set_exception(error)
-
-        with self._changed:
-            queue = self._light if work <= stoppable.LIGHT else self._heavy
-            heapq.heappush(queue, (work, next(self._numbers), call))
-            self._changed.notify_all()
-        return future
-
-    def close(self) -> None:
-        """Finish what is being decoded, and drop what waits."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
-        for thread in self._threads:
-            thread.join()
-        stoppable.stop_all()
-
-    def _run(self, queue: list[tuple[int, int, Callable[[], None]]]) -> None:
-        while True:
-            with self._changed:
-                while not queue and not self._closing:
-                    self._changed.wait()
-                if self._closing:
-                    return
-                _, _, call = heapq.heappop(queue)
-            call()
-
-
 async def _results(futures: Sequence[Future[ResultT]]) -> list[ResultT]:
     """All results; if one fails or the request is given up, the others are canceled."""
     try:
@@ -414,6 +354,11 @@ class PredictionService:
 
     def __init__(self, predictor: Predictor, batcher: Batcher, decoders: DecodingQueue, limits: Limits) -> None:
         self._predictor, self._batcher, self._decoders, self._limits = predictor, batcher, decoders, limits
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """Give up images that are decoded by a helper process, which may take long; the others are finished."""
+        self._stopping.set()
 
     async def predict(
         self, images: Sequence[Upload], *, threshold: Threshold = None, top_k: int | None = None, heatmaps: bool = False
@@ -465,11 +410,21 @@ class PredictionService:
 
     def _decode(self, image: Upload, given_up: threading.Event) -> NDArray[np.uint8]:
         """The evaluation view of an image, H×W×3."""
+        with self._for_request(given_up):
+            return load_eval_view(image, image.name, self._predictor.size)[0]
+
+    @contextmanager
+    def _for_request(self, given_up: threading.Event) -> Iterator[None]:
+        """Decode for a request, until it is given up or the server stops.
+
+        Raises:
+            RequestError: if the image cannot be used.
+        """
         try:
-            with stoppable.for_request(given_up):
-                return load_eval_view(image, image.name, self._predictor.size)[0]
+            with stoppable.for_request(lambda: given_up.is_set() or self._stopping.is_set()):
+                yield
         except ImageError as error:
-            raise _refusal(error) from None
+            raise RequestError(503, _STOPPING) if self._stopping.is_set() else _refusal(error) from None
 
     def _to_json(
         self,
@@ -490,11 +445,8 @@ class PredictionService:
         }
         if output.maps is not None:
             maps = {label: output.maps[0, classes.index(label)] for label in present}
-            try:
-                with stoppable.for_request(given_up):
-                    shown = thumbnail(image, image.name, _HEATMAP_SIDE)
-            except ImageError as error:
-                raise _refusal(error) from None
+            with self._for_request(given_up):
+                shown = thumbnail(image, image.name, _HEATMAP_SIDE)
             content["heatmaps"] = {label: _heatmap_uri(shown, values) for label, values in maps.items()}
         return content
 
@@ -508,122 +460,3 @@ def _heatmap_uri(image: Image.Image, values: NDArray[np.float32]) -> str:
     """The class map over the image, as a data URI."""
     content = encode_jpeg(overlay_class_map(image, values))
     return "data:image/jpeg;base64," + base64.b64encode(content).decode()
-
-
-@dataclass
-class _Pending:
-    """An image that waits for the model."""
-
-    pixels: NDArray[np.uint8]
-    maps: bool
-    outputs: Future[Outputs] = field(default_factory=Future)
-
-
-class Batcher:
-    """Scores single images in micro-batches: images that arrive at about the same time share a forward pass.
-
-    One thread owns the model. It takes the images that wait, up to a batch; if the batch is not full, it waits a few
-    milliseconds for more. Under load it never waits, because the next batch fills while the model works.
-
-    Args:
-        predictor: the model.
-        size: most images per batch; 1 switches batching off.
-        wait: seconds to wait for a batch to fill.
-        capacity: number of images that may wait.
-        on_batch: called with the size of each batch.
-    """
-
-    def __init__(
-        self,
-        predictor: Predictor,
-        *,
-        size: int = 16,
-        wait: float = 0.004,
-        capacity: int = 256,
-        on_batch: Callable[[int], None] = lambda size: None,
-    ) -> None:
-        self._predictor, self._size, self._wait = predictor, size, wait
-        self._capacity, self._on_batch = capacity, on_batch
-        self._pending: deque[_Pending] = deque()
-        self._changed = threading.Condition()
-        self._closing = False
-        self._thread = threading.Thread(target=self._run, name="tagfill-batches", daemon=True)
-        self._thread.start()
-
-    def __len__(self) -> int:
-        return len(self._pending)
-
-    def check_capacity(self, count: int) -> None:
-        """Raise early if `count` more images would not fit.
-
-        Raises:
-            QueueFullError: if they would not, or the batcher is closing.
-        """
-        with self._changed:
-            if len(self._pending) + count > self._capacity:  # those of requests that were given up do not count
-                self._pending = deque(one for one in self._pending if not one.outputs.cancelled())
-            if len(self._pending) + count > self._capacity or self._closing:
-                raise QueueFullError
-
-    def submit(self, images: list[NDArray[np.uint8]], *, maps: bool) -> list[Future[Outputs]]:
-        """Queue images, all of them or none.
-
-        Args:
-            images: H×W×3 each.
-            maps: compute class maps too.
-
-        Returns:
-            The future outputs of each image: logits 1×L, maps 1×L×h×w.
-
-        Raises:
-            QueueFullError: if they do not all fit.
-        """
-        pending = [_Pending(pixels, maps) for pixels in images]
-        with self._changed:
-            self.check_capacity(len(pending))
-            self._pending.extend(pending)
-            self._changed.notify()
-        return [one.outputs for one in pending]
-
-    def close(self) -> None:
-        """Finish the images that wait, and refuse new ones."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while batch := self._next_batch():
-            self._on_batch(len(batch))
-            try:
-                outputs = self._predictor(np.stack([one.pixels for one in batch]), maps=batch[0].maps)
-            except Exception as error:  # the requests that wait must learn of any error
-                for one in batch:
-                    one.outputs.set_exception(error)
-                continue
-            for position, one in enumerate(batch):
-                row = slice(position, position + 1)
-                maps = None if outputs.maps is None else outputs.maps[row]
-                one.outputs.set_result(Outputs(outputs.logits[row], maps))
-
-    def _next_batch(self) -> list[_Pending]:
-        """The next batch; empty once closed and nothing waits."""
-        with self._changed:
-            while True:
-                while not self._pending and not self._closing:
-                    self._changed.wait()
-                if not self._pending:
-                    return []
-                until = time.monotonic() + self._wait
-                while len(self._pending) < self._size and not self._closing:
-                    if not self._changed.wait(max(0.0, until - time.monotonic())):
-                        break
-                batch: list[_Pending] = []
-                while self._pending and len(batch) < self._size:
-                    if batch and self._pending[0].maps != batch[0].maps:
-                        break  # maps are expensive: images without them go into another batch
-                    one = self._pending.popleft()
-                    if one.outputs.set_running_or_notify_cancel():  # false if the request was canceled
-                        batch.append(one)
-                if batch:
-                    return batch
