@@ -663,7 +663,7 @@ def test_an_inner_stage_is_stored_in_eight_bits_if_they_are_enough(tmp_path, nam
     assert not {"pooled.npy", "token.npy"} & {path.name for path in folder.iterdir()}
     row = math.prod(backbone.above(at).inner) + 36
     assert progress.said[0].startswith(f"{at} of {name} is ")
-    assert f" {row:,} bytes per view as uint8; 26 views take 0.00 GB, and " in progress.said[0]
+    assert f" {row:,} bytes per view as uint8; 26 views take {26 * row / 1e6:.1f} MB, and " in progress.said[0]
 
     found, _ = read(cache, [("eval", row) for row in range(20)], maps=True)
     (views,) = load_views(scenes(), [[ViewRequest(n, n) for n in range(20)]], EVAL, (64, 64), seed=0, workers=0)
@@ -679,6 +679,6 @@ def test_a_cache_of_another_stage_in_the_folder_is_refused(tmp_path, whole):
 
 
 def test_a_cache_larger_than_allowed_is_refused_before_anything_is_computed(tmp_path):
-    with pytest.raises(TagfillError, match=r"20 views take 0\.00 GB, and --max-gb allows 1e-06; cache fewer views"):
+    with pytest.raises(TagfillError, match=r"20 views take 0\.1 MB, and --max-gb allows 0\.0 MB; cache fewer views"):
         extract(scenes(), tiny(), tmp_path / "cache", views="eval", at="layer3", max_gb=1e-6)
     assert not (tmp_path / "cache" / "views").exists()

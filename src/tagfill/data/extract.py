@@ -446,13 +446,22 @@ def _check_size(folder: Path, manifest: Manifest, max_gb: float | None, progress
     shape = "×".join(map(str, manifest.cells_of_row))
     stated = (
         f"{manifest.at} of {manifest.backbone} is {shape} values, {row:,} bytes per view as {manifest.dtype}; "
-        f"{missing:,} views take {size / 1e9:,.2f} GB"
+        f"{missing:,} views take {_shown_size(size)}"
     )
     if manifest.inner:
-        progress.say(f"{stated}, and {free / 1e9:,.1f} GB are free.")
+        progress.say(f"{stated}, and {_shown_size(free)} are free.")
     if size > (free if max_gb is None else max_gb * 1e9):
-        limit = f"{free / 1e9:,.1f} GB are free" if max_gb is None else f"--max-gb allows {max_gb:g}"
+        limit = f"{_shown_size(free)} are free" if max_gb is None else f"--max-gb allows {_shown_size(max_gb * 1e9)}"
         raise TagfillError(f"{stated}, and {limit}; cache fewer views, a later stage, or smaller images.")
+
+
+def _shown_size(size: float) -> str:
+    """Bytes as megabytes or gigabytes.
+
+    >>> _shown_size(161_200), _shown_size(2_345_000_000)
+    ('0.2 MB', '2.3 GB')
+    """
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"
 
 
 @dataclass
