@@ -6,7 +6,7 @@ three do not import each other; each imports this file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tagfill.dataset import masks
+from tagfill.errors import TagfillError
 from tagfill.images import Geometry
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix, Overlay
 
@@ -35,6 +36,7 @@ __all__ = [
     "Overlay",
     "Prediction",
     "Ranks",
+    "TaggerEvidence",
     "Task",
 ]
 
@@ -196,6 +198,32 @@ class Ranks:
         return low
 
 
+class TaggerEvidence(Protocol):
+    """What other taggers say about the training images."""
+
+    @property
+    def trust(self) -> NDArray[np.float64]:
+        """L: how well it ranks the known tags of each class, from 0 (chance) to 1."""
+        ...
+
+    @property
+    def checksum(self) -> int:
+        """Changes if a score does."""
+        ...
+
+    def probabilities(self, index: NDArray[np.integer], labels: NDArray[np.integer]) -> NDArray[np.float32]:
+        """B×L debiased probabilities of these images, given their known labels; NaN where there is no evidence."""
+        ...
+
+    def softmax(self, index: NDArray[np.integer], temperature: float) -> NDArray[np.float32]:
+        """B×L raw scores as probabilities that sum to one over the classes of an image; NaN without a score."""
+        ...
+
+
+def _no_evidence(names: Sequence[str] | None) -> TaggerEvidence:
+    raise TagfillError("There is no evidence of other taggers to learn from.")
+
+
 @dataclass
 class Task:
     """The data and services that a method gets for one stage of training.
@@ -216,6 +244,7 @@ class Task:
         frozen_features: returns N×D float32, features of all training images, pooled, of the pretrained backbone.
         truth: returns the complete labels of the training images of a simulated dataset, for oracles that declare it in
             `needs`, and for reports that do not influence training.
+        evidence: returns evidence of other taggers by its names, or all of it for None; raises if there is none.
         say: logs one line.
     """
 
@@ -233,6 +262,7 @@ class Task:
     shard: NDArray[np.int64]
     frozen_features: Callable[[], NDArray[np.float32]]
     truth: Callable[[], LabelMatrix]
+    evidence: Callable[[Sequence[str] | None], TaggerEvidence] = _no_evidence
     say: Callable[[str], None] = lambda text: None
 
 
@@ -241,7 +271,7 @@ class Method(Protocol):
 
     Attributes:
         needs: requirements on the model and the data: `maps`, `marks`, `unlabeled`, `weak+strong`, `neighbors`,
-            `expected_positives`, `prior`, `memory`, `truth`.
+            `expected_positives`, `prior`, `memory`, `truth`, `evidence`.
     """
 
     needs: frozenset[str]

@@ -19,7 +19,7 @@ SILENT_WITHOUT_LABELS = {
     *("p-asl", "p-asl-normalized"),
 }
 HELD_STILL = {  # see the tests of their gradients
-    *("role", "role-images", "asl", "focal-asl"),
+    *("role", "role-images", "asl", "focal-asl", "generalized_robust"),
     *("asymmetric", "selective", "p-asl", "p-asl-negative", "p-asl-normalized", "csl"),
 }
 

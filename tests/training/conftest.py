@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from safetensors.torch import save_file
 
 import tagfill
+from tagfill.evidence import import_scores
 from tagfill.models import create_backbone
 
 BACKBONE = "test_efficientnet"
@@ -42,6 +45,7 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
     folder = tmp_path_factory.mktemp("material")
     full = tagfill.scenes.make(folder / "full", train=101, val=24, test=24, size=64)
     single = tagfill.protocols.single_positive(full, seed=1200).save(folder / "single")
+    _add_evidence(full, single)
     weights = folder / "backbone.safetensors"
     state = create_backbone(BACKBONE, image_size=IMAGE_SIZE, seed=5).model.state_dict()
     save_file({name: value.contiguous() for name, value in state.items()}, weights)
@@ -56,6 +60,14 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
     assert full.folder is not None
     assert single.folder is not None
     return Material(full.folder, single.folder, cache.folder, weights)
+
+
+def _add_evidence(full: tagfill.Dataset, single: tagfill.Dataset) -> None:
+    """Scores of a tagger that knows the truth through noise, for the methods that learn from them."""
+    truth = full.labels().dense()
+    scores = 0.25 + 0.02 * truth + 0.01 * np.random.default_rng(2).normal(size=truth.shape)
+    table = pa.table({"image": full.names(), **dict(zip(full.classes, scores.T, strict=True))})
+    import_scores(table, single, name="clip", scale="cosines")
 
 
 @pytest.fixture(scope="session")

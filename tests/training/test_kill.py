@@ -36,6 +36,8 @@ ALIKE = {  # keep the same state as another method: one case each instead of all
     "se-l": "se",
     "se-i": "se",
     "p-asl": "csl",
+    "se-e": "evidence",
+    "vlpl": "evidence",
 }
 BESIDE = {"cl": "an+cl", "scl": "en+scl", "patchcluster": "patchml+patchcluster"}  # terms need a method beside them
 

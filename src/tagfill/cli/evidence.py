@@ -7,7 +7,7 @@ Example: `tagfill evidence list photos`
 Example: `tagfill evidence evaluate photos --name clip`
 
 Evidence is stored beside the dataset and never becomes a label by itself. `suggest` and `plan` combine it with the
-model, and methods such as `vlpl` and `prior` learn from it.
+model, and methods such as `vlpl` and `evidence` learn from it.
 """
 
 from __future__ import annotations

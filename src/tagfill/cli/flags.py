@@ -69,6 +69,11 @@ Cache = Annotated[
         "--cache/--no-cache", help="Without --features, cache features if only the head trains; or train on images."
     ),
 ]
+Evidence = Annotated[
+    list[str] | None,
+    typer.Option("--evidence", metavar="NAME", help="Evidence of the dataset to use; all by default."),
+]
+NoEvidence = Annotated[bool, typer.Option("--no-evidence", help="Do not use evidence of the dataset.")]
 Boost = Annotated[
     str | None,
     typer.Option(metavar="A[,B]", help="BoostLU of the `cam` head: slope A for scores above B (default 0)."),
@@ -88,6 +93,17 @@ def parse_boost(text: str) -> dict[str, float]:
     if len(numbers) not in (1, 2):
         raise TagfillError(f"--boost {text} must be one or two numbers, as in --boost 5 or --boost 5,0.5.")
     return dict(zip(("boost", "boost_from"), numbers, strict=False))
+
+
+def chosen_evidence(names: list[str] | None, without: bool) -> list[str] | None:
+    """Names of evidence for `--evidence` and `--no-evidence`; None for all.
+
+    >>> chosen_evidence(None, False), chosen_evidence(None, True), chosen_evidence(["clip"], False)
+    (None, [], ['clip'])
+    """
+    if names and without:
+        raise TagfillError("--evidence and --no-evidence contradict each other; leave one out.")
+    return [] if without else names or None
 
 
 def parse_pretrained(pretrained: str) -> bool | str:

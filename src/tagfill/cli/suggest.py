@@ -31,6 +31,8 @@ def suggest(
     minimum: Annotated[float, typer.Option(min=0, max=1, help="Lowest probability.")] = 0.1,
     order: Annotated[str, typer.Option(help="`probability`, or `value` (uncertain and rare first).")] = "probability",
     features: Annotated[Path | None, typer.Option(help="Use this feature cache instead of images.")] = None,
+    evidence: flags.Evidence = None,
+    no_evidence: flags.NoEvidence = False,
     models: Annotated[Path | None, typer.Option(help="Folder to keep the fold models in for reuse.")] = None,
     seconds: Annotated[
         float, typer.Option(min=0.01, help="A reviewer's time per suggestion, to report labels per hour.")
@@ -44,6 +46,7 @@ def suggest(
 ) -> None:
     """Suggest."""
     from tagfill.curation import Suggestions
+    from tagfill.curation.suggest import describe_weights
     from tagfill.curation.suggest import suggest as make_suggestions
 
     dataset, run = flags.dataset_and_run("suggest", dataset, run_folder, run)
@@ -59,6 +62,7 @@ def suggest(
         minimum=minimum,
         order=order,
         features=features,
+        evidence=flags.chosen_evidence(evidence, no_evidence),
         out=models,
         jobs=jobs,
         device=device,
@@ -75,6 +79,8 @@ def suggest(
         f"{summary['missing']:,} probably missing labels, {summary['wrong']:,} probably wrong annotations: {out}"
     )
     terminal.show(str(found.estimates))
+    if found.weights:
+        terminal.show(describe_weights(found.weights))
     terminal.show(str(found.label_errors))
     if found.calibration is not None:
         before, after = found.calibration

@@ -13,22 +13,27 @@ Scores become probabilities by
 variance, which keeps the offset of a class with few labels near zero. Without such a split they are estimated from the
 tags alone, and in both cases the probability of an unknown pair takes into account that the tags that were given are no
 longer among the unknown pairs: see `tagfill.inference.estimates`.
+
+If the dataset has evidence of other taggers, logits are those of model and evidence together
+(`tagfill.curation.combination`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tagfill.contract import Ranks
+from tagfill.curation.combination import Combination, open_standardized
 from tagfill.curation.estimates import LabelEstimates, estimate_labels, measure_labels, uncorrected
 from tagfill.dataset import Dataset
 from tagfill.engines import create_engine
 from tagfill.errors import TagfillError
+from tagfill.evidence import ScoreMatrix, copy_evidence
 from tagfill.experiments.runs import RunJob, jobs_on, run_jobs
 from tagfill.labels import LabelMatrix
 from tagfill.metrics import GatheredPredictions, expected_calibration_error
@@ -40,6 +45,7 @@ from tagfill.training.evaluation import LoadedModel, gather_predictions
 
 HELD_OUT, TRAIN, VALIDATION = "held-out", "train", "val"
 _MOST_PAIRS = 20_000_000  # scores that are kept in memory
+_COVERED = 0.95  # share of the pairs of a validation split that must have evidence to calibrate on it
 
 
 @dataclass(frozen=True)
@@ -48,15 +54,17 @@ class ScoredImages:
 
     Attributes:
         rows: rows of the image table.
-        logits: n×L.
+        logits: n×L, of the model, or of model and evidence together.
         estimates: calibration of the model that made the scores, and how many labels are missing.
         errors: expected calibration error of the model before and after; None if it cannot be measured.
+        weights: of the model and of each piece of evidence; empty if there is none.
     """
 
     rows: NDArray[np.int64]
     logits: NDArray[np.float32]
     estimates: LabelEstimates
     errors: tuple[float, float] | None
+    weights: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def calibration(self) -> Calibration:
@@ -85,6 +93,7 @@ def cross_fit(
     workers: int,
     device: str = "auto",
     labels: LabelMatrix | None = None,
+    evidence: Sequence[str] | None = None,
     progress: Progress,
 ) -> Iterator[ScoredImages]:
     """Score a split, batch by batch.
@@ -101,12 +110,14 @@ def cross_fit(
         device: of the networks.
         labels: of all images, to estimate from how labels went missing, if the dataset has more than were given at
             first, such as decisions of a review; by default those of the dataset.
+        evidence: names of evidence to combine with the model; by default all that the dataset has.
         progress: shows the runs.
     """
     given = dataset.labels() if labels is None else labels
+    opinions = open_standardized(dataset, evidence)
     if folds == 0:
         models = [_ScoringModel(run, dataset, split, dataset.split(split), features, workers, device)]
-        yield from _score(models, dataset, given, cross_fitted=split != TRAIN)
+        yield from _score(models, dataset, given, opinions if split != TRAIN else {}, cross_fitted=split != TRAIN)
         return
     if not (run / "run.json").exists():
         raise TagfillError(f"{run} has no recipe to train fold models with; give a run folder, or --folds 0.")
@@ -118,6 +129,7 @@ def cross_fit(
     for number, rows in enumerate(rows_of_folds):
         folder = out / f"fold-{number}"
         data = hold_out(dataset, rows).save(folder / "data")
+        copy_evidence(dataset, folder / "data")
         fold_recipe = recipe.model_copy(update={"dataset": str((folder / "data").absolute())})
         work.append((RunJob(f"fold {number + 1}", fold_recipe, folder / "run", HELD_OUT, device=device), data, rows))
     outcomes = run_jobs([job for job, _, _ in work], create_engine(workers=jobs_on(device, jobs)), progress)
@@ -127,7 +139,7 @@ def cross_fit(
             raise TagfillError(outcome.error)
         cache = features or recipe.final_features
         models.append(_ScoringModel(job.folder, data, HELD_OUT, rows, cache, workers, device))
-    yield from _score(models, dataset, given, cross_fitted=True)
+    yield from _score(models, dataset, given, opinions, cross_fitted=True)
 
 
 def split_folds(size: int, folds: int, seed: int) -> list[NDArray[np.int64]]:
@@ -188,7 +200,12 @@ class _ScoringModel:
 
 
 def _score(
-    models: list[_ScoringModel], dataset: Dataset, labels: LabelMatrix, *, cross_fitted: bool
+    models: list[_ScoringModel],
+    dataset: Dataset,
+    labels: LabelMatrix,
+    evidence: Mapping[str, ScoreMatrix],
+    *,
+    cross_fitted: bool,
 ) -> Iterator[ScoredImages]:
     """Score the images of each model.
 
@@ -198,40 +215,102 @@ def _score(
     width = len(dataset.classes)
     size = sum(len(each.rows) for each in models)
     keep = min(1.0, _MOST_PAIRS / max(size * width, 1))
-    measured: list[tuple[Calibration | None, tuple[float, float] | None]] = []
-    scored: list[list[tuple[NDArray[np.int64], NDArray[np.float32]]]] = []
+    validations: list[_Validation] = []
+    scored: list[list[_Batch]] = []
     for each in models:
         model = each.load()
-        measured.append(_measure(model, each))
+        validations.append(_validate(model, each))
         positions = None
         if keep < 1:
             count = min(len(each.rows), int(np.ceil(keep * len(each.rows))))
             positions = np.sort(generator(0, "estimates").permutation(len(each.rows))[:count])
         scored.append(list(each.scores(model, positions)))
+    combination = _learn_combination(dict(evidence), scored, validations, labels) if evidence else None
+    if combination is not None:
+        scored = [[(rows, combination(rows, logits)) for rows, logits in parts] for parts in scored]
+    measured = [validation.measure(combination) for validation in validations]
     estimates = _estimate(measured, scored, labels, width, cross_fitted)
+    shares = {} if combination is None else combination.shares
     for each, parts, (_, errors), found in zip(models, scored, measured, estimates, strict=True):
-        for rows, logits in parts if keep == 1 else each.scores(each.load()):
-            yield ScoredImages(rows, logits, found, errors)
+        if keep == 1:
+            for rows, logits in parts:
+                yield ScoredImages(rows, logits, found, errors, shares)
+            continue
+        for rows, logits in each.scores(each.load()):
+            yield ScoredImages(
+                rows, logits if combination is None else combination(rows, logits), found, errors, shares
+            )
 
 
-def _measure(model: LoadedModel, scoring: _ScoringModel) -> tuple[Calibration | None, tuple[float, float] | None]:
-    """Calibration on a complete validation split, and its errors; the saved calibration if there is no such split."""
+_Batch = tuple[NDArray[np.int64], NDArray[np.float32]]
+_Measured = tuple[Calibration | None, tuple[float, float] | None]
+
+
+@dataclass(frozen=True)
+class _Validation:
+    """What a model says about a complete validation split.
+
+    Attributes:
+        saved: calibration that is saved with the model.
+        rows: images of the split; None if there is no complete one.
+        logits: n×L.
+        labels: n×L.
+    """
+
+    saved: Calibration | None
+    rows: NDArray[np.int64] | None = None
+    logits: NDArray[np.floating] | None = None
+    labels: NDArray[np.integer] | None = None
+
+    def measure(self, combination: Combination | None) -> _Measured:
+        """Calibration on the split and its errors; the saved one if there is no such split.
+
+        A saved calibration is that of the model alone, and says nothing about logits that are combined with evidence.
+        """
+        if self.rows is None or self.logits is None or self.labels is None:
+            return (self.saved if combination is None else None), None
+        logits = self.logits
+        if combination is not None:
+            if combination.covers(self.rows) < _COVERED:
+                return None, None
+            logits = combination(self.rows, logits)
+        return calibrate(logits, self.labels), calibration_errors(logits, self.labels)
+
+
+def _validate(model: LoadedModel, scoring: _ScoringModel) -> _Validation:
+    """Score the validation split, if its labels are complete and another one is to be scored."""
+    saved = model.model.calibration
     if VALIDATION in scoring.dataset.splits and scoring.split != VALIDATION:
-        validation: GatheredPredictions = gather_predictions(
+        found: GatheredPredictions = gather_predictions(
             model.predict(VALIDATION), Ranks(), len(scoring.dataset.classes)
         )
-        if is_complete(validation.labels):
-            calibration = calibrate(validation.scores, validation.labels)
-            return calibration, calibration_errors(validation.scores, validation.labels)
-    return model.model.calibration, None
+        if is_complete(found.labels):
+            rows = scoring.dataset.split(VALIDATION)
+            return _Validation(saved, rows[found.index], found.scores, found.labels)
+    return _Validation(saved)
+
+
+def _learn_combination(
+    evidence: dict[str, ScoreMatrix],
+    scored: list[list[_Batch]],
+    validations: list[_Validation],
+    labels: LabelMatrix,
+) -> Combination | None:
+    """Weights from the known labels of the scored images, else from a complete validation split."""
+    rows = np.concatenate([rows for parts in scored for rows, _ in parts] or [np.empty(0, np.int64)])
+    if len(rows):
+        logits = np.concatenate([logits for parts in scored for _, logits in parts])
+        found = Combination.learn(evidence, rows, logits, labels.rows)
+        if found is not None:
+            return found
+    first = validations[0] if validations else _Validation(None)
+    if first.rows is None or first.logits is None:
+        return None
+    return Combination.learn(evidence, first.rows, first.logits, labels.rows)
 
 
 def _estimate(
-    measured: list[tuple[Calibration | None, tuple[float, float] | None]],
-    scored: list[list[tuple[NDArray[np.int64], NDArray[np.float32]]]],
-    labels: LabelMatrix,
-    width: int,
-    cross_fitted: bool,
+    measured: list[_Measured], scored: list[list[_Batch]], labels: LabelMatrix, width: int, cross_fitted: bool
 ) -> list[LabelEstimates]:
     """The estimates of each model: measured, else estimated from the tags, else uncorrected."""
     parts = [

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,7 @@ def plan(
     split: str = TRAIN,
     folds: int = 5,
     features: str | os.PathLike[str] | None = None,
+    evidence: Sequence[str] | None = None,
     models: str | Path,
     jobs: int | None = None,
     workers: int = 0,
@@ -174,6 +176,8 @@ def plan(
         split: split of the images that may be annotated.
         folds: number of models to train; 0 scores with the run itself.
         features: a feature cache, or its folder, to use instead of images; by default, fold models use that of the run.
+        evidence: names of evidence of other taggers to combine with the model; by default all that the dataset has,
+            and an empty list for none.
         models: folder for the fold models; finished ones are reused.
         jobs: number of processes that train.
         workers: number of threads that decode images.
@@ -206,6 +210,7 @@ def plan(
         jobs=jobs,
         workers=workers,
         device=device,
+        evidence=evidence,
         progress=progress,
     ):
         unknown, known = ~labels.is_annotated(images.rows), labels.rows(images.rows)

@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ class SuggestResult:
         estimates: how many labels are missing, and where the probabilities come from.
         label_errors: annotations that are probably wrong, before the limits `wrong` and `per_class`; its images are
             rows of the image table.
+        weights: of the model and of each piece of evidence; empty if none was used.
     """
 
     suggestions: Suggestions
@@ -55,6 +56,7 @@ class SuggestResult:
     measured: SuggestionQuality | None
     estimates: EstimateSummary
     label_errors: LabelErrors
+    weights: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -69,6 +71,7 @@ class SuggestResult:
             "estimates": self.estimates.to_json(),
             "measured": None if self.measured is None else self.measured.to_json(),
             "label_errors": self.label_errors.to_json(),
+            "weights": dict(self.weights),
         }
 
 
@@ -84,6 +87,7 @@ def suggest(
     minimum: float = 0.1,
     order: str = "probability",
     features: str | os.PathLike[str] | None = None,
+    evidence: Sequence[str] | None = None,
     out: str | Path | None = None,
     jobs: int | None = None,
     workers: int = 0,
@@ -105,6 +109,8 @@ def suggest(
         minimum: leave out unknown labels below this probability.
         order: `probability` or `value` (see the module's description).
         features: a feature cache, or its folder, to use instead of images; by default, fold models use that of the run.
+        evidence: names of evidence of other taggers to combine with the model (`tagfill.curation.combination`); by
+            default all that the dataset has, and an empty list for none.
         out: folder for the fold models, which a second call reuses; by default they are deleted.
         jobs: number of processes that train; one per core by default.
         workers: number of threads that decode images.
@@ -134,6 +140,7 @@ def suggest(
     doubts, learned = Doubts(data), split == TRAIN and not folds
     errors: list[tuple[float, float]] = []
     estimates: list[LabelEstimates] = []
+    weights: Mapping[str, float] = {}
     with tempfile.TemporaryDirectory() as temporary:
         scored = cross_fit(
             Path(run),
@@ -145,9 +152,11 @@ def suggest(
             jobs=jobs,
             workers=workers,
             device=device,
+            evidence=evidence,
             progress=progress,
         )
         for images in scored:
+            weights = images.weights
             estimates.append(images.estimates)
             if images.errors is not None and images.errors not in errors:
                 errors.append(images.errors)
@@ -164,7 +173,16 @@ def suggest(
         None if not errors else (float(np.mean([e[0] for e in errors])), float(np.mean([e[1] for e in errors])))
     )
     quality = measure(suggestions, data, split, seconds)
-    return SuggestResult(suggestions, folds, calibration, quality, summarize(estimates), label_errors)
+    return SuggestResult(suggestions, folds, calibration, quality, summarize(estimates), label_errors, weights)
+
+
+def describe_weights(weights: Mapping[str, float]) -> str:
+    """How much the model and each piece of evidence count, as a sentence.
+
+    >>> describe_weights({"model": 0.4, "clip": 0.6})
+    'Weights learned from known labels: model 0.40, clip 0.60'
+    """
+    return "Weights learned from known labels: " + ", ".join(f"{name} {share:.2f}" for name, share in weights.items())
 
 
 def is_dataset(source: Dataset | str | os.PathLike[str]) -> bool:

@@ -15,7 +15,9 @@ cost grows with the number of scores and not with images × classes.
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -231,6 +233,23 @@ def open_evidence(dataset: Dataset, name: str) -> Evidence:
     order = np.argsort(key, kind="stable")
     matrix = ScoreMatrix.from_keys(key[order], value[order], shape)
     return Evidence(about["name"], about["scale"], about["source"], datetime.fromisoformat(about["time"]), matrix)
+
+
+def copy_evidence(dataset: Dataset, folder: Path) -> None:
+    """Give another dataset folder the evidence of a dataset, as links to the same files where that is possible.
+
+    Args:
+        dataset: whose evidence is copied.
+        folder: of a dataset of the same images; evidence of the same names there is replaced.
+    """
+    for name in list_evidence(dataset):
+        source, target = evidence_path(dataset, name), folder / FOLDER / f"{name}.parquet"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)
+        try:
+            os.link(source, target)
+        except OSError:  # another file system, or one without links
+            shutil.copyfile(source, target)
 
 
 def read_description(path: Path) -> dict[str, Any]:

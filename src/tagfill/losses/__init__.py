@@ -14,9 +14,11 @@ from tagfill.losses.entropy_maximization import entropy_maximization
 from tagfill.losses.expected_negative import consistency, expected_negative
 from tagfill.losses.expected_positive import expected_positive, positive_count_penalty, role, role_half
 from tagfill.losses.exposure import full_exposure, soft_exposure
+from tagfill.losses.generalized_robust import generalized_robust
 from tagfill.losses.large_loss import large_loss, large_loss_from_mask, large_loss_mask
 from tagfill.losses.patch import patch, patch_entries
 from tagfill.losses.selective import selective, top_k_mask
+from tagfill.losses.soft_target import soft_target
 
 __all__ = [
     "Reduction",
@@ -29,6 +31,7 @@ __all__ = [
     "expected_negative",
     "expected_positive",
     "full_exposure",
+    "generalized_robust",
     "hill",
     "ignore_unknown",
     "large_loss",
@@ -44,6 +47,7 @@ __all__ = [
     "role_half",
     "selective",
     "soft_exposure",
+    "soft_target",
     "splc",
     "top_k_mask",
     "weighted_known",

@@ -16,13 +16,15 @@ from tagfill.methods.baselines import BASELINES
 from tagfill.methods.csl import ClassAwareSelective, PartialAsymmetric
 from tagfill.methods.curriculum import Curriculum
 from tagfill.methods.em_apl import AsymmetricPseudoLabeling
+from tagfill.methods.evidence import TrustedEvidence, VisionLanguagePseudoLabels
 from tagfill.methods.fixmatch import FixMatch
+from tagfill.methods.gr import GeneralizedRobust
 from tagfill.methods.large_loss import PermanentCorrection, Rejection, TemporaryCorrection
 from tagfill.methods.patchcluster import PatchCluster
 from tagfill.methods.patchml import PatchML
 from tagfill.methods.role import Role
 from tagfill.methods.scl import Consistency, ExpectedNegative, ExpectedPositive, SpatialConsistency
-from tagfill.methods.soft_exposure import ls, se, se_i, se_l
+from tagfill.methods.soft_exposure import ls, se, se_e, se_i, se_l
 from tagfill.methods.splc import Splc
 from tagfill.options import check_options, option_parameters
 
@@ -58,10 +60,14 @@ METHODS: dict[str, Callable[..., Method]] = {
     "se": se,
     "se-l": se_l,
     "se-i": se_i,
+    "se-e": se_e,
     "ls": ls,
     "patchml": PatchML,
     "patchcluster": PatchCluster,
     "fixmatch": FixMatch,
+    "gr": GeneralizedRobust,
+    "vlpl": VisionLanguagePseudoLabels,
+    "evidence": TrustedEvidence,
 }
 ALIASES = {"ne": "ignore"}
 

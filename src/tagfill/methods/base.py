@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tagfill.contract import Batch, Decisions, Method, Prediction, Task
+from tagfill.contract import Batch, Decisions, Method, Prediction, TaggerEvidence, Task
 from tagfill.errors import TagfillError
 from tagfill.labels import NEGATIVE, POSITIVE
 
@@ -263,6 +263,19 @@ def training_scores(task: Task) -> Tensor:
         rows = np.searchsorted(task.shard, batch.index.cpu().numpy())
         scores[torch.from_numpy(rows)] = prediction.logits.sigmoid().half().cpu()
     return scores
+
+
+def evidence_state(evidence: TaggerEvidence) -> dict[str, Tensor]:
+    """State that tells this evidence of other taggers from any other."""
+    return {"checksum": torch.tensor(evidence.checksum)}
+
+
+def check_evidence(evidence: TaggerEvidence, state: dict[str, Tensor]) -> None:
+    """Raise if a checkpoint was made with other evidence."""
+    if int(state["checksum"]) != evidence.checksum:
+        raise TagfillError(
+            "The evidence of the dataset is not that with which this run began; restore it, or begin a new run."
+        )
 
 
 def by_label_state(option: str, values: Sequence[float]) -> tuple[float, float, float]:

@@ -9,13 +9,15 @@ The temperature T of a label follows from its distance to known labels, of its o
     d^±        = min(d_L^±, d_I^±), where missing evidence counts as 1
     T          = +exp(β (1 − d⁺)) + γ  if d⁺ < d⁻,  else  −exp(β (1 − d⁻)) + γ
 
-SE-L uses labels only, SE-I images only, and LS has one temperature for all. Before T, d⁺ and d⁻ are divided by their
-maximum over the unknown labels of the image. A label with near evidence is almost ignored (|T| = 148 at d = 0) and one
-with far evidence is a hard target (|T| = 1 at d = 1): §4.1.1 of the paper confirms that confidence raises the
-temperature. With temperature="inverse", |T| = exp(β d), it is the other way around. Temperatures are computed one batch
-at a time from the distances of classes (L×L) and the neighbors of images (n×k). Both come from memory, and are computed
-from the features of a frozen network unless a checkpoint or an earlier stage has them. In the code, `inf` marks missing
-evidence until distances are combined.
+SE-L uses labels only, SE-I images only, and LS has one temperature for all. SE-E is ours: d⁺ = 1 − p and d⁻ = p, with p
+what other taggers say, debiased (`tagfill.evidence.debias`); the option `evidence` of SE adds these distances.
+
+Before T, d⁺ and d⁻ are divided by their maximum over the unknown labels of the image. A label with near evidence is
+almost ignored (|T| = 148 at d = 0) and one with far evidence is a hard target (|T| = 1 at d = 1): §4.1.1 of the paper
+confirms that confidence raises the temperature. With temperature="inverse", |T| = exp(β d), it is the other way around.
+Temperatures are computed one batch at a time from the distances of classes (L×L) and the neighbors of images (n×k).
+Both come from memory, and are computed from the features of a frozen network unless a checkpoint or an earlier stage
+has them. In the code, `inf` marks missing evidence until distances are combined.
 
 Kundu and Tighe, Exploiting weakly supervised visual patterns to learn from partial annotations, NeurIPS 2020.
 
@@ -39,11 +41,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tagfill import losses
-from tagfill.contract import Batch, Decisions, Prediction, Task
+from tagfill.contract import Batch, Decisions, Prediction, TaggerEvidence, Task
 from tagfill.errors import TagfillError
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix
 from tagfill.memory.neighbors import DistanceKind, PrototypeKind, Search, unit_rows
-from tagfill.methods.base import BaseMethod, LossMethod
+from tagfill.methods.base import BaseMethod, LossMethod, check_evidence, evidence_state
 
 Array = NDArray[np.float32]
 Temperature = Literal["paper", "inverse"]
@@ -64,6 +66,7 @@ class SoftExposure(BaseMethod):
         name: of the method, and of its loss.
         labels: evidence from the labels of an image; None ignores them.
         images: evidence from similar images; None ignores them.
+        taggers: evidence of other taggers; None ignores it.
         rule: from distances to temperatures.
         positive_weight: w₊, of the observed positives.
         uncovered: what to do with labels without evidence.
@@ -79,9 +82,11 @@ class SoftExposure(BaseMethod):
         rule: TemperatureRule,
         positive_weight: float,
         uncovered: Uncovered,
+        taggers: ScoreEvidence | None = None,
     ) -> None:
         self.needs = frozenset({"memory"} if images is None else {"memory", "neighbors"})
-        self._name, self._by_labels, self._by_images = name, labels, images
+        self.needs |= set() if taggers is None else {"evidence"}
+        self._name, self._by_labels, self._by_images, self._by_taggers = name, labels, images, taggers
         self._rule, self._weight, self._uncovered = rule, positive_weight, uncovered
         self._last: tuple[Tensor, Tensor, Tensor] | None = None
 
@@ -92,7 +97,7 @@ class SoftExposure(BaseMethod):
         def features() -> NDArray[np.float32]:
             return unit_rows(task.frozen_features())
 
-        for source in (self._by_labels, self._by_images):
+        for source in (self._by_labels, self._by_images, self._by_taggers):
             if source is not None:
                 source.setup(task, features)
 
@@ -112,6 +117,15 @@ class SoftExposure(BaseMethod):
         value = losses.soft_exposure(logits, batch.labels, temperature.to(logits.device), positive_weight=self._weight)
         return {self._name: value}
 
+    def state_dict(self) -> dict[str, Tensor]:
+        """What tells the evidence of other taggers from any other, if it is used."""
+        return {} if self._by_taggers is None else evidence_state(self._by_taggers.opened)
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Raise if the evidence is not that of the checkpoint."""
+        if self._by_taggers is not None:
+            check_evidence(self._by_taggers.opened, state)
+
     def decisions(self) -> Decisions | None:
         """Unknown labels that the last step pushed up, and those that it ignored."""
         if self._last is None:
@@ -123,11 +137,16 @@ class SoftExposure(BaseMethod):
 
     def _evidence(self, index: Tensor, known: NDArray[np.int8]) -> tuple[Array, Array, NDArray[np.bool_]]:
         """d⁺ and d⁻, B×L, and which labels are covered by evidence."""
-        if self._by_images is None:
+        if self._by_images is None and self._by_taggers is None:
             assert self._by_labels is not None
             present, absent = self._by_labels.read(index, known)
             return present, absent, ~np.isinf(np.maximum(present, absent))
-        present, absent = self._by_images.read(index, known)
+        present, absent = np.full((2, *known.shape), np.inf, np.float32)
+        if self._by_images is not None:
+            present, absent = self._by_images.read(index, known)
+        if self._by_taggers is not None:
+            said = self._by_taggers.read(index, known)
+            present, absent = np.minimum(present, said[0]), np.minimum(absent, said[1])
         covered = ~np.isinf(np.minimum(present, absent))
         if self._by_labels is not None:
             beside = self._by_labels.read(index, known)
@@ -150,8 +169,9 @@ def se(
     distance: DistanceKind = "cosine",
     uncovered: Uncovered = "negative",
     search: Search = "auto",
+    evidence: bool = False,
 ) -> SoftExposure:
-    """Soft exposure by the labels of an image and by similar images."""
+    """Soft exposure by the labels of an image and by similar images, and by evidence of other taggers if asked for."""
     _check("se", beta, gamma, k)
     return SoftExposure(
         "se",
@@ -160,7 +180,25 @@ def se(
         TemperatureRule(beta, gamma, temperature, normalize),
         positive_weight,
         uncovered,
+        ScoreEvidence(None) if evidence else None,
     )
+
+
+def se_e(
+    *,
+    evidence: str | list[str] | None = None,
+    beta: float = 5.0,
+    gamma: float = 0.0,
+    positive_weight: float = 5.0,
+    temperature: Temperature = "inverse",
+    normalize: Normalization = "joint",
+    uncovered: Uncovered = "ignore",
+) -> SoftExposure:
+    """Soft exposure by evidence of other taggers alone; sure evidence is a hard target, unlike in the paper."""
+    _check("se-e", beta, gamma)
+    taggers = ScoreEvidence([evidence] if isinstance(evidence, str) else evidence)
+    rule = TemperatureRule(beta, gamma, temperature, normalize)
+    return SoftExposure("se-e", None, None, rule, positive_weight, uncovered, taggers)
 
 
 def se_l(
@@ -249,6 +287,27 @@ class LabelEvidence:
             distances_to_labels(distances, known == state, self._nearest) for state in (POSITIVE, NEGATIVE)
         )
         return present, absent
+
+
+class ScoreEvidence:
+    """Distances of unknown labels to certainty, as other taggers see it: d⁺ = 1 − p, d⁻ = p.
+
+    Args:
+        names: of the evidence; None is all that the dataset has.
+    """
+
+    def __init__(self, names: list[str] | None) -> None:
+        self._names = names
+
+    def setup(self, task: Task, features: Callable[[], NDArray[np.float32]]) -> None:
+        """Read the evidence; `features` are not needed."""
+        self.opened: TaggerEvidence = task.evidence(self._names)
+
+    def read(self, index: Tensor, known: NDArray[np.int8]) -> tuple[Array, Array]:
+        """d⁺ and d⁻, B×L; `inf` where there is no score."""
+        p = self.opened.probabilities(index.cpu().numpy(), known)
+        missing = np.isnan(p)
+        return np.where(missing, np.float32(np.inf), 1 - p), np.where(missing, np.float32(np.inf), p)
 
 
 class NeighborEvidence:

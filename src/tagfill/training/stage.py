@@ -24,6 +24,7 @@ from tagfill.contract import Method, Task
 from tagfill.data import FeatureCache, FeatureSource, Locations, PixelSource, Sampler, Source, SourceWithMarks
 from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
+from tagfill.evidence.training_evidence import TrainingEvidence
 from tagfill.images import View
 from tagfill.io import atomic_write, write_json
 from tagfill.labels import LabelMatrix
@@ -276,6 +277,7 @@ def enter_stage(
         shard=sampler.shard,
         frozen_features=lambda: _frozen_features(context, cache, source),
         truth=lambda: true_labels(context.dataset, "train"),
+        evidence=lambda names: TrainingEvidence.open(context.dataset, names, context.recipe.expected_positives),
         say=context.progress.say,
     )
     method.setup(task)
