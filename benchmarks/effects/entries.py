@@ -91,7 +91,8 @@ class Entry:
 
     def key(self) -> dict[str, Any]:
         """What distinguishes it from other runs with the same backbone."""
-        return {"row": self.row, "at": self.at, "train": self.train, "lr": self.lr, "seed": self.seed}
+        settings = {"options": self.options, "epochs": self.epochs, "lr": self.lr}
+        return {"row": self.row, "at": self.at, "train": self.train, **settings, "seed": self.seed}
 
 
 def single_positive(seed: int) -> list[Entry]:

@@ -71,13 +71,13 @@ def sections(number: str, runs: Runs) -> list[str]:
 
 
 def chosen(runs: Runs, row: str, at: str = "", key: str = "test") -> Scores:
-    """Scores of a row with the rate that validation chose with the first seed, by seed."""
+    """Scores of a row with the rate and options that validation chose with the first seed, by seed."""
     own = [run for run in runs if (run["row"], run["at"]) == (row, at)]
     first = [run for run in own if run["seed"] == 0]
     if not first:
         return {}
-    rate = max(first, key=lambda run: run["val"])["lr"]
-    return {run["seed"]: run[key] for run in own if run["lr"] == rate}
+    best = max(first, key=lambda run: run["val"])
+    return {run["seed"]: run[key] for run in own if (run["lr"], run["options"]) == (best["lr"], best["options"])}
 
 
 def rate_of(runs: Runs, row: str, at: str = "") -> str:
@@ -85,8 +85,8 @@ def rate_of(runs: Runs, row: str, at: str = "") -> str:
     tried = [run for run in runs if (run["row"], run["at"], run["seed"]) == (row, at, 0)]
     if not tried:
         return "–"
-    best = max(tried, key=lambda run: run["val"])["lr"]
-    return f"{best:g}" + (f", of {len(tried)}" if len(tried) > 1 else "")
+    best, many = max(tried, key=lambda run: run["val"])["lr"], len({run["lr"] for run in tried})
+    return f"{best:g}" + (f", of {many}" if many > 1 else "")
 
 
 def shown(values: Scores | Sequence[float]) -> str:
