@@ -13,6 +13,7 @@ the benchmark can be stopped and continued, also on another machine. One process
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import shutil
 import sys
@@ -30,7 +31,7 @@ from material import Material
 from page import TABLES, page
 
 import tagfill
-from tagfill.training import build_recipe, start
+from tagfill.training import build_recipe, resume, start
 
 RECORD = Record("effects", ("training", "data", "models", "memory", "methods", "losses"), libraries=("torch", "timm"))
 BACKBONES = {"lite0": ("tf_efficientnet_lite0", "blocks.5"), "resnet50": ("resnet50_v1", "layer3")}
@@ -94,7 +95,7 @@ class Bench:
         say(f"{entry.row} {entry.at} {entry.train} lr {entry.lr:g} seed {entry.seed}")
         begin = RECORD.begin(f" VOC --table {entry.table}")
         make_data(self._material, entry.data)
-        scores = self._trained(entry)
+        scores = self._trained(entry, hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16])
         self._runs.append({**key, **scores, "commit": begin["commit"]})
         self._file.write_text(json.dumps({**begin, "runs": self._runs}, indent=1) + "\n", encoding="utf-8")
         found = {name: read(self._file.parent / f"effects-{name}.json") for name in TABLES
@@ -102,10 +103,10 @@ class Bench:
         (ROOT / "docs" / "benchmarks" / "effects.md").write_text(page(found), encoding="utf-8")
         say(", ".join(f"{name} {value:.2f}" for name, value in scores.items() if isinstance(value, float)))
 
-    def _trained(self, entry: Entry) -> dict[str, Any]:
-        folder = self._material.work / "runs" / f"{entry.table}-{self._backbone}"
+    def _trained(self, entry: Entry, name: str) -> dict[str, Any]:
+        """Train, or continue a run that was stopped, and score."""
+        folder = self._material.work / "runs" / name
         data = self._material.open(entry.data)
-        shutil.rmtree(folder, ignore_errors=True)
         stage = {"input": "cache", "train": entry.train, "epochs": entry.epochs,
                  "freeze": ["batch-norm"] if entry.train == "top" else [],
                  "optimizer": {"lr": entry.lr, "head_multiplier": entry.multiplier}, **entry.stage}  # fmt: skip
@@ -113,17 +114,23 @@ class Bench:
                     "backbone": BACKBONES[self._backbone][0], "pretrained": self._pretrained, "head": entry.head,
                     "head_options": entry.head_options, "features": str(self._cache), "seed": entry.seed,
                     "expected_positives": 1.5, "precision": entry.precision, "stages": [stage]}  # fmt: skip
-        run = start(data, build_recipe(settings), out=folder)
+        if any((folder / "checkpoints").glob("[0-9]*")):
+            run = resume(folder)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+            run = start(data, build_recipe(settings), out=folder)
         result = tagfill.evaluate(run, data, split="test", features=self._cache,
                                   localize="minmax" if entry.localize else None)  # fmt: skip
         lines = (folder / "timings.jsonl").read_text(encoding="utf-8").splitlines()
-        return {
+        scores = {
             "val": run.best["val_mAP"],
             "test": 100 * result.mean,
             **({"loc": 100 * result.localized.mean} if result.localized is not None else {}),
             "epoch": run.best["epoch"],
             "seconds": sum(json.loads(line)["seconds"] for line in lines),
         }
+        shutil.rmtree(folder)
+        return scores
 
     def _found(self, entry: Entry) -> list[dict[str, Any]]:
         """Runs of the same row with the first seed, at any rate."""
