@@ -71,9 +71,9 @@ CLAIMS: dict[str, list[Claim]] = {
         Claim("WAN beats AN", "1", "wan", "an", paper=86.4 - 86.0),
     ],
     "Soft Exposure": [
-        *(Claim(f"SE beats NE at {at}", "2", "se", "ne", at, paper)
+        *(Claim(f"SE beats NE {'in the' if at == 'hierarchy' else 'at'} {at}", "2", "se", "ne", at, paper)
           for at, paper in (("10 %", None), ("30 %", None), ("50 %", None), ("hierarchy", 64.91 - 57.70))),
-        *(Claim(f"SE beats FE at {at}", "2", "se", "fe", at, paper)
+        *(Claim(f"SE beats FE {'in the' if at == 'hierarchy' else 'at'} {at}", "2", "se", "fe", at, paper)
           for at, paper in (("10 %", None), ("30 %", None), ("50 %", None), ("hierarchy", 64.91 - 60.12))),
         Claim("SE beats SE-L in the hierarchy", "2", "se", "se-l", "hierarchy", 64.91 - 64.56),
         Claim("SE beats LS in the hierarchy", "2", "se", "ls", "hierarchy", 64.91 - 63.47),
@@ -81,7 +81,7 @@ CLAIMS: dict[str, list[Claim]] = {
     "PatchML": [
         *(Claim(f"points beat tags of the same cost in mAP-cls at {at}", "3", "SP", "I", at,
                 OVER_TAGS["SP"][0] if at == "2 %" else None) for at in ("2 %", "5 %", "10 %")),
-        *(Claim(f"and in mAP-loc at {at}", "3", "SP", "I", at, OVER_TAGS["SP"][1] if at == "2 %" else None, "loc")
+        *(Claim(f"points beat tags of the same cost in mAP-loc at {at}", "3", "SP", "I", at, OVER_TAGS["SP"][1] if at == "2 %" else None, "loc")
           for at in ("2 %", "5 %", "10 %")),
         *(Claim(f"points beat boxes of the same cost at {at}", "3", "SP", "SB", at,
                 63.29 - 61.45 if at == "2 %" else None) for at in ("2 %", "5 %", "10 %")),
@@ -93,7 +93,7 @@ CLAIMS: dict[str, list[Claim]] = {
     "Query2Label and MLSPL (the fifth paper reproduces both)": [
         Claim("Query2Label's head beats one layer with the top trained", "4", "query, top", "one layer, top",
               "all labels"),
-        Claim("and on frozen features", "4", "query, head", "one layer, head", "all labels"),
+        Claim("it does so on frozen features", "4", "query, head", "one layer, head", "all labels"),
         Claim("ROLE beats AN", "1", "role", "an", paper=AN["role"]),
     ],
 }  # fmt: skip

@@ -47,15 +47,15 @@ frozen, bfloat16, the best epoch by validation mAP. The columns *frozen* are tho
 test mAP in percent; gains are paired by seed, ± is the standard error of their mean, and a gain without ± is that of
 one seed."""
 
-CONCLUDING = """A claim holds if the mean gain has its sign; in parentheses the gain here, its standard error if there
-are several seeds, and the paper's gain if it prints one."""
+CONCLUDING = """A claim holds if the mean gain has its sign and, with several seeds, exceeds its standard error; in
+parentheses the gain here and the paper's gain if it prints one. One seed alone decides little."""
 
 
 def origin(results: dict[str, Any]) -> str:
     machine, commits = results["machine"], sorted({run["commit"] for run in results["runs"]})
     return (
         f"Written by `{results['command']}` on a machine with {machine['cores']} cores ({machine['system']}, Python "
-        f"{machine['python']}, torch {machine['torch']}), {len(results['runs'])} runs at commits "
+        f"{machine['python']}, torch {machine['torch']}); runs: {len(results['runs'])}, at "
         f"{', '.join(f'`{commit}`' for commit in commits)}."
     )
 
@@ -117,29 +117,30 @@ def numbered(values: Sequence[float]) -> Scores:
 
 
 def single_positive(runs: Runs) -> str:
-    frozen = {row["name"]: numbered(row["test"]) for row in (other_results("voc12-a") or {"rows": []})["rows"]
-              if "test" in row}  # fmt: skip
     floor = chosen(runs, "an")
     rows = []
     names = dict.fromkeys(run["row"] for run in runs)
     for name in sorted(names, key=lambda name: -fmean(chosen(runs, name).values())):
-        mine, head = chosen(runs, name), frozen.get(name, {})
+        mine, head = chosen(runs, name), frozen_scores("1", name)
         rows.append([
             f"`{name}`", rate_of(runs, name), f"{len(mine)}", shown(mine), gain(mine, floor) if name != "an" else "–",
-            shown(head), gain(head, frozen.get("an", {})) if name != "an" else "–",
+            shown(head), gain(head, frozen_scores("1", "an")) if name != "an" else "–",
             f"{AN[name]:+.2f}" if name in AN else "–",
         ])  # fmt: skip
     columns = ["method", "rate", "seeds", "test mAP", "gain over `an`", "frozen", "frozen, gain", "paper, gain"]
-    return f"""{table(columns, rows)}
-
-`full` is trained with all labels. A boost at inference changes `full` and `an` too: with it, the gap between them is
-{gain(chosen(runs, "full, boost at inference"), chosen(runs, "an, boost at inference"))}, and `ll-r` gains
-{gain(chosen(runs, "ll-r, boost at inference"), chosen(runs, "an, boost at inference"))} over `an`.
-`an, float32` is `an` in single precision, to see what bfloat16 changes."""
+    boosted = {name: chosen(runs, f"{name}, boost at inference") for name in ("full", "an", "ll-r")}
+    remark = (
+        "`full` is trained with all labels. `an, float32` is `an` in single precision, to see what bfloat16 changes."
+    )
+    if all(boosted.values()):
+        remark += (
+            "\nA boost at inference changes `full` and `an` too: with it, the gap between them is "
+            f"{gain(boosted['full'], boosted['an'])}, and `ll-r` gains {gain(boosted['ll-r'], boosted['an'])} over `an`."
+        )
+    return f"{table(columns, rows)}\n\n{remark}"
 
 
 def soft_exposure(runs: Runs) -> str:
-    fractions, hierarchy = other_results("voc12-b1"), other_results("voc12-b2")
     columns = list(dict.fromkeys(run["at"] for run in runs))
     rows, gains = [], []
     for name in dict.fromkeys(run["row"] for run in runs):
@@ -147,7 +148,7 @@ def soft_exposure(runs: Runs) -> str:
         for at in columns:
             row.append(shown(chosen(runs, name, at)))
             over.append(gain(chosen(runs, name, at), chosen(runs, "ne", at)) if name != "ne" else "–")
-            head, base = (_frozen_fraction(fractions, hierarchy, method, at) for method in (name, "ne"))
+            head, base = (frozen_scores("2", method, at) for method in (name, "ne"))
             over.append(gain(head, base) if name != "ne" else "–")
         paper = f"{GRAPH[name] - GRAPH['ne']:+.2f}" if name != "ne" else "–"
         rows.append([*row, f"{max(len(chosen(runs, name, at)) for at in columns)}"])
@@ -164,36 +165,30 @@ Gains over `ne`, which leaves unknown labels out; the paper's are those of its k
 {table(["method", *both, "paper"], gains)}"""
 
 
-def _frozen_fraction(fractions: Any, hierarchy: Any, name: str, at: str) -> Scores:
-    if at == "hierarchy":
-        return numbered(hierarchy["methods"][name]["mAP"]) if hierarchy and name in hierarchy["methods"] else {}
-    found = fractions["methods"].get(name, {}) if fractions else {}
-    return numbered(found.get(at.split()[0], {}).get("mAP", []))
-
-
 def points(runs: Runs) -> str:
-    frozen = (other_results("voc12-c") or {"entries": {}})["entries"]
     tried = [run for run in runs if run["row"].startswith("SP, weight")]
     weights = ", ".join(f"{run['row'].split()[-1]} ({run['val']:.2f})" for run in tried)
+    weighed = "The weight of the cells is 1."
+    if tried:
+        weighed = f"Weights of the cells were tried for SP at 5 % (validation mAP):\n{weights}; the best is used."
     rows = []
     for at in sorted({run["at"] for run in runs}, key=lambda at: int(at.split()[0])):
         for name in ("I", "SP", "SB", "AP", "SP + PatchCluster", "SP + CSL-P"):
             if not (mine := chosen(runs, name, at)):
                 continue
-            row, head = [at, name, f"{len(mine)}"], frozen.get(name, {}).get(at.split()[0], {})
-            tags = frozen.get("I", {}).get(at.split()[0], {})
+            row = [at, name, f"{len(mine)}"]
             for key in ("test", "loc"):
                 own = chosen(runs, name, at, key)
                 row += [shown(own), gain(own, chosen(runs, "I", at, key)) if name != "I" else "–"]
-                row.append(gain(numbered(head.get(key, [])), numbered(tags.get(key, []))) if name != "I" else "–")
+                head, tags = (frozen_scores("3", entry, at, key) for entry in (name, "I"))
+                row.append(gain(head, tags) if name != "I" else "–")
             paper = OVER_TAGS.get(name) if at == "2 %" else None
             rows.append([*row, "–" if paper is None else f"{paper[0]:+.2f}, {paper[1]:+.2f}"])
     columns = ["budget", "entry", "seeds", "mAP-cls", "gain over I", "frozen, gain", "mAP-loc", "gain over I",
                "frozen, gain", "gains in the paper"]  # fmt: skip
     added = ", ".join(f"{name.removeprefix('SP + ')} {value:+.2f}" for name, value in OVER_POINTS.items())
     return f"""Budgets are percentages of the cost of labeling every class in every training photo; only photos with a
-label are visited. Weights of the cells that were tried for SP at 5 %, with their validation mAP: {weights}; the best is
-used everywhere. Over SP, the paper has at 2 %: {added}.
+label are visited. {weighed} Over SP, the paper has at 2 %: {added}.
 
 {table(columns, rows, left=2)}"""
 
@@ -210,24 +205,58 @@ def heads(runs: Runs) -> str:
 
 def sentence(paper: str, listed: list[Claim], found: dict[str, dict[str, Any]]) -> str:
     """One sentence: which of a paper's claims hold here, which do not, and what was tried for those."""
-    holds, fails, missing = [], [], []
+    groups: dict[str, list[str]] = {"holds here:": [], "does not:": [], "too close to call:": []}
+    frozen: dict[str, list[str]] = {"holds:": [], "does not:": [], "too close to call:": []}
+    missing = []
     for claim in listed:
         runs = [run for run in found.get(claim.table, {"runs": []})["runs"] if run["backbone"] == "lite0"]
         mine, base = (chosen(runs, row, claim.at, claim.key) for row in (claim.row, claim.base))
-        seeds = mine.keys() & base.keys()
-        if not seeds:
+        into = groups
+        if not mine.keys() & base.keys():
+            mine, base = (frozen_scores(claim.table, row, claim.at, claim.key) for row in (claim.row, claim.base))
+            into = frozen
+        if not mine.keys() & base.keys():
             missing.append(claim.text)
             continue
         paper_gain = "" if claim.paper is None else f"; paper {claim.paper:+.2f}"
-        told = f"{claim.text} ({gain(mine, base)}{paper_gain})"
-        (holds if fmean(mine[seed] - base[seed] for seed in seeds) > 0 else fails).append(told)
-    parts = [
-        f"{title} {', '.join(texts)}"
-        for title, texts in (("holds here:", holds), ("does not:", fails), ("not measured:", missing))
-        if texts
-    ]
-    tried = f"; tried: {attempts(listed, found)}" if fails else ""
+        list(into.values())[verdict(mine, base)].append(f"{claim.text} ({gain(mine, base)}{paper_gain})")
+    parts = [f"{title} {', '.join(texts)}" for title, texts in groups.items() if texts]
+    if any(frozen.values()):
+        told = "; ".join(f"{title} {', '.join(texts)}" for title, texts in frozen.items() if texts)
+        parts.append(f"not yet measured with the top, so here is what a frozen head shows: {told}")
+    if missing:
+        parts.append(f"not measured: {', '.join(missing)}")
+    tried = f"; tried for what does not hold: {attempts(listed, found)}" if groups["does not:"] else ""
     return f"**{paper}**: {'; '.join(parts)}{tried}."
+
+
+def verdict(mine: Scores, base: Scores) -> int:
+    """0 if a gain is positive, 1 if it is negative, 2 if it is smaller than the standard error of its mean.
+
+    >>> verdict({0: 2.0}, {0: 1.0}), verdict({0: 2.0, 1: 0.0}, {0: 1.0, 1: 1.5})
+    (0, 2)
+    """
+    gains = [mine[seed] - base[seed] for seed in mine.keys() & base.keys()]
+    if len(gains) > 1 and abs(fmean(gains)) < stdev(gains) / math.sqrt(len(gains)):
+        return 2
+    return 0 if fmean(gains) > 0 else 1
+
+
+def frozen_scores(number: str, row: str, at: str = "", key: str = "test") -> Scores:
+    """Scores of a head alone, from the results of VOC 2012, by seed."""
+    if number == "1":
+        rows = (other_results("voc12-a") or {"rows": []})["rows"]
+        return next((numbered(one["test"]) for one in rows if one["name"] == row and "test" in one), {})
+    if number == "2":
+        found = other_results("voc12-b2" if at == "hierarchy" else "voc12-b1") or {"methods": {}}
+        own = found["methods"].get(row, {})
+        return numbered((own if at == "hierarchy" else own.get(at.split()[0], {})).get("mAP", []))
+    if number == "3":
+        entries = (other_results("voc12-c") or {"entries": {}})["entries"]
+        return numbered(entries.get(row, {}).get(at.split()[0], {}).get(key, []))
+    heads = (other_results("voc12-f") or {"heads": {}})["heads"]
+    name = {"one layer, head": "linear", "query, head": "query, no self-attention"}.get(row, "")
+    return numbered(heads.get(name, {}).get({"all labels": "full", "one label": "AN"}[at], []))
 
 
 def attempts(listed: list[Claim], found: dict[str, dict[str, Any]]) -> str:
@@ -237,8 +266,10 @@ def attempts(listed: list[Claim], found: dict[str, dict[str, Any]]) -> str:
     runs = [run for number in numbers if number in found for run in found[number]["runs"] if run["row"] in rows]
     rates = sorted({run["lr"] for run in runs if run["train"] == "top"})
     seeds = len({run["seed"] for run in runs})
-    told = [f"rates above the stage {', '.join(f'{rate:g}' for rate in rates)}",
-            f"{seeds} {'seed' if seeds == 1 else 'seeds'}"]  # fmt: skip
+    told = [
+        f"{'rate' if len(rates) == 1 else 'rates'} {', '.join(f'{rate:g}' for rate in rates)} above the stage",
+        f"{seeds} {'seed' if seeds == 1 else 'seeds'}",
+    ]
     weights = {run["row"].split()[-1] for number in numbers if number in found for run in found[number]["runs"]
                if run["row"].startswith("SP, weight")}  # fmt: skip
     if weights:
