@@ -81,7 +81,8 @@ CLAIMS: dict[str, list[Claim]] = {
     "PatchML": [
         *(Claim(f"points beat tags of the same cost in mAP-cls at {at}", "3", "SP", "I", at,
                 OVER_TAGS["SP"][0] if at == "2 %" else None) for at in ("2 %", "5 %", "10 %")),
-        *(Claim(f"points beat tags of the same cost in mAP-loc at {at}", "3", "SP", "I", at, OVER_TAGS["SP"][1] if at == "2 %" else None, "loc")
+        *(Claim(f"points beat tags of the same cost in mAP-loc at {at}", "3", "SP", "I", at,
+                OVER_TAGS["SP"][1] if at == "2 %" else None, "loc")
           for at in ("2 %", "5 %", "10 %")),
         *(Claim(f"points beat boxes of the same cost at {at}", "3", "SP", "SB", at,
                 63.29 - 61.45 if at == "2 %" else None) for at in ("2 %", "5 %", "10 %")),

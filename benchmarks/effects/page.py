@@ -135,7 +135,8 @@ def single_positive(runs: Runs) -> str:
     if all(boosted.values()):
         remark += (
             "\nA boost at inference changes `full` and `an` too: with it, the gap between them is "
-            f"{gain(boosted['full'], boosted['an'])}, and `ll-r` gains {gain(boosted['ll-r'], boosted['an'])} over `an`."
+            f"{gain(boosted['full'], boosted['an'])}, "
+            f"and `ll-r` gains {gain(boosted['ll-r'], boosted['an'])} over `an`."
         )
     return f"{table(columns, rows)}\n\n{remark}"
 
