@@ -196,3 +196,13 @@ def test_freezing_a_head_alone_changes_nothing():
     bare = Classifier(None, tiny().head, "cam", CLASSES)
     bare.freeze(backbone=True, stem=True)
     assert all(parameter.requires_grad for parameter in bare.parameters())
+
+
+def test_gradients_of_features_have_the_layout_of_the_backbone():
+    """That of a mean over cells is expanded from one value per channel."""
+    model, found = create("test_efficientnet", "cam", ["cat", "dog"], image_size=64), []
+    model.backbone.model.bn2.register_full_backward_hook(
+        lambda _module, _inputs, outputs: found.append(outputs[0].is_contiguous(memory_format=torch.channels_last))
+    )
+    model(torch.zeros(2, 3, 64, 64, dtype=torch.uint8)).logits.sum().backward()
+    assert found == [True]
