@@ -29,7 +29,7 @@ from cases import Case, cases
 from tagfill import losses
 from tagfill.data import FeatureCache
 from tagfill.metrics import average_precision, roc_auc
-from tagfill.training.epoch_choice import choose_epoch
+from tagfill.training.cross_fitting import choose_epoch
 
 RECORD = Record("epochs", ("losses", "metrics", "training"), libraries=("torch",))
 EPOCHS, SHORT, FOLDS, BATCH, RATE = 50, 10, 3, 16, 1e-3

@@ -416,10 +416,38 @@ def test_an_ensemble_adds_standardized_logits_of_boosted_members():
         np.testing.assert_allclose(found[:, c].detach().numpy(), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_the_maps_of_an_ensemble_are_the_mean_of_the_members():
-    members, ensemble = ensemble_of_three()
+@pytest.mark.parametrize("compete", [0.0, 0.2])
+def test_the_maps_of_an_ensemble_are_the_mean_of_the_members(compete):
+    members, _ = ensemble_of_three()
     expected = torch.stack([member(FEATURES, maps=True).maps for member in members]).mean(0)
-    torch.testing.assert_close(ensemble(FEATURES, maps=True).maps, expected)
+    torch.testing.assert_close(combine(members, boost=5.0, compete=compete)(FEATURES, maps=True).maps, expected)
+
+
+def test_similar_classes_compete_in_each_cell():
+    members, _ = ensemble_of_three()
+    head = combine(members, boost=5.0, compete=0.4).head
+    scores = np.stack([member(FEATURES, maps=True).maps.detach().numpy() for member in members], 1)  # B×K×L×H×W
+    center, spread = scores.mean((0, 3, 4)), scores.std((0, 3, 4))
+    head.standardize_cells(torch.from_numpy(center), torch.from_numpy(spread))
+    expected = np.zeros(scores.shape[:3])
+    for b, k, c, y, x in np.ndindex(scores.shape):
+        evidence = [
+            np.mean([(scores[b, m, j, y, x] - center[m, j]) / spread[m, j] for m in range(3)]) for j in range(3)
+        ]
+        rival = max(evidence[j] for j in range(3) if j != c)
+        left = scores[b, k, c, y, x] - 0.4 * spread[k, c] * max(rival - 1, 0)
+        expected[b, k, c] += (left + 4 * max(left, 0)) / scores[b, 0, 0].size
+    np.testing.assert_allclose(head.member_logits(FEATURES).detach().numpy(), expected, rtol=1e-4, atol=1e-4)
+    assert np.abs(expected - combine(members, boost=5.0).head.member_logits(FEATURES).detach().numpy()).max() > 1e-3
+
+
+def test_competing_needs_cells_and_a_share_and_a_single_class_has_no_rival():
+    with pytest.raises(TagfillError, match="compete needs features of cells"):
+        combine(ensemble_of_three()[0], compete=0.2)(FEATURES.mean((2, 3)))
+    with pytest.raises(TagfillError, match="compete=2"):
+        create_head("ensemble", 6, 3, seed=0, compete=2.0)
+    one = [Classifier(None, create_head("cam", 6, 1, seed=0), "cam", CLASSES[:1])]
+    torch.testing.assert_close(combine(one, compete=0.2)(FEATURES).logits, combine(one)(FEATURES).logits)
 
 
 def test_a_class_with_constant_logits_does_not_divide_by_zero():

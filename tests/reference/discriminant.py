@@ -67,3 +67,23 @@ def second_round(x, soft, labels, shrinkage=1.0):
         shown = (column == 1).any()
         found.append(line(x, mean(x, weights) - center, shrinkage) if shown else (0 * center, -2.0))
     return found
+
+
+def cells_round(maps, labels, first, sample, shrinkage=1.0):
+    """w and b of each class; m_c is the mean over those cells of tagged images where the first round's map is highest.
+
+    maps are N×D×H×W features of images with a label, sample some of their cells (n×D).
+    """
+    center, found = mean(sample, [1] * len(sample)), []
+    for c, (weight, bias) in enumerate(first):
+        chosen = []
+        for image, row in zip(maps, labels, strict=True):
+            if row[c] == 1:
+                cells = sorted(image.reshape(len(image), -1).T, key=lambda cell: -(cell @ weight + bias))
+                chosen.append(np.mean(cells[: max(1, round(0.1 * len(cells)))], axis=0))
+        found.append(
+            line(sample, mean(np.array(chosen), [1] * len(chosen)) - center, shrinkage)
+            if chosen
+            else (0 * center, -2.0)
+        )
+    return found

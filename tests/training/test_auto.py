@@ -10,7 +10,8 @@ import tagfill
 from tagfill.errors import TagfillError
 from tagfill.methods import needs_negatives
 from tagfill.models import Classifier
-from tagfill.training import auto, build_recipe, resume
+from tagfill.training import auto, build_recipe, cross_fitting, resume
+from tagfill.training import run as run_module
 from tagfill.training.evaluation import LoadedModel
 
 
@@ -43,9 +44,9 @@ def with_negatives(material, count):
 
 def test_tags_alone_are_learned_by_an_ensemble_with_a_boost(material, run):
     model = Classifier.load(run.model_folder)
-    assert (model.head_name, model.head.members, model.head.boost) == ("ensemble", 3, 5.0)
+    assert (model.head_name, model.head.members, model.head.boost, model.head.compete) == ("ensemble", 4, 5.0, 0.2)
     description = run.description()["auto"]
-    assert description["members"] == ["wan", "lda", "lda-soft"]
+    assert description["members"] == ["wan", "lda", "lda-soft", "lda-cells"]
     trained = {folder.name for folder in run.members_folder.iterdir()}
     assert trained == {"wan", "em"}  # the others are computed, and em only gives the logits their scale
     assert "No label is known to be absent" in description["reason"]
@@ -71,7 +72,8 @@ def test_the_reason_names_what_else_is_known(material):
 
 
 @pytest.mark.parametrize("scale", [None, "ll-r"])
-def test_the_ensemble_adds_what_its_members_predict(material, tmp_path, scale):
+def test_the_ensemble_adds_what_its_members_predict(material, tmp_path, monkeypatch, scale):
+    monkeypatch.setattr(auto, "COMPETE", 0.0)  # competing classes have a test of their own
     dataset = tagfill.Dataset.open(material.single)
     options = {"members": ["wan", "em"]} | ({} if scale is None else {"scale": scale})
     run = train(material, tmp_path / "run", epochs=1, options={"auto": options})
@@ -112,10 +114,10 @@ def test_a_stopped_run_ends_like_an_uninterrupted_one(material, run, tmp_path, m
 def test_what_is_known_decides(material):
     full = tagfill.Dataset.open(material.full)
     some = tagfill.protocols.random_entries(full, proportion=0.5)
-    assert chosen(material, full).members == ("bce", "lda-soft")
-    assert chosen(material, some).members == ("csl", "lda-soft")
+    assert chosen(material, full).members == ("bce", "lda-soft", "lda-cells")
+    assert chosen(material, some).members == ("csl", "lda-soft", "lda-cells")
     reviewed = chosen(material, with_negatives(material, 5))
-    assert reviewed.members == ("wan", "lda", "lda-soft")
+    assert reviewed.members == ("wan", "lda", "lda-soft", "lda-cells")
     assert "Few labels are known to be absent" in reviewed.reason
     none = tagfill.protocols.dropped_positives(full, keep=0.0)
     with pytest.raises(TagfillError, match="is known to be present; annotate some"):
@@ -155,3 +157,45 @@ def test_methods_that_need_negatives_warn_on_positives_alone(material, tmp_path)
     assert "'ignore' learns from labels that are known to be absent" in (run.folder / "log.txt").read_text()
     assert needs_negatives("patchml", {"patchml": {"image_unknown": "selective"}}) is None
     assert needs_negatives("patchml+patchcluster") == "patchml"
+
+
+@pytest.mark.parametrize(("better", "taken"), [("ll-r", "ll-r"), ("wan", "wan"), (None, "wan")])
+def test_two_methods_that_suit_the_data_are_compared_on_what_is_known(material, tmp_path, monkeypatch, better, taken):
+    monkeypatch.setattr(auto, "_LEAST_COMPARED", 1)
+    monkeypatch.setattr(run_module, "_fit_auto", lambda run, *arguments, **settings: run)  # choosing is enough here
+    asked = []
+
+    def curve(dataset, recipe, held_out, *settings):
+        asked.append((recipe.method, len(held_out)))
+        return [50.0, 91.0 if recipe.method == better else 90.0]
+
+    monkeypatch.setattr(cross_fitting, "_curve", curve)
+    run = train(material, tmp_path / "run")
+    assert run.recipe.options["auto"]["members"] == [taken, "lda", "lda-soft", "lda-cells"]
+    assert run.recipe.options["auto"]["scale"] == "em"
+    assert f"{taken} is taken" in run.description()["auto"]["reason"]
+    size = len(tagfill.Dataset.open(material.single).split("train"))
+    assert [method for method, _ in asked] == ["wan"] * 3 + ["ll-r"] * 3
+    assert sum(count for _, count in asked) == 2 * size
+    assert chosen(material, tagfill.Dataset.open(material.single), options=run.recipe.options).rival is None
+
+
+def test_an_interrupted_comparison_goes_on(material, tmp_path, monkeypatch):
+    monkeypatch.setattr(auto, "_LEAST_COMPARED", 1)
+    begun = cross_fitting.start
+
+    def stop_at_the_rival(dataset, recipe, **settings):
+        if recipe.method == "ll-r":
+            raise KeyboardInterrupt
+        return begun(dataset, recipe, **settings)
+
+    monkeypatch.setattr(cross_fitting, "start", stop_at_the_rival)
+    with pytest.raises(KeyboardInterrupt):
+        train(material, tmp_path / "run", epochs=1)
+    started = []
+    monkeypatch.setattr(cross_fitting, "start", lambda *a, **k: started.append(a[1].method) or begun(*a, **k))
+    run = train(material, tmp_path / "run", epochs=1)
+    assert started == ["ll-r"] * 3
+    assert "By cross-fitting (AUC of known tags in percent: wan " in run.description()["auto"]["reason"]
+    assert not (run.folder / "candidates").exists()
+    assert run.finished

@@ -93,6 +93,21 @@ def test_both_rounds_equal_the_reference(material, partial, backbone, known):
         np.testing.assert_allclose(found, np.stack([x @ w + b for w, b in heads], axis=1), atol=2e-3)
 
 
+def test_cells_that_show_a_tag_teach_a_discriminant_of_their_own(material, backbone, monkeypatch):
+    monkeypatch.setattr(module, "_MOST_CELLS", 10**9)  # all cells
+    dataset, (recipe, model) = tagfill.Dataset.open(material.single), backbone
+    loaded = LoadedModel(model, dataset, _source(model.convert_head("cam", boost=2.0), dataset, recipe))
+    maps = torch.cat([prediction.features for _, prediction in loaded.predict("train")]).double().numpy()
+    labels, width = dataset.labels("train").dense(), len(dataset.classes)
+    first = reference.first_round(maps.mean((2, 3)), labels, tags_only=True)
+    cells = maps.transpose(0, 2, 3, 1).reshape(-1, maps.shape[1])
+    expected = reference.cells_round(maps, labels, first, cells)
+    (computed,) = fit(material, backbone, dataset, names=("lda-cells",), boost=1.0)
+    found = cells @ computed.head.fc.weight.detach().double().numpy().reshape(width, -1).T
+    found += computed.head.fc.bias.detach().numpy()
+    np.testing.assert_allclose(found, np.stack([cells @ w + b for w, b in expected], axis=1), atol=5e-3)
+
+
 def test_discriminants_rank_better_than_chance_and_use_the_second_round(material, backbone):
     recipe, _ = backbone
     dataset = tagfill.Dataset.open(material.full)

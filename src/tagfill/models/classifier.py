@@ -97,15 +97,16 @@ def check_head(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return check_options(HEADS[name], options, f"head '{name}'")
 
 
-def combine(members: Sequence[Classifier], *, boost: float | None = None) -> Classifier:
+def combine(members: Sequence[Classifier], *, boost: float | None = None, compete: float = 0.0) -> Classifier:
     """Combine trained classifiers with the same backbone and classes into one with an `ensemble` head.
 
-    Mean and standard deviation of the members' logits still have to be set, with `EnsembleHead.standardize`. Until
-    then logits are the plain mean of the members' logits.
+    Mean and standard deviation of the members' logits still have to be set, with `EnsembleHead.standardize`, and for
+    `compete` first those of cells, with `standardize_cells`. Until then logits are the plain mean of the members'.
 
     Args:
         members: with `cam` heads, or `linear` ones with `pool=gap`; the backbone of the first is used.
         boost: α of BoostLU in all members; None keeps theirs.
+        compete: how much classes compete in a cell, see `EnsembleHead`.
 
     >>> pair = [create("resnet18", "cam", ["cat", "dog"], image_size=64, seed=1) for _ in range(2)]
     >>> combine(pair, boost=5.0).head.members
@@ -121,13 +122,15 @@ def combine(members: Sequence[Classifier], *, boost: float | None = None) -> Cla
             raise TagfillError("Models with different backbones cannot be combined; train them on the same cache.")
     converted = [_convert_head(other.head, "cam", **_inference_boost(other.head, boost)) for other in members]
     heads = [head for head in converted if isinstance(head, CamHead)]  # all of them
-    options = {(head.boost, head.boost_from) for head in heads}
-    if len(options) > 1:
+    boosts = {(head.boost, head.boost_from) for head in heads}
+    if len(boosts) > 1:
         raise TagfillError("Models with different boosts cannot be combined; give the boost that all should use.")
-    alpha, beta = options.pop()
+    alpha, beta = boosts.pop()
     layers = [head.fc for head in heads]
     width = len(first.classes)
-    head = EnsembleHead(layers[0].in_features, width, members=len(members), boost=alpha, boost_from=beta)
+    head = EnsembleHead(
+        layers[0].in_features, width, members=len(members), boost=alpha, boost_from=beta, compete=compete
+    )
     head.stacked.fc.load_state_dict(
         {name: torch.cat([layer.state_dict()[name] for layer in layers]) for name in ("weight", "bias")}
     )

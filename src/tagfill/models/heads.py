@@ -19,6 +19,8 @@ from tagfill.contract import Prediction
 from tagfill.errors import TagfillError
 from tagfill.options import option_parameters
 
+_RIVAL = 1.0  # standard deviations above the mean from which a class competes with others in a cell
+
 
 class Head(nn.Module):
     """From features to a `Prediction`.
@@ -205,15 +207,25 @@ def boost(scores: Tensor, alpha: float | Tensor, beta: float = 0.0) -> Tensor:
 class EnsembleHead(Head):
     """Several trained `cam` heads as one: their logits are standardized per class and added.
 
-        g_kc = logit of class c by member k, boosted as in the `cam` head
+        S_kc = class map of class c by member k
+        g_kc = logit of class c by member k: the mean over cells of boost(S_kc), as in the `cam` head
         z_c  = Σ_k (g_kc − m_kc) / s_kc,             m, s: mean and standard deviation on training images
         g_c  = m̄_c + s̄_c z_c / K,                    m̄, s̄: means of m and s over the members, or those of another head
 
     Methods disagree in the level and the spread of their logits, so a plain mean would follow the method with the
     largest ones. The last line gives the sum the level and spread of an average member, or of another head, so that it
     is a logit again and can be compared between classes.
+
+    A cell shows one object, but similar classes such as cat and dog are high in the same cells. With `compete`, the
+    classes of a cell compete before the boost:
+
+        e_c  = mean over k of (S_kc − M_kc) / D_kc,  M, D: mean and standard deviation over cells of training images
+        S_kc ← S_kc − γ D_kc max(max_{j≠c} e_j − 1, 0)
+
+    This is ours; `docs/benchmarks/auto.md` shows what it gains.
+
     Members are stacked in one linear layer, which costs hardly more than one head. Class maps are the mean of the
-    members' maps.
+    members' maps before they compete.
 
     It is not trained: `tagfill.models.combine` makes one from trained classifiers.
 
@@ -223,6 +235,7 @@ class EnsembleHead(Head):
         members: K.
         boost: α of BoostLU; 1 does not boost.
         boost_from: β of BoostLU, the score above which it boosts.
+        compete: γ; 0 does not compete.
     """
 
     has_maps = True
@@ -230,15 +243,26 @@ class EnsembleHead(Head):
     deviation: Tensor
     level: Tensor
     spread: Tensor
+    cell_mean: Tensor
+    cell_deviation: Tensor
 
     def __init__(
-        self, channels: int, classes: int, *, members: int = 2, boost: float = 1.0, boost_from: float = 0.0
+        self,
+        channels: int,
+        classes: int,
+        *,
+        members: int = 2,
+        boost: float = 1.0,
+        boost_from: float = 0.0,
+        compete: float = 0.0,
     ) -> None:
         super().__init__()
         if members < 1:
             raise TagfillError(f"members={members} of head 'ensemble': an ensemble has at least one member.")
+        if not 0 <= compete <= 1:
+            raise TagfillError(f"compete={compete:g} of head 'ensemble' must be between 0 and 1; 0 does not compete.")
         self.channels = channels
-        self.members, self.boost, self.boost_from = members, boost, boost_from
+        self.members, self.boost, self.boost_from, self.compete = members, boost, boost_from, compete
         self.stacked = CamHead(
             channels, members * classes, boost=boost, boost_from=boost_from, boost_train=boost != 1, boost_unseen=True
         )
@@ -246,24 +270,64 @@ class EnsembleHead(Head):
         self.register_buffer("deviation", torch.ones(members, classes))
         self.register_buffer("level", torch.zeros(classes))
         self.register_buffer("spread", torch.ones(classes))
+        if compete:
+            self.register_buffer("cell_mean", torch.zeros(members, classes))
+            self.register_buffer("cell_deviation", torch.ones(members, classes))
 
     @property
     def spatial(self) -> bool:
-        """Whether it boosts: a boost acts on cells."""
-        return self.stacked.spatial
+        """Whether it boosts or competes: both act on cells."""
+        return self.stacked.spatial or self.compete > 0
 
     def forward(self, features: Tensor, *, maps: bool = False, attention: bool = False) -> Prediction:
-        """Class maps and logits of B×D×H×W features; without a boost, also logits of pooled B×D features."""
+        """Class maps and logits of B×D×H×W features; without a boost and competition, also logits of B×D features."""
         del attention  # it has none
-        prediction = self.stacked(features, maps=maps)
-        logits = self.combine(prediction.logits.unflatten(1, (self.members, -1)))
-        mean_maps = prediction.maps.unflatten(1, (self.members, -1)).mean(1) if maps else None
-        return Prediction(logits, mean_maps, features)
+        if not self.compete:
+            prediction = self.stacked(features, maps=maps)
+            logits = self.combine(prediction.logits.unflatten(1, (self.members, -1)))
+            mean_maps = prediction.maps.unflatten(1, (self.members, -1)).mean(1) if maps else None
+            return Prediction(logits, mean_maps, features)
+        scores = self.cell_scores(features)
+        mean_maps = scores.mean(3).permute(0, 3, 1, 2) if maps else None
+        return Prediction(self.combine(self._pooled(scores)), mean_maps, features)
+
+    def cell_scores(self, features: Tensor) -> Tensor:
+        """Scores of the members in each cell, before they compete: B×H×W×K×L from B×D×H×W features."""
+        if features.ndim == 2:
+            raise TagfillError("The ensemble head was given pooled features, but compete needs features of cells.")
+        layer = self.stacked.fc
+        scores = F.linear(features.permute(0, 2, 3, 1), layer.weight, layer.bias).float()
+        return scores.unflatten(3, (self.members, -1))
+
+    def member_logits(self, features: Tensor) -> Tensor:
+        """Logits of the members, B×K×L, that `standardize` takes and `combine` combines."""
+        if self.compete:
+            return self._pooled(self.cell_scores(features))
+        logits: Tensor = self.stacked(features).logits
+        return logits.unflatten(1, (self.members, -1))
 
     def combine(self, logits: Tensor) -> Tensor:
         """B×L logits of the ensemble from those of its members, B×K×L."""
         standardized = ((logits - self.mean) / self.deviation).mean(1)
         return self.level + self.spread * standardized
+
+    def _pooled(self, scores: Tensor) -> Tensor:
+        """Logits of the members after the classes of each cell have competed: B×K×L from B×H×W×K×L."""
+        if scores.shape[-1] > 1:
+            evidence = ((scores - self.cell_mean) / self.cell_deviation).mean(3)
+            highest = evidence.topk(2, dim=3).values
+            others = torch.where(evidence == highest[..., :1], highest[..., 1:], highest[..., :1])
+            scores = scores - self.compete * F.relu(others - _RIVAL)[..., None, :] * self.cell_deviation
+        return boost(scores, self.boost, self.boost_from).mean((1, 2))
+
+    @torch.no_grad()
+    def standardize_cells(self, mean: Tensor, deviation: Tensor) -> None:
+        """Take mean and standard deviation of the members' scores over cells of training images, K×L each.
+
+        A class whose scores do not vary keeps a deviation of 1.
+        """
+        self.cell_mean.copy_(mean)
+        self.cell_deviation.copy_(torch.where(deviation > 0, deviation, torch.ones_like(deviation)))
 
     @torch.no_grad()
     def standardize(self, logits: Tensor, scale: Tensor | None = None) -> None:

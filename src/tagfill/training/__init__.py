@@ -1,7 +1,7 @@
 """Training: recipes, runs, the training loop, checkpoints, evaluation."""
 
 from tagfill.training.automatic_cache import cache_features
-from tagfill.training.epoch_choice import cross_fit_epochs
+from tagfill.training.cross_fitting import cross_fit_epochs
 from tagfill.training.evaluation import evaluate
 from tagfill.training.evaluation_result import Evaluation, Mistake
 from tagfill.training.recipe import Recipe, build_recipe, make_recipe, override, read_recipe

@@ -1,16 +1,19 @@
 """The method `auto`: methods that suit what is known about the training images, combined into one model.
 
-    labels are complete                bce and lda-soft
-    tags only, hardly any absent label wan, lda and lda-soft
-    otherwise                          csl and lda-soft
+    labels are complete                bce, lda-soft and lda-cells
+    tags only, hardly any absent label wan, lda, lda-soft and lda-cells
+    otherwise                          csl, lda-soft and lda-cells
 
-`bce`, `wan` and `csl` train a `cam` head with their defaults. `lda` and `lda-soft` are linear discriminants on the same
-features, which are computed in seconds (`tagfill.training.discriminant`). The heads become the members of one
-`ensemble` head, standardized on training images, with BoostLU at inference. `docs/choosing.md` says what these choices
-rest on.
+`bce`, `wan` and `csl` train a `cam` head with their defaults. `lda`, `lda-soft` and `lda-cells` are linear
+discriminants on the same features, which are computed in seconds (`tagfill.training.discriminant`). The heads become
+the members of one `ensemble` head, standardized on training images, with BoostLU and competing classes at inference.
+`docs/choosing.md` says what these choices rest on.
 
 With tags only, the sum gets the level and spread of the logits of `em`, a further head that is trained for this alone:
 those of `wan` and of discriminants cannot be compared between classes, and which tags are added depends on that.
+
+Where our benchmarks find two methods equally good, `wan` and `ll-r`, or `csl` and `ignore`, both are cross-fitted on
+what is known, and the better one is taken (`tagfill.training.cross_fitting`).
 
 A head other than `cam`, and a backbone that trains, cannot be combined: then the first method is trained alone.
 
@@ -23,7 +26,7 @@ are computed when the members are combined.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -46,7 +49,7 @@ from tagfill.images import EVAL
 from tagfill.metrics import average_precision
 from tagfill.models import Classifier, EnsembleHead, combine
 from tagfill.options import check_options
-from tagfill.training.discriminant import DISCRIMINANTS, LDA, LDA_SOFT, fit_discriminants, tags_only
+from tagfill.training.discriminant import DISCRIMINANTS, LDA, LDA_CELLS, LDA_SOFT, fit_discriminants, tags_only
 from tagfill.training.evaluation import (
     LoadedModel,
     can_validate,
@@ -62,7 +65,11 @@ BOOST = 5.0  # of BoostLU, at inference
 STATISTICS_IMAGES = 2000  # training images that standardize the members' logits
 SCALE_OF_TAGS_ONLY = "em"
 FEW_TAGS = 5  # of a class, below which its model can hardly be good
-TAGS_ONLY, WITH_NEGATIVES, COMPLETE = ("wan", LDA, LDA_SOFT), ("csl", LDA_SOFT), ("bce", LDA_SOFT)
+RIVALS = {"wan": "ll-r", "csl": "ignore"}  # which of two is better depends on the data
+_LEAST_COMPARED, _MOST_COMPARED = 200, 20_000  # known tags, and images, between which rivals are compared
+COMPETE = 0.2  # of the classes in a cell, at inference
+TAGS_ONLY = ("wan", LDA, LDA_SOFT, LDA_CELLS)
+WITH_NEGATIVES, COMPLETE = ("csl", LDA_SOFT, LDA_CELLS), ("bce", LDA_SOFT, LDA_CELLS)
 
 
 @dataclass(frozen=True)
@@ -73,11 +80,24 @@ class Choice:
         recipe: all settings, with the members in `options.auto.members`.
         members: methods in order, those to train first.
         reason: one or two sentences for the user.
+        rival: a method that may be better than the first member here; cross-fitting can tell.
     """
 
     recipe: Recipe
     members: tuple[str, ...]
     reason: str
+    rival: str | None = None
+
+    def candidates(self) -> dict[str, Recipe]:
+        """Recipes of the first member and its rival."""
+        return {name: member_recipe(self.recipe, name) for name in (self.members[0], *filter(None, [self.rival]))}
+
+    def settled(self, first: str, why: str) -> Choice:
+        """The choice with this first member."""
+        members = (first, *self.members[1:])
+        own = {**self.recipe.options[AUTO], "members": list(members)}
+        recipe = self.recipe.model_copy(update={"options": {**self.recipe.options, AUTO: own}})
+        return Choice(recipe, members, f"{self.reason} {why}")
 
 
 def trained(members: Sequence[str]) -> list[str]:
@@ -89,7 +109,7 @@ def auto_options(*, members: Sequence[str] = (), scale: str | None = None) -> tu
     """Options of `auto`.
 
     Args:
-        members: methods to combine, which may include `lda` and `lda-soft`; none lets `auto` choose.
+        members: methods to combine, which may include `lda`, `lda-soft` and `lda-cells`; none lets `auto` choose.
         scale: a further method, whose logits give the combined ones their level and spread; none takes those of the
             members.
     """
@@ -121,9 +141,10 @@ def choose(dataset: Dataset, recipe: Recipe) -> Choice:
         recipe: with the method `auto`.
     """
     members, reason = _given_members(recipe), "Methods are those given in options.auto.members."
-    scale = given_scale(recipe)
+    scale, rival = given_scale(recipe), None
     if not members:
         members, reason = _suitable(dataset)
+        rival = RIVALS.get(members[0]) if _can_compare(dataset, recipe) else None
         reason = " ".join([reason, *_remarks(dataset, members)])
         scale = SCALE_OF_TAGS_ONLY if scale is None and members == TAGS_ONLY else scale
     if len(members) > 1 and (problem := _cannot_combine(recipe)):
@@ -135,7 +156,14 @@ def choose(dataset: Dataset, recipe: Recipe) -> Choice:
     options = {**recipe.options, AUTO: {"members": list(members)}}
     if scale is not None and len(members) > 1:
         options[AUTO]["scale"] = scale
-    return Choice(recipe.model_copy(update={"options": options, "head_options": head_options}), members, reason)
+    return Choice(recipe.model_copy(update={"options": options, "head_options": head_options}), members, reason, rival)
+
+
+def _can_compare(dataset: Dataset, recipe: Recipe) -> bool:
+    """Whether comparing methods by cross-fitting is cheap and can tell them apart."""
+    labels = dataset.labels("train")
+    cheap = recipe.final_features is not None and len(recipe.stages) == 1 and _cannot_combine(recipe) is None
+    return cheap and len(labels) <= _MOST_COMPARED and labels.positives.sum() >= _LEAST_COMPARED
 
 
 def _given_members(recipe: Recipe) -> tuple[str, ...]:
@@ -152,14 +180,19 @@ def _suitable(dataset: Dataset) -> tuple[tuple[str, ...], str]:
     """Methods for what is known about the training images, and why."""
     labels = dataset.labels("train")
     if labels.complete():
-        return COMPLETE, "All labels of the training images are known, so auto combines bce and lda-soft."
+        return COMPLETE, f"All labels of the training images are known, so auto combines {_listed(COMPLETE)}."
     if not labels.positives.sum():
         raise TagfillError(f"No label of the training images of {dataset.name} is known to be present; annotate some.")
     if tags_only(labels):
         few = "Few labels are" if labels.negatives.any() else "No label is"
-        return TAGS_ONLY, f"{few} known to be absent, so auto combines wan, lda and lda-soft."
+        return TAGS_ONLY, f"{few} known to be absent, so auto combines {_listed(TAGS_ONLY)}."
     share = labels.known.sum() / (len(labels) * labels.width)
-    return WITH_NEGATIVES, f"{share:.1%} of the labels are known, absent ones too, so auto combines csl and lda-soft."
+    combined = _listed(WITH_NEGATIVES)
+    return WITH_NEGATIVES, f"{share:.1%} of the labels are known, absent ones too, so auto combines {combined}."
+
+
+def _listed(members: Sequence[str]) -> str:
+    return f"{', '.join(members[:-1])} and {members[-1]}"
 
 
 def _remarks(dataset: Dataset, members: Sequence[str]) -> list[str]:
@@ -231,11 +264,13 @@ def combine_runs(
     elif len(models) == 1:
         model = models[0]
     else:
-        model = combine(models, boost=boost)
+        model = combine(models, boost=boost, compete=COMPETE if boost != 1 else 0.0)
     assert model.backbone is not None
     inner = _inner_stage(recipe)
     loaded = LoadedModel(model if inner is None else model.above(inner), dataset, _source(model, dataset, recipe))
     if isinstance(model.head, EnsembleHead):
+        if model.head.compete:
+            model.head.standardize_cells(*_cell_statistics(model.head, loaded))
         logits = _member_logits(model.head, loaded)
         model.head.standardize(logits, None if scale is None else _scale_logits(scale, boost, loaded, recipe))
     first = runs[0].best
@@ -263,16 +298,29 @@ def _skip(error: ImageError) -> None:
     """Leave an image out; the runs of the members have counted and reported it."""
 
 
+@torch.no_grad()
 def _member_logits(head: EnsembleHead, loaded: LoadedModel) -> Tensor:
     """Logits of the members on training images: N×K×L."""
-    found: list[Tensor] = []
-    hook = head.stacked.register_forward_hook(lambda _module, _inputs, prediction: found.append(prediction.logits))
-    try:
-        for _ in loaded.predict("train", _statistics_images(loaded.dataset)):
-            pass
-    finally:
-        hook.remove()
-    return torch.cat(found).reshape(-1, head.members, len(loaded.dataset.classes))
+    return torch.cat([head.member_logits(features).cpu() for features in _statistics_features(head, loaded)])
+
+
+@torch.no_grad()
+def _cell_statistics(head: EnsembleHead, loaded: LoadedModel) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of the members' scores over the cells of training images: K×L each."""
+    count, total, squares = 0, torch.zeros(()), torch.zeros(())
+    for features in _statistics_features(head, loaded):
+        scores = head.cell_scores(features).double().cpu().flatten(0, 2)
+        count, total, squares = count + len(scores), total + scores.sum(0), squares + (scores**2).sum(0)
+    mean = total / count
+    return mean, (squares / count - mean**2).clamp(min=0).sqrt()
+
+
+def _statistics_features(head: EnsembleHead, loaded: LoadedModel) -> Iterator[Tensor]:
+    """Features of training images, in batches, where the head is."""
+    device = head.mean.device
+    for _, prediction in loaded.predict("train", _statistics_images(loaded.dataset)):
+        assert prediction.features is not None
+        yield prediction.features.to(device)
 
 
 def _scale_logits(run: Run, boost: float, loaded: LoadedModel, recipe: Recipe) -> Tensor:

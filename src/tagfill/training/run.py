@@ -18,7 +18,7 @@ from tagfill.data import FeatureCache
 from tagfill.dataset import Dataset
 from tagfill.dataset.validation import require_valid
 from tagfill.errors import RunError, unknown_name
-from tagfill.io import exclusive_lock, is_unused, recover_folder
+from tagfill.io import exclusive_lock, is_unused, recover_folder, sha256_of_strings
 from tagfill.models import HEADS, choose_device
 from tagfill.models.allocator import disable_heap_trimming
 from tagfill.models.backbone import check_backbone
@@ -33,6 +33,8 @@ from tagfill.training.recipe import Recipe, build_recipe
 from tagfill.training.run_folder import Logged, Run, default_name, describe
 from tagfill.training.stage import RunContext, open_cache
 from tagfill.training.trainer import Saving, Trainer
+
+_CANDIDATES = "candidates"  # runs that are compared before a run of `auto` begins
 
 
 def train(
@@ -182,12 +184,36 @@ def _start_auto(
     _check_free(run, force)
     cache = open_cache(choice.recipe, dataset)
     with exclusive_lock(run.folder, "is training", choose="--out"):
+        if choice.rival is not None:
+            choice = _settle_rivals(run, dataset, choice, device=device, **settings)
         chosen = {"members": list(choice.members), "reason": choice.reason}
         _create(run, dataset, choice.recipe, cache, {"auto": chosen})
         run.members_folder.mkdir()
         if dataset.folder is None:
             dataset = Dataset.open(run.folder / "dataset")
         return _fit_auto(run, choice.recipe, dataset, device=device, **settings)
+
+
+def _settle_rivals(
+    run: Run, dataset: Dataset, choice: auto.Choice, *, device: str, workers: int, progress: Progress, **_: Any
+) -> auto.Choice:
+    """Compare two methods that suit the data by cross-fitting, and take the better one.
+
+    The runs of the folds are below the folder of the run until it begins; started again after an interruption, the
+    comparison goes on.
+    """
+    from tagfill.training.cross_fitting import compare_methods  # which starts runs itself
+
+    key = sha256_of_strings([choice.recipe.hash(), *dataset.identities.values()])[:12]
+    found = compare_methods(
+        dataset,
+        choice.candidates(),
+        run.folder / _CANDIDATES / key,
+        device=device,
+        workers=workers,
+        progress=progress,
+    )
+    return choice.settled(found.best, str(found))
 
 
 def _fit_auto(
@@ -272,12 +298,12 @@ def _occupied(run: Run) -> bool:
 def _is_abandoned(run: Run) -> bool:
     """Whether a process was killed while it made the folder a run: it was locked, and has only the first files."""
     names = {path.name for path in run.folder.iterdir() if not path.name.endswith(".tmp")}
-    return ".lock" in names and names <= {".lock", "dataset", "recipe.yaml", "metrics.jsonl"}
+    return ".lock" in names and names <= {".lock", "dataset", "recipe.yaml", "metrics.jsonl", _CANDIDATES}
 
 
 def _clear(run: Run) -> None:
     """Remove the files of an earlier run."""
-    for name in ("checkpoints", "members", "memory", "best", "tensorboard", "records"):
+    for name in ("checkpoints", "members", "memory", "best", "tensorboard", "records", _CANDIDATES):
         shutil.rmtree(run.folder / name, ignore_errors=True)
     for pattern in ("run.json", "*.jsonl", "log.txt", "bad-images.txt", "not-finite-*.json", ".*.tmp"):
         for path in run.folder.glob(pattern):

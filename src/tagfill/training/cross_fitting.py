@@ -1,21 +1,26 @@
-"""Choose the number of epochs without complete labels, by cross-fitting on the labels that are known.
+"""Choose a method or the number of epochs without complete labels, by cross-fitting on the labels that are known.
 
-The labeled training images are divided into folds. For each fold, the recipe is trained without its images, and after
+The labeled training images are divided into folds. For each fold, a recipe is trained without its images, and after
 each epoch these are ranked for each class. An image with a known tag should come before one without:
 
     score of an epoch = area under the ROC curve of the known tags among all held-out images, averaged over the folds
 
 If tags are missing at random, this is a linear function of the area for complete labels, so both have the same best
-epoch; the mAP of known tags is no such function. The final model is trained on all images for the number of epochs with
-the best score, a mean over three epochs.
+epoch and the same best method; the mAP of known tags is no such function.
 
-This costs about as much as training the model twice more. With ten epochs, the chosen epoch is no better than the last
-one; with many, methods memorize which tags are missing, and the choice wins most of the loss back
-(`docs/benchmarks/epochs.md`).
+**Methods** (`compare_methods`) are compared by the score of the last epoch, fold by fold. A rival has to beat the first
+one by more than the standard error of the difference.
+
+**Epochs** (`cross_fit_epochs`): the final model is trained on all images for the number of epochs with the best score,
+a mean over three epochs. This costs about as much as training the model twice more. With ten epochs, the chosen epoch
+is no better than the last one; with many, methods memorize which tags are missing, and the choice wins most of the loss
+back (`docs/benchmarks/epochs.md`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -61,21 +66,75 @@ def cross_fit_epochs(
     if recipe.method == auto.AUTO:
         choice = auto.choose(dataset, recipe)
         own = auto.member_recipe(choice.recipe, auto.trained(choice.members)[0])
-    labeled = dataset.split("train")[labels.positives_per_image() > 0]
-    order = generator(recipe.seed, "epoch folds").permutation(len(labeled))
-    curves = []
-    for fold in range(FOLDS):
-        progress.say(f"cross-fitting {own.method}, fold {fold + 1} of {FOLDS}")
-        place = Path(folder) / f"fold-{fold}"
-        curves.append(_curve(dataset, own, labeled[order[fold::FOLDS]], place, device, workers, progress))
-    epochs = choose_epoch(np.array(curves))
-    mean = np.mean(curves, axis=0)
+    curves = _curves(dataset, own, Path(folder), device, workers, progress)
+    epochs = choose_epoch(curves)
+    mean = curves.mean(0)
     progress.say(
         f"{epochs} of {len(mean)} epochs are trained: held-out images with a known tag come before others in "
         f"{mean[epochs - 1]:.1f} % of all cases, and after the last epoch in {mean[-1]:.1f} %."
     )
     stage = recipe.stages[0].model_copy(update={"epochs": epochs})
     return recipe.model_copy(update={"stages": (stage,)})
+
+
+@dataclass(frozen=True)
+class MethodComparison:
+    """How well methods rank held-out images.
+
+    Attributes:
+        best: the method to take.
+        scores: AUC of the known tags in percent, by method and fold.
+    """
+
+    best: str
+    scores: Mapping[str, tuple[float, ...]]
+
+    def __str__(self) -> str:
+        means = ", ".join(f"{name} {np.mean(found):.2f}" for name, found in self.scores.items())
+        return f"By cross-fitting (AUC of known tags in percent: {means}), {self.best} is taken."
+
+
+def compare_methods(
+    dataset: Dataset,
+    recipes: Mapping[str, Recipe],
+    folder: Path,
+    *,
+    device: str = "auto",
+    workers: int = 0,
+    progress: Progress,
+) -> MethodComparison:
+    """Compare methods by the known tags of images that they were not trained on.
+
+    Args:
+        dataset: the data.
+        recipes: of the methods; the first is taken unless another is clearly better.
+        folder: for the runs of the folds, in which a second call finds what an interrupted one left.
+        device: to train on.
+        workers: processes that decode images.
+        progress: shows the runs.
+    """
+    scores = {
+        name: tuple(_curves(dataset, recipe, folder / name, device, workers, progress)[:, -1].tolist())
+        for name, recipe in recipes.items()
+    }
+    return MethodComparison(choose_method(scores), scores)
+
+
+def choose_method(scores: Mapping[str, tuple[float, ...]]) -> str:
+    """The method with the best mean, if it beats the first by more than the standard error of the paired difference.
+
+    Args:
+        scores: of each method and fold, at least two folds.
+
+    >>> choose_method({"wan": (90.0, 91.0), "ll-r": (90.1, 90.9)})
+    'wan'
+    >>> choose_method({"wan": (90.0, 91.0), "ll-r": (90.5, 91.6)})
+    'll-r'
+    """
+    first = next(iter(scores))
+    best = max(scores, key=lambda name: np.mean(scores[name]))
+    gains = np.subtract(scores[best], scores[first])
+    return best if gains.mean() > gains.std(ddof=1) / np.sqrt(len(gains)) else first
 
 
 def choose_epoch(scores: NDArray[np.floating]) -> int:
@@ -89,6 +148,20 @@ def choose_epoch(scores: NDArray[np.floating]) -> int:
     """
     mean = np.pad(np.asarray(scores, dtype=np.float64).mean(0), 1, mode="edge")
     return int(np.argmax(mean[:-2] + mean[1:-1] + mean[2:])) + 1
+
+
+def _curves(
+    dataset: Dataset, recipe: Recipe, folder: Path, device: str, workers: int, progress: Progress
+) -> NDArray[np.float64]:
+    """AUC of the known tags of held-out images in percent: folds×epochs."""
+    labeled = dataset.split("train")[dataset.labels("train").positives_per_image() > 0]
+    order = generator(recipe.seed, "epoch folds").permutation(len(labeled))
+    curves = []
+    for fold in range(FOLDS):
+        progress.say(f"cross-fitting {recipe.method}, fold {fold + 1} of {FOLDS}")
+        held_out = labeled[order[fold::FOLDS]]
+        curves.append(_curve(dataset, recipe, held_out, folder / f"fold-{fold}", device, workers, progress))
+    return np.array(curves)
 
 
 def _curve(
