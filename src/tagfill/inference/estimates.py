@@ -38,7 +38,7 @@ what it was. With T tags of L classes in all,
 
     log odds ← τ_c · log odds + s,   τ_c = τ·√((t_c + 1) / (t_c + 3)) · T/(T + L),   κ = 0.98 · T/(T + L)
 
-τ is 0.78. With a measured calibration, which knows how sure the model can be about confused classes, τ is 0.9, and
+τ is 0.75. With a measured calibration, which knows how sure the model can be about confused classes, τ is 0.9, and
 T/(T + L) and κ are 1. Images about which nothing is known still have the tags that are easily seen: for these τ_c is
 0.9 · T/(T + L), and 1 with a measured calibration.
 `docs/benchmarks/estimates.md` shows what this does to the precision of added tags.
@@ -99,7 +99,7 @@ __all__ = [
 _OFFSET_SPREAD, _GIVEN_SPREAD = 0.5, 0.2  # standard deviations of the priors of δ_c and logit(q_c)
 _KNOTS_AT_RANDOM, _KNOTS_ONE_PER_IMAGE = (0.05, 0.4), (0.05, 0.2)  # quantiles of the logits of tags
 _RATIOS, _RATIO, _RATIO_SPREAD = (0.3, 2.0), 0.5, 0.3  # of the slopes: bounds, and median and spread of the prior
-_SHARPNESS = 0.78  # τ
+_SHARPNESS = 0.75  # τ
 _KEPT = 0.98  # κ with many tags
 _SHARPNESS_NEW = 0.9  # τ of images about which nothing is known
 _STARTS = (0.3, 0.7)  # of q, of which the best fit is kept
