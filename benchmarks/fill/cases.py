@@ -43,6 +43,7 @@ def cases(work: Path, voc: Path | None, coco: tuple[Path, Path] | None) -> Itera
         yield voc_photos(work, voc)
     if coco is not None:
         yield coco_photos(work, *coco)
+        yield coco_photos(work, *coco, name="COCO, other photos", skip=3000)
 
 
 def scenes(work: Path, count: int = 600) -> Case:
@@ -67,14 +68,19 @@ def voc_photos(work: Path, source: Path, count: int = 3000) -> Case:
     return _case("VOC 2012", work, Path(data.root), _tags(data, np.sort(rows)))
 
 
-def coco_photos(work: Path, photos: Path, labels: Path, count: int = 3000) -> Case:
-    """Photos of COCO train, drawn at random from a table `image,labels` with labels joined by a vertical bar."""
+def coco_photos(
+    work: Path, photos: Path, labels: Path, count: int = 3000, *, name: str = "COCO", skip: int = 0
+) -> Case:
+    """Photos of COCO train, drawn at random from a table `image,labels` with labels joined by a vertical bar.
+
+    The first `skip` drawn photos are left out.
+    """
     with gzip.open(labels, "rt", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["labels"]]
-    drawn = np.sort(np.random.default_rng(0).permutation(len(rows))[:count])
+    drawn = np.sort(np.random.default_rng(0).permutation(len(rows))[skip : skip + count])
     names = {path.stem[-12:]: path.name for path in photos.iterdir()}
     truth = {names[Path(rows[at]["image"]).stem[-12:]]: tuple(rows[at]["labels"].split("|")) for at in drawn}
-    return _case("COCO", work, photos, truth)
+    return _case(name, work, photos, truth)
 
 
 def _tags(data: object, rows: np.ndarray) -> dict[str, tuple[str, ...]]:

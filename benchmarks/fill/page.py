@@ -26,8 +26,8 @@ Written by `{results["command"]}` at commit `{results["commit"]}` on a machine w
 Each photo keeps one of its tags, drawn at random; there is no validation split. `tagfill fill` adds tags with its
 defaults and `--keep precision={target:g}`, and the complete tags say which are right. Numbers are means over
 {results["seeds"]} draws of tags, with the standard deviation of a draw. *Found* is the share of all missing tags.
-The size of the input and the constants of the [estimates](../api/curation.md) were chosen while looking at these
-photos, so this is no independent test of them.
+The size of the input, the members of `auto` and the constants of the [estimates](../api/curation.md) were chosen while
+looking at these photos, so this is no independent test of them; the other photos of COCO were used for no choice.
 
 {chr(10).join(rules(results))}
 
@@ -72,15 +72,15 @@ def sizes(results: dict[str, Any]) -> str:
     if not results.get("sizes"):
         return ""
     lines = ["| photos | pixels | added | right | found |", "|---|---:|---:|---:|---:|"]
-    for name, draws in results["cases"].items():
-        measured = {**results["sizes"][name], "320, the default": draws[0]}
-        for size, one in sorted(measured.items(), key=lambda item: int(item[0][:3])):
+    for name, measured in results["sizes"].items():
+        for size, one in sorted(measured.items(), key=lambda item: int(item[0])):
             rule = one["rules"]["fill"]
             right, found = 100 * rule["right"] / max(rule["added"], 1), 100 * rule["right"] / one["missing"]
             lines.append(f"| {name} | {size} | {rule['added']:,} | {right:.1f} % | {found:.1f} % |")
     rows = chr(10).join(lines)
     return f"""
-The size of the input (first draw of tags). The network was trained at 224 pixels:
+The size of the input, measured at commit `{results["sizes_commit"]}` with the first draw of tags. The network was trained at
+224 pixels, and 320 is the default:
 
 {rows}
 """

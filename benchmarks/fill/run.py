@@ -29,7 +29,7 @@ RECORD = Record(
 )
 TARGET = 0.9
 OUTCOME = "outcome.json"
-SIZES = (224, 384)  # of the input, besides the default
+SIZES, DEFAULT_SIZE = (224, 384), 320  # of the input
 
 
 def main() -> None:
@@ -38,18 +38,20 @@ def main() -> None:
     parser.add_argument("--coco", type=Path, nargs=2, metavar=("PHOTOS", "LABELS"))
     parser.add_argument("--seeds", type=int, default=3, help="draws of tags")
     parser.add_argument("--work", type=Path, default=Path("runs/fill"))
+    parser.add_argument("--sizes", action="store_true", help="also try other sizes of the input")
     parser.add_argument("--finished", action="store_true", help="compute nothing, and show what is finished")
     options = parser.parse_args()
     work = options.work.absolute()
     found: dict[str, list[dict[str, Any]]] = {}
     sizes: dict[str, dict[str, dict[str, Any]]] = {}
     for case in cases(work, options.voc, options.coco):
-        jobs = [(seed, None) for seed in range(options.seeds)] + [(0, size) for size in SIZES]
+        jobs = [(seed, None) for seed in range(options.seeds)] + [(0, size) for size in SIZES if options.sizes]
         if options.finished:
             jobs = [job for job in jobs if (folder_of(case, work, *job) / OUTCOME).exists()]
         found[case.name] = [measure(case, work, *job) for job in jobs if job[1] is None]
         sizes[case.name] = {str(job[1]): measure(case, work, *job) for job in jobs if job[1] is not None}
-    results = {**RECORD.begin(), "target": TARGET, "seeds": options.seeds, "cases": found, "sizes": sizes}
+    results = {**RECORD.begin(), "target": TARGET, "seeds": options.seeds, "cases": found}
+    results |= measured_sizes(results, sizes)
     RECORD.write(results, page(results))
 
 
@@ -91,10 +93,20 @@ def measure(case: Case, work: Path, seed: int, image_size: int | None = None) ->
     return found
 
 
+def measured_sizes(results: dict[str, Any], sizes: dict[str, dict[str, dict[str, Any]]]) -> dict[str, Any]:
+    """Results by size of the input, with the commit that they were measured at: those of now, or else of before."""
+    if any(sizes.values()):
+        for name, of_case in sizes.items():
+            of_case[str(DEFAULT_SIZE)] = results["cases"][name][0]
+        return {"sizes": sizes, "sizes_commit": results["commit"]}
+    earlier = json.loads(RECORD.results.read_text(encoding="utf-8")) if RECORD.results.exists() else {}
+    return {name: earlier[name] for name in ("sizes", "sizes_commit") if name in earlier}
+
+
 def folder_of(case: Case, work: Path, seed: int, image_size: int | None) -> Path:
     """Where one draw of tags, or one size of the input, is worked on."""
     own = f"seed-{seed}" if image_size is None else f"size-{image_size}"
-    return work / case.name.replace(" ", "-").lower() / own
+    return work / case.name.replace(",", "").replace(" ", "-").lower() / own
 
 
 def share_features(folder: Path) -> None:

@@ -297,14 +297,14 @@ class EnsembleHead(Head):
             raise TagfillError("The ensemble head was given pooled features, but compete needs features of cells.")
         layer = self.stacked.fc
         scores = F.linear(features.permute(0, 2, 3, 1), layer.weight, layer.bias).float()
-        return scores.unflatten(3, (self.members, -1))
+        return scores.reshape(*scores.shape[:3], self.members, -1)
 
     def member_logits(self, features: Tensor) -> Tensor:
         """Logits of the members, B×K×L, that `standardize` takes and `combine` combines."""
         if self.compete:
             return self._pooled(self.cell_scores(features))
         logits: Tensor = self.stacked(features).logits
-        return logits.unflatten(1, (self.members, -1))
+        return logits.reshape(len(logits), self.members, -1)
 
     def combine(self, logits: Tensor) -> Tensor:
         """B×L logits of the ensemble from those of its members, B×K×L."""
