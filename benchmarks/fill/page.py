@@ -79,8 +79,8 @@ def sizes(results: dict[str, Any]) -> str:
             lines.append(f"| {name} | {size} | {rule['added']:,} | {right:.1f} % | {found:.1f} % |")
     rows = chr(10).join(lines)
     return f"""
-The size of the input, measured at commit `{results["sizes_commit"]}` with the first draw of tags. The network was trained at
-224 pixels, and 320 is the default:
+The size of the input, measured at commit `{results["sizes_commit"]}` with the first draw of tags. The network was
+trained at 224 pixels, and 320 is the default:
 
 {rows}
 """
