@@ -23,7 +23,7 @@ CLASSES = ("anchor", "bell", "cat")
 MATRIX = [
     ("test_vit", "tscam", {}, 64, True),
     ("test_efficientnet", "linear", {}, 64, False),
-    ("test_efficientnet", "ensemble", {"members": 3, "boost": 5.0}, 64, True),
+    ("test_efficientnet", "ensemble", {"members": 3, "boost": 5.0, "compete": 0.2}, 64, True),
     ("test_efficientnet", "query", {"width": 32, "keep_first_self_attention": True}, 64, False),
     ("test_vit", "linear", {"pool": "token"}, 64, False),
     ("tf_efficientnet_lite0", "cam", {"boost": 5.0, "boost_from": 0.1}, 224, True),
