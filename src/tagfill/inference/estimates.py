@@ -39,7 +39,7 @@ what it was. With T tags of L classes in all, and m missing tags expected per ta
     log odds ← τ_c · log odds + s,   τ_c = τ·√((t_c + 1) / (t_c + 3)) · T/(T + L)
     κ = (1 − 0.14/m) · T/(T + L),   but no less than half of T/(T + L)
 
-τ is 0.82. An image has about as many confusions whether it misses many tags or few, so they weigh more the smaller m is.
+τ is 0.82. An image has about as many confusions whether it misses many tags or few, so they weigh more for small m.
 With a measured calibration, which knows how sure the model can be about confused classes, τ is 0.9, and
 T/(T + L) and κ are 1. Images about which nothing is known still have the tags that are easily seen: for these τ_c is
 0.9 · T/(T + L), and 1 with a measured calibration.
