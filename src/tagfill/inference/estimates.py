@@ -37,12 +37,14 @@ shrunk, the more the fewer tags t_c are known, and shifted by s, so that the exp
 what it was. With T tags of L classes in all, and m missing tags expected per tagged image,
 
     log odds ← τ_c · log odds + s,   τ_c = τ·√((t_c + 1) / (t_c + 3)) · T/(T + L)
-    κ = (1 − 0.14/m) · T/(T + L),   but no less than half of T/(T + L)
 
-τ is 0.82. An image has about as many confusions whether it misses many tags or few, so they weigh more for small m.
-With a measured calibration, which knows how sure the model can be about confused classes, τ is 0.9, and
-T/(T + L) and κ are 1. Images about which nothing is known still have the tags that are easily seen: for these τ_c is
-0.9 · T/(T + L), and 1 with a measured calibration.
+    at random        τ = 0.78,   κ = 0.98 · T/(T + L)
+    one per image    τ = 0.82,   κ = (1 − 0.14/m) · T/(T + L),   but no less than half of T/(T + L)
+
+If each image has one tag, an image has about as many confusions whether it misses many tags or few, so they weigh more
+the smaller m is. With a measured calibration, which knows how sure the model can be about confused classes, τ is 0.9,
+and T/(T + L) and κ are 1. Images about which nothing is known still have the tags that are easily seen: for these τ_c
+is 0.9 · T/(T + L), and 1 with a measured calibration.
 `docs/benchmarks/estimates.md` shows what this does to the precision of added tags.
 
 If labels are missing in a way that depends on how visible an object is, tags alone cannot reveal it, and the number of
@@ -101,8 +103,9 @@ __all__ = [
 _OFFSET_SPREAD, _GIVEN_SPREAD = 0.5, 0.2  # standard deviations of the priors of δ_c and logit(q_c)
 _KNOTS_AT_RANDOM, _KNOTS_ONE_PER_IMAGE = (0.05, 0.4), (0.05, 0.2)  # quantiles of the logits of tags
 _RATIOS, _RATIO, _RATIO_SPREAD = (0.3, 2.0), 0.5, 0.3  # of the slopes: bounds, and median and spread of the prior
-_SHARPNESS = 0.82  # τ
-_CONFUSED = 0.14  # pairs per image that are expected to be missing tags and are confusions
+_SHARPNESS = {AT_RANDOM: 0.78, ONE_PER_IMAGE: 0.82}  # τ
+_KEPT = 0.98  # κ with many tags, if they are missing at random
+_CONFUSED = 0.14  # pairs per image with one tag that look like missing tags and are confusions
 _SHARPNESS_NEW = 0.9  # τ of images about which nothing is known
 _STARTS = (0.3, 0.7)  # of q, of which the best fit is kept
 _FIT_PAIRS = 1_000_000  # pairs to fit to; of more, the images are sampled
@@ -191,9 +194,12 @@ def estimate_labels(logits: NDArray[np.floating], labels: NDArray[np.integer]) -
     mechanism = ONE_PER_IMAGE if one_each else AT_RANDOM
     estimates = complete_estimates(calibration, given, absent_given, mechanism, some, known)
     trust = tags.sum() / (tags.sum() + labels.shape[1])
-    missing = float(estimates(some, known)[tagged][known[tagged] == UNKNOWN].sum()) / tagged.sum()
-    kept = trust * max(1 - _CONFUSED / max(missing, 1e-12), 0.5)
-    estimates = sharpen(estimates, some, known, _SHARPNESS * trust, kept=kept, new=_SHARPNESS_NEW * trust)
+    kept = _KEPT
+    if one_each:
+        missing = float(estimates(some, known)[tagged][known[tagged] == UNKNOWN].sum()) / tagged.sum()
+        kept = max(1 - _CONFUSED / max(missing, 1e-12), 0.5)
+    sharpness = _SHARPNESS[mechanism] * trust
+    estimates = sharpen(estimates, some, known, sharpness, kept=kept * trust, new=_SHARPNESS_NEW * trust)
     return replace(estimates, priors=estimates(logits, labels).mean(0))
 
 
