@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from jobs import Job, Scores, known, run_all
+from jobs import Job, Scores, forget, known, test, train_all
 from material import Material
 
-GRID = (1e-3, 3e-3, 1e-2)
+GRID = (1e-3, 3e-3)
 """Learning rates, of batches of 256 photos."""
 
 
@@ -22,11 +22,13 @@ class Bench:
         material: photos, datasets and features.
         processes: that train at once.
         finished: only collect the runs that have ended.
+        seeds: of each entry of table A.
     """
 
     material: Material
     processes: int
     finished: bool = False
+    seeds: int = 2
 
     @property
     def quick(self) -> bool:
@@ -44,28 +46,26 @@ class Bench:
         return 2 if self.quick else 10
 
     @property
-    def seeds(self) -> int:
-        """Of each entry of table A."""
-        return 1 if self.quick else 2
-
-    @property
     def grid(self) -> tuple[float, ...]:
         """Learning rates that are searched."""
         return (3e-3,) if self.quick else GRID
 
-    def scores(self, jobs: list[Job]) -> list[Scores | None]:
-        """Scores of each run; with `finished`, None for those that have not ended."""
-        if self.finished:
-            return [known(job, self.work) for job in jobs]
-        return list(run_all(jobs, self.work, self.processes))
-
     def tuned(self, job: Job, grid: tuple[float, ...] | None = None) -> tuple[Job, Scores] | None:
-        """The run with the rate that validation prefers, and its scores; None if not all rates have ended."""
+        """The run with the rate that validation prefers, and its scores; with `finished`, None if it has not ended."""
         jobs = [replace(job, lr=lr) for lr in grid or self.grid]
-        found = self.scores(jobs)
-        if any(one is None for one in found):
-            return None
-        return max(zip(jobs, found, strict=True), key=lambda pair: pair[1].get("val", 0.0))  # type: ignore[union-attr,return-value]
+        if self.finished:
+            found = [known(one, self.work) for one in jobs]
+            if any(scores is None for scores in found):
+                return None
+        else:
+            found = list(train_all(jobs, self.work, self.processes))
+        best, scores = max(zip(jobs, found, strict=True), key=lambda pair: (pair[1] or {}).get("val", 0.0))
+        if self.finished:
+            return (best, scores) if scores is not None and ("test" in scores or "refused" in scores) else None
+        for one in jobs:
+            if one != best:
+                forget(one, self.work)
+        return best, test(best, self.work)
 
 
 Write = Callable[[dict[str, Any]], None]

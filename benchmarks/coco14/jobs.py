@@ -15,9 +15,15 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from bookkeeping import say
+from bookkeeping import ROOT, say
 
 Scores = dict[str, Any]
+
+QUICK = "quick"
+"""Name of the work folder of a first picture."""
+
+RUNS = ROOT / "benchmarks" / "results" / "coco14-runs.json"
+"""All runs that have ended, so that the benchmark can go on in another work folder."""
 
 BOOST = 5.0
 """At inference: scores of class maps above 0 are multiplied by it."""
@@ -56,83 +62,122 @@ class Job:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def run_all(jobs: Sequence[Job], work: Path, processes: int) -> list[Scores]:
-    """Scores in the order of the jobs; what was scored before is read."""
-    left = [job for job in {job.key(): job for job in jobs}.values() if not _record(job, work).exists()]
+def train_all(jobs: Sequence[Job], work: Path, processes: int) -> list[Scores]:
+    """Validation scores in the order of the jobs; what was trained before is read."""
+    left = [job for job in {job.key(): job for job in jobs}.values() if known(job, work) is None]
     if processes == 1:  # without starting a process per job, which costs more than training a head
         for number, job in enumerate(left, start=1):
-            _say(f"{number} of {len(left)}", job, make(job, work))
+            _say(f"{number} of {len(left)}", job, train(job, work))
     elif left:
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-            running = {pool.submit(make, job, work): job for job in left}
+            running = {pool.submit(train, job, work): job for job in left}
             for number, done in enumerate(as_completed(running), start=1):
                 _say(f"{number} of {len(left)}", running[done], done.result())
     return [known(job, work) or {} for job in jobs]
 
 
 def _say(number: str, job: Job, scores: Scores) -> None:
-    told = scores.get("refused") or ", ".join(
-        f"{name} {scores[name]:.2f}" for name in ("val", "test", "boosted", "epoch", "seconds", "CPU seconds")
-    )
-    say(f"{number}: {job.data} {job.method} lr {job.lr:g} seed {job.seed}: {told}")
+    listed = [name for name in ("val", "test", "boosted", "epoch", "seconds", "CPU seconds") if name in scores]
+    told = scores.get("refused") or ", ".join(f"{name} {scores[name]:.2f}" for name in listed)
+    say(f"{number}: {job.data} {job.method} {job.train} lr {job.lr:g} seed {job.seed}: {told}")
 
 
 def known(job: Job, work: Path) -> Scores | None:
-    """What a run scored, if it has ended."""
+    """What a run scored, if it has ended, here or where the committed results come from."""
     place = _record(job, work)
-    return json.loads(place.read_text(encoding="utf-8"))["scores"] if place.exists() else None
+    if place.exists():
+        scores: Scores = json.loads(place.read_text(encoding="utf-8"))["scores"]
+        return scores
+    kept = {} if work.name == QUICK else _kept()
+    return dict(kept[job.key()]["scores"]) if job.key() in kept else None
 
 
-def make(job: Job, work: Path) -> Scores:
-    """Train, score and write down; a run that was interrupted is resumed."""
+def all_runs(work: Path) -> dict[str, Any]:
+    """Every run that has ended by its key: settings and scores."""
+    places = (work / "scores").glob("*.json")
+    return _kept() | {place.stem: json.loads(place.read_text(encoding="utf-8")) for place in places}
+
+
+@functools.cache
+def _kept() -> dict[str, Any]:
+    return json.loads(RUNS.read_text(encoding="utf-8")) if RUNS.exists() else {}
+
+
+def train(job: Job, work: Path) -> Scores:
+    """Train and write down the validation score; a run that was interrupted is resumed. Its folder stays."""
     import torch
 
-    from tagfill.errors import TagfillError
-    from tagfill.io import write_json
-
-    torch.set_num_threads(1)
-    folder = work / "runs" / job.key()
-    try:
-        scores = _trained_and_scored(job, work, folder)
-    except TagfillError as error:
-        scores = {"refused": str(error)}
-    _record(job, work).parent.mkdir(parents=True, exist_ok=True)
-    write_json(_record(job, work), {"job": asdict(job), "scores": scores})
-    shutil.rmtree(folder, ignore_errors=True)
-    return scores
-
-
-def _trained_and_scored(job: Job, work: Path, folder: Path) -> Scores:
     import tagfill
+    from tagfill.errors import TagfillError
     from tagfill.progress import SILENT
     from tagfill.training import resume
 
-    begun = sum(os.times()[:2])
-    data = _dataset(work / "data" / job.data)
-    cache = work / "features" / ("end" if job.train == "head" else "blocks5")
-    if any((folder / "checkpoints").glob("[0-9]*")):
-        run = resume(folder, progress=SILENT)
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
-        run = tagfill.train(
-            data, method=job.method, options=job.options, head=job.head, head_options=job.head_options,
-            features=cache, train=job.train, lr=job.lr, epochs=job.epochs, batch_size=job.batch, seed=job.seed,
-            out=folder, progress=SILENT,
-        )  # fmt: skip
-    plain, boosted = (
-        100 * tagfill.evaluate(run, data, split="test", features=cache, boost=boost, progress=SILENT).mean
-        for boost in (None, BOOST)
-    )
+    torch.set_num_threads(1)
+    begun, folder = sum(os.times()[:2]), _folder(job, work)
+    try:
+        if any((folder / "checkpoints").glob("[0-9]*")):
+            run = resume(folder, progress=SILENT)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+            run = tagfill.train(
+                _dataset(work / "data" / job.data), method=job.method, options=job.options, head=job.head,
+                head_options=job.head_options, features=_cache(job, work), train=job.train, lr=job.lr,
+                epochs=job.epochs, batch_size=job.batch, seed=job.seed, out=folder, progress=SILENT,
+            )  # fmt: skip
+    except TagfillError as error:
+        return _write(job, work, {"refused": str(error)})
     timings = [json.loads(line) for line in (folder / "timings.jsonl").read_text(encoding="utf-8").splitlines()]
-    return {
+    scores = {
         "val": run.best["val_mAP"],
-        "test": plain,
-        "boosted": boosted,
         "epoch": run.best["epoch"],
         "seconds": sum(line["seconds"] for line in timings),
         "CPU seconds": sum(os.times()[:2]) - begun,
         "peak MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,  # of this process so far
     }
+    return _write(job, work, scores)
+
+
+def test(job: Job, work: Path) -> Scores:
+    """Score a trained run on the test photos, without and with boost, and remove its folder."""
+    import torch
+
+    import tagfill
+    from tagfill.progress import SILENT
+
+    scores = known(job, work) or train(job, work)
+    if "refused" in scores or "test" in scores:
+        return scores
+    folder, data = _folder(job, work), _dataset(work / "data" / job.data)
+    if not folder.exists():
+        train(job, work)
+    torch.set_num_threads(1)
+    for name, boost in (("test", None), ("boosted", BOOST)):
+        result = tagfill.evaluate(folder, data, split="test", features=_cache(job, work), boost=boost, progress=SILENT)
+        scores[name] = 100 * result.mean
+    _say("tested", job, scores)
+    forget(job, work)
+    return _write(job, work, scores)
+
+
+def forget(job: Job, work: Path) -> None:
+    """Remove the folder of a run; its scores stay."""
+    shutil.rmtree(_folder(job, work), ignore_errors=True)
+
+
+def _write(job: Job, work: Path, scores: Scores) -> Scores:
+    from tagfill.io import write_json
+
+    _record(job, work).parent.mkdir(parents=True, exist_ok=True)
+    write_json(_record(job, work), {"job": asdict(job), "scores": scores})
+    return scores
+
+
+def _cache(job: Job, work: Path) -> Path:
+    return work / "features" / ("end" if job.train == "head" else "blocks5")
+
+
+def _folder(job: Job, work: Path) -> Path:
+    return work / "runs" / job.key()
 
 
 @functools.lru_cache(maxsize=4)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from jobs import QUICK
 from steps import measured
 
 import tagfill
@@ -51,7 +52,7 @@ class Material:
     @property
     def work(self) -> Path:
         """Where datasets, features and scores are."""
-        return self.base / "quick" if self.quick else self.base
+        return self.base / QUICK if self.quick else self.base
 
     def prepare(self) -> None:
         """Divide the photos and import them with complete labels."""

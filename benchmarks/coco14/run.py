@@ -38,16 +38,18 @@ def main() -> None:
     parser.add_argument(
         "--work", type=Path, default=Path("runs/coco14"), help="where datasets, features and scores are"
     )
+    parser.add_argument("--seeds", type=int, default=2, help="of each entry of table A")
     parser.add_argument("--jobs", type=int, default=1, help="processes that train at once")
     options = parser.parse_args()
     from bench import Bench
+    from jobs import RUNS, all_runs
     from material import Material
 
     material = Material(options.work.absolute(), options.labels.absolute(), options.photos.absolute(), options.quick)
     if not options.finished:
         material.prepare()
         material.features()
-    bench = Bench(material, options.jobs, options.finished)
+    bench = Bench(material, options.jobs, options.finished, 1 if options.quick else options.seeds)
     place = options.work / "quick" if options.quick else ROOT / "benchmarks" / "results"
     pages = options.work / "quick" / "page" if options.quick else ROOT / "docs" / "benchmarks"
     for name in TABLES if options.table == "all" else [options.table]:
@@ -57,6 +59,8 @@ def main() -> None:
         def written(results: dict[str, Any], name: str = name, begun: dict[str, Any] = begun) -> None:
             text = json.dumps(rounded({**begun, **results}), indent=2) + "\n"
             (place / f"coco14-{name.lower()}.json").write_text(text, encoding="utf-8")
+            runs = dict(sorted(all_runs(bench.work).items()))
+            (place / RUNS.name).write_text(json.dumps(rounded(runs), indent=1) + "\n", encoding="utf-8")
             write(place, pages, options.quick)
 
         importlib.import_module(TABLES[name][0]).measure(bench, written)

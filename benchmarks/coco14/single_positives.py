@@ -33,8 +33,14 @@ ENTRIES = {
 }
 """Every row, most important first."""
 
+LIKE = {
+    **dict.fromkeys(("wan", "em-apl"), "em"),
+    **dict.fromkeys(("ll-r", "ll-ct", "ll-cp", "an-ls", "epr", "hill", "splc", "en", "en+cl", "en+scl"), "an"),
+}
+"""Rows that have the learning rate of another one, for lack of time."""
+
 MAPS = ("en+scl",)
-"""Rows that train on class maps, many times slower: one rate, that of `en`, and one seed."""
+"""Rows that train on class maps, many times slower: only the first seed."""
 
 PAPERS = {"spml-coco14": "BoostLU", "scl-coco14": "SCL"}
 """Recipes with the tables of COCO 2014 and one label per photo, by whole networks."""
@@ -70,14 +76,10 @@ def measure(bench: Bench, write: Write) -> None:
     for seed in range(bench.seeds):
         for name, entry in ENTRIES.items():
             job = replace(entry, data=entry.data.format(seed=seed), seed=seed, epochs=bench.epochs)
-            if name in MAPS:
-                if seed or "en" not in chosen:
-                    continue
-                found = bench.tuned(job, (chosen["en"].lr,))
-            elif seed == 0:
-                found = bench.tuned(job)
-            else:
-                found = bench.tuned(job, (chosen[name].lr,)) if name in chosen else None
+            if seed and (name in MAPS or name not in chosen):
+                continue
+            relative = chosen.get(name if seed else LIKE.get(name, ""))
+            found = bench.tuned(job, None if relative is None else (relative.lr,))
             if found is None:
                 continue
             job, scores = found
@@ -113,15 +115,23 @@ def section(results: dict[str, Any]) -> str:
     parts = [
         f"""Each training photo has one known label. For the first seed it is the published draw of Zhang et al., for
 the second one of ours. {setting["epochs"]} epochs with batches of {setting["batch"]} photos; the rate is the best of
-{rates} on validation, with the first seed and without a boost, for each method (`en+scl` has the rate of `en`); scores
-are those of the epoch with the best validation mAP. Methods have their defaults. With boost: the same models, whose
-class maps are boosted by 5 at inference. The boost helps complete labels too, so these scores are compared with `full`
-and `an` with the same boost. *Gap closed* is the share of the way from `an` (0 %) to `full`
-(100 %).{fewer}{lacking}""",
+{rates} on validation, with the first seed and without a boost, for each method; for lack of time, some have
+the rate of another one: {shared()}. Scores are those of the epoch with the best validation mAP. Methods have their
+defaults. With boost: the same models, whose class maps are boosted by 5 at inference. The boost helps complete labels
+too, so these scores are compared with `full` and `an` with the same boost. *Gap closed* is the share of the way from
+`an` (0 %) to `full` (100 %).{fewer}{lacking}""",
         table(columns, lines),
         *refused,
     ]
     return "\n\n".join(parts)
+
+
+def shared() -> str:
+    """Which rows share a rate."""
+    by_relative: dict[str, list[str]] = {}
+    for name, relative in LIKE.items():
+        by_relative.setdefault(relative, []).append(f"`{name}`")
+    return "; ".join(f"{', '.join(names)} the rate of `{relative}`" for relative, names in by_relative.items())
 
 
 def cells(row: dict[str, Any], rows: dict[str, Any], key: str) -> list[str]:

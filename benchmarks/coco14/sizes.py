@@ -20,8 +20,8 @@ QUICK_SIZES = (200, None)
 """Training photos; None is all of them."""
 
 METHODS = {"full": Job("full", "bce"), "an": Job("one-0", "an"), "role": Job("one-0", "role")}
-STEPS = 1_000
-"""Of each run at least: small sets get more epochs, so that they do not lose for lack of steps."""
+BATCH, FEW, LONG = 64, 4_000, 25
+"""Of fewer than all photos: batch size; up to this many photos, so many epochs."""
 
 
 def subset(data: tagfill.Dataset, count: int) -> tagfill.Dataset:
@@ -39,20 +39,20 @@ def measure(bench: Bench, write: Write) -> None:
     """One seed, rates searched at each size; written after every run."""
     dataset(bench, 0)
     found: dict[str, dict[str, Any]] = {}
-    setting = {"batch": Job("", "").batch, "grid": bench.grid, "least steps": STEPS}
+    setting = {"grid": bench.grid}
     for count in QUICK_SIZES if bench.quick else SIZES:
         total = len(bench.material.open("full").split("train"))
         for name, entry in METHODS.items():
             data = entry.data
             if count is not None:
                 data = bench.material.made(f"{entry.data}-of-{count}", lambda whole, n=count: subset(whole, n), of=data)
-            steps = -(-(count or total) // setting["batch"])
-            epochs = bench.epochs if bench.quick else max(bench.epochs, min(100, -(-STEPS // steps)))
-            best = bench.tuned(replace(entry, data=data, epochs=epochs))
+            epochs = bench.epochs if bench.quick or (count or total) > FEW else LONG
+            batch = entry.batch if count is None else BATCH
+            best = bench.tuned(replace(entry, data=data, epochs=epochs, batch=batch))
             if best is None:
                 continue
             job, scores = best
-            row = {"lr": job.lr, "epochs": epochs, "test": scores["test"], "boosted": scores["boosted"]}
+            row = {"lr": job.lr, "epochs": epochs, "batch": batch, "test": scores["test"], "boosted": scores["boosted"]}
             found.setdefault(str(count or total), {})[name] = row
             write({"setting": setting, "sizes": found})
 
@@ -65,15 +65,15 @@ def section(results: dict[str, Any]) -> str:
         row += [f"{found[name]['test']:.2f}" if name in found else "–" for name in METHODS]
         whole = "role" in found and "an" in found
         row += [f"{found['role']['test'] - found['an']['test']:+.2f}" if whole else "–"]
-        row += [f"{found['role']['epochs']}" if "role" in found else "–"]
+        row += [f"{found['role'][key]}" if "role" in found else "–" for key in ("epochs", "batch")]
         rows.append(row)
     verdict = conclusion(results["sizes"])
     rates = ", ".join(f"{rate:g}" for rate in results["setting"]["grid"])
-    return f"""Fewer training photos, drawn at random; validation and test photos are the same. Batches of
-{results["setting"]["batch"]}; small sets get more epochs, so that each run has at least
-{results["setting"]["least steps"]:,} steps or 100 epochs; rates are the best of {rates} on validation; one seed.
+    return f"""Fewer training photos, drawn at random; validation and test photos are the same. Smaller sets have
+smaller batches and the smallest more epochs, so that they do not lose for lack of steps; rates are the best of
+{rates} on validation at each size; one seed.
 
-{table(["training photos", "`full`", "`an`", "`role`", "gain of `role` over `an`", "epochs"], rows)}
+{table(["training photos", "`full`", "`an`", "`role`", "gain of `role` over `an`", "epochs", "batch"], rows)}
 
 {verdict}"""
 

@@ -23,10 +23,11 @@ def measure(bench: Bench, write: Write) -> None:
     for name in ORDER:
         entry = ENTRIES[name]
         data = entry.data.format(seed=0)
-        job = replace(entry, data=data, train="top", epochs=setting["epochs"], batch=BATCH, lr=RATE, head="cam")
-        (scores,) = bench.scores([job])
-        if scores is None:
+        job = replace(entry, data=data, train="top", epochs=setting["epochs"], batch=BATCH, head="cam")
+        found = bench.tuned(job, (RATE,))
+        if found is None:
             continue
+        scores = found[1]
         listed = {key: [value] for key, value in scores.items()} if "test" in scores else scores
         rows[name] = {"name": name, "lr": RATE, **listed}
         write({"setting": setting, "rows": list(rows.values())})

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from filling.cases import cases
 from filling.demonstration import demonstration
 from filling.missing import missing
+from filling.photo_counts import photo_counts
 from filling.photos import budgets, calibration, heads, scratch, whole
 from filling.points import budget_defaults, points
 from filling.published import published, published_by_budget
@@ -22,6 +23,7 @@ KINDS: dict[str, Callable[[str, str], str]] = {
     "demo": demonstration,
     "heads": heads,
     "missing": missing,
+    "photo-counts": photo_counts,
     "points": points,
     "published": published,
     "published-by-budget": published_by_budget,

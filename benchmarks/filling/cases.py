@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from filling.results import results, table
-from filling.single_positive import on_photos, on_scenes
+from filling.single_positive import on_coco, on_photos, on_scenes
 
 Scores = dict[str, list[float]]
 
@@ -18,6 +18,7 @@ FLOORS = ("an", "ignore")  # the baseline is the first of these that was measure
 NOT_RANKED = ("full", "bce-ls", "iun")  # complete labels, with or without a boost, and an oracle
 SHOWN = 3
 SCENES, PHOTOS = "[scenes]({top}benchmarks/learning.md)", "[VOC 2012]({top}benchmarks/voc12.md)"
+COCO = "[COCO 2014]({top}benchmarks/coco14.md)"
 WAYS = {
     "10 % of entries": "each entry with probability 0.1",
     "50 % of entries": "each entry with probability 0.5",
@@ -51,7 +52,7 @@ If fewer than three are listed, no other family beats the baseline."""
 
 def measured() -> Iterator[tuple[str, str, Scores]]:
     """Title, source and scores of each kind of labels with results."""
-    for source, found in ((SCENES, on_scenes()), (PHOTOS, on_photos())):
+    for source, found in ((SCENES, on_scenes()), (PHOTOS, on_photos()), (COCO, on_coco())):
         if found:
             yield "one positive", source, found
     missing, parts, groups = (results(name) for name in ("voc12-b3", "voc12-b1", "voc12-b2"))

@@ -1,4 +1,4 @@
-"""Results with one known label per image: on scenes and, if they were run, on VOC 2012.
+"""Results with one known label per image: on scenes and, if they were run, on VOC 2012 and COCO 2014.
 
     <!-- numbers: single-positive an,en,en+scl -->
 
@@ -43,10 +43,13 @@ def single_positive(arguments: str, top: str) -> str:
     """The table and the source of its numbers."""
     names = arguments.split(",")
     measured = {"scenes, mAP": on_scenes(), "VOC 2012, mAP": on_photos()}
+    coco = on_coco()
+    with_coco = 2 * sum(name in coco for name in names) >= len(names)  # a column of dashes says nothing
+    measured |= {"COCO 2014, mAP": coco} if with_coco else {}
     columns = [_scores(names, title, scores) for title, scores in measured.items() if scores]
     head = ["method", *(cell for title, _ in columns for cell in (title, "gain over `an`"))]
     rows = [[_shown(name), *(cell for _, cells in columns for cell in cells[name])] for name in names]
-    return f"{table(head, rows)}\n\n{_legend(top, any('+boost' in name for name in names))}"
+    return f"{table(head, rows)}\n\n{_legend(top, any('+boost' in name for name in names), with_coco)}"
 
 
 def on_scenes() -> dict[str, list[float]]:
@@ -61,6 +64,14 @@ def on_photos() -> dict[str, list[float]]:
     return _renamed({row["name"]: row["test"] for row in found["rows"] if "test" in row}, ON_PHOTOS) if found else {}
 
 
+def on_coco() -> dict[str, list[float]]:
+    """The same on all photos of COCO 2014 train, each model without and with boost at inference."""
+    found = results("coco14-a")
+    rows = [row for row in found["rows"] if "test" in row] if found else []
+    plain, boosted = ({row["name"]: row[key] for row in rows} for key in ("test", "boosted"))
+    return plain | {f"{name}+boost-eval": values for name, values in boosted.items()} if FLOOR in plain else {}
+
+
 def _renamed(scores: dict[str, list[float]], there: dict[str, str]) -> dict[str, list[float]]:
     ours = {name: own for own, name in there.items()}
     return {ours.get(name, name): values for name, values in scores.items()}
@@ -69,7 +80,7 @@ def _renamed(scores: dict[str, list[float]], there: dict[str, str]) -> dict[str,
 def _scores(names: list[str], title: str, scores: dict[str, list[float]]) -> tuple[str, dict[str, list[str]]]:
     """Mean and gain of each name; dashes if there is none."""
     cells = {
-        name: [mean(scores[name]), "–" if name == FLOOR else gain(scores[name], scores[FLOOR])]
+        name: [mean(scores[name]), "–" if name == FLOOR else gain(scores[name], scores[FLOOR][: len(scores[name])])]
         if name in scores
         else ["–", "–"]
         for name in names
@@ -88,7 +99,7 @@ def _shown(name: str) -> str:
     return f"`{complete}{plus}{boost}`, complete labels" if complete else f"`{name}`"
 
 
-def _legend(top: str, boosted: bool) -> str:
+def _legend(top: str, boosted: bool, with_coco: bool) -> str:
     scenes, voc = results("learning"), results("voc12-a")
     said = [
         "One known label per image and no known negative; test mAP in percent; gains are paired by seed, ± is the",
@@ -109,4 +120,7 @@ def _legend(top: str, boosted: bool) -> str:
         )
     else:
         said.append("Not measured on photos yet.")
+    if with_coco:
+        page = f"[COCO 2014]({top}benchmarks/coco14.md)"
+        said.append(f"{page}: 66,081 photos with 80 classes, another draw of labels per seed.")
     return "\n".join(said)
