@@ -37,7 +37,7 @@ RECORD = Record("auto", ("training", "data", "models", "memory", "methods", "los
 CEILING, CEILING_AUTO, FLOOR = "complete labels", "complete labels, auto", "an"
 ONE, FORTY, RANDOM = "one tag per image", "40% of the tags", "10% of all labels"
 SINGLES = {ONE: ("an", "em", "ll-r"), FORTY: ("an", "em", "ll-r"), RANDOM: ("an", "ignore")}  # others are in `auto`
-EARLIER = ("wan", "em", "ll-r")  # what `auto` combined before
+STEPS = (("wan", "em", "ll-r"), ("wan", "lda", "lda-soft"), ("wan", "lda", "lda-soft", "lda-cells"))  # of `auto` so far
 SCENES = {"train": 600, "val": 20, "test": 400}
 COCO = {"coco": (17, 2900, 1000), "coco-2": (23, 3000, 2000)}  # seed, training and test photos; no photo is in both
 EPOCHS, BOOST = 10, 5.0
@@ -72,6 +72,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/auto"), help="datasets, features and scores")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=1, help="processes that extract features")
+    parser.add_argument("--protocols", nargs="+", default=[ONE, FORTY, RANDOM], help="which labels are kept")
     parser.add_argument("--finished", action="store_true", help="write the page from the results there are")
     options = parser.parse_args()
     work, photos = options.work.absolute(), options.voc is not None or options.coco_labels is not None
@@ -85,7 +86,7 @@ def main() -> None:
         prepare_voc(work / "voc", options.voc, options.jobs)
         sources.append("voc")
     seeds = options.seeds if photos else 1
-    jobs = [Job(work, *words) for words in itertools.product(sources, (ONE, FORTY, RANDOM), range(seeds))]
+    jobs = [Job(work, *words) for words in itertools.product(sources, options.protocols, range(seeds))]
     if not options.finished:
         for number, job in enumerate(sorted(jobs, key=lambda job: (job.protocol != ONE, job.seed)), start=1):
             scores = measure(job)
@@ -99,6 +100,9 @@ def main() -> None:
         "boost": BOOST,
         "scores": found,
     }
+    if RECORD.results.exists():  # what was measured before and not again
+        before = json.loads(RECORD.results.read_text(encoding="utf-8"))
+        results["earlier"] = before.get("earlier", {name: before[name] for name in ("commit", "sizes", "scores")})
     if not photos:
         print(json.dumps(results, indent=2))
         return
@@ -218,9 +222,10 @@ def measure(job: Job) -> dict[str, float]:
     logits |= members
     known = truth.labels("test").dense()
     scores |= {name: mean_ap(members[name], known) for name in members}
-    if all(name in logits for name in EARLIER):
-        parts = [logits[name] for name in EARLIER]
-        scores[" + ".join(EARLIER)] = mean_ap(sum((part - part.mean(0)) / part.std(0) for part in parts), known)
+    for step in STEPS:  # none of which competes
+        if all(name in logits for name in step):
+            parts = [logits[name] for name in step]
+            scores[" + ".join(step)] = mean_ap(sum((part - part.mean(0)) / part.std(0) for part in parts), known)
     write_json(job.result, scores)
     return scores
 
@@ -257,13 +262,11 @@ def predict(model: Any, folder: Path) -> tuple[np.ndarray, list[np.ndarray], np.
     total, parts, labels = [], [], []
     with torch.inference_mode():
         for batch in source.evaluate("test", np.arange(len(dataset.split("test")))):
+            total.append(head(batch.inputs).logits)
             if isinstance(head, EnsembleHead):
-                logits = head.stacked(batch.inputs).logits.unflatten(1, (head.members, -1))
-                total.append(head.combine(logits))
+                parts.append(head.stacked(batch.inputs).logits.unflatten(1, (head.members, -1)))
             else:
-                logits = head(batch.inputs).logits[:, None]
-                total.append(logits[:, 0])
-            parts.append(logits)
+                parts.append(total[-1][:, None])
             labels.append(batch.labels)
     of_members = torch.cat(parts).double().unbind(1)
     return torch.cat(total).double().numpy(), [each.numpy() for each in of_members], torch.cat(labels).numpy()
