@@ -15,16 +15,16 @@ from bookkeeping import say
 EPOCHS = 10
 RATES = (1e-3, 3e-4)
 ROWS: dict[str, dict[str, Any]] = {
-    "bce, complete labels": {"method": "bce", "data": "full"},
-    "an": {"method": "an"},
-    "em": {"method": "em"},
-    "ll-r": {"method": "ll-r"},
-    "splc": {"method": "splc"},
-    "hill": {"method": "hill"},
-    "gr": {"method": "gr"},
-    "vlpl": {"method": "vlpl"},
-    "se-e": {"method": "se-e"},
     "evidence": {"method": "evidence"},
+    "em": {"method": "em"},
+    "vlpl": {"method": "vlpl"},
+    "an": {"method": "an"},
+    "bce, complete labels": {"method": "bce", "data": "full"},
+    "gr": {"method": "gr"},
+    "splc": {"method": "splc"},
+    "se-e": {"method": "se-e"},
+    "ll-r": {"method": "ll-r"},
+    "hill": {"method": "hill"},
 }
 WITH_EVIDENCE = ("vlpl", "se-e", "evidence")
 

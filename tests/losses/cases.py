@@ -91,7 +91,7 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
     "ep": lambda g, z, x, **kw: losses.expected_negative(g, z, x > 0, also_positive=True, **kw),
     "en-literal": lambda g, z, x, **kw: losses.expected_negative(g, z, x > 0, literal=True, **kw),
     "se": lambda g, z, x, **kw: losses.soft_exposure(g, z, signed(x), **{"reduction": "mean", **kw}),
-    "soft-target": lambda g, z, x, **kw: losses.soft_target(g, z, x.sigmoid(), (x / 3).abs().clamp(0, 1), **kw),
+    "soft-positive": lambda g, z, x, **kw: losses.soft_positive(g, z, x.sigmoid(), **kw),
     "patch": lambda g, z, _, **kw: losses.patch(_one_cell(g), _one_cell(z), gammas=(0, 0, 0), **kw),
     "ll-r": lambda g, z, _, **kw: losses.large_loss(g, z, rate=0.2, **kw),
     "ll-ct": lambda g, z, _, **kw: losses.large_loss(g, z, rate=0.2, mode="correct", **kw),

@@ -16,6 +16,7 @@ INDEX = [0, 1, 2, 3, 4, 5]
 COSINES = (0.2 + 0.02 * np.random.default_rng(3).normal(size=DENSE.shape)).astype(np.float32)
 COSINES[2, 0] = np.nan
 COSINES[4] = np.nan
+OURS = {"weight": 0.7, "negative_weight": 0.1, "alpha": 0.1}
 
 
 def evidence_of(cosines=COSINES):
@@ -51,15 +52,14 @@ def test_vlpl_warms_up_with_entropy_maximization():
 def test_trusted_evidence_is_its_reference():
     found = evidence_of()
     prediction = maps_of(INDEX)
-    target = np.nan_to_num(found.probabilities(np.array(INDEX), DENSE))
-    trust = np.where(np.isnan(COSINES), 0.0, found.trust)
-    expected = reference.soft_target(prediction.logits.tolist(), DENSE.tolist(), target, trust, alpha=0.1)
+    share = found.trust * np.nan_to_num(found.probabilities(np.array(INDEX), DENSE))
+    expected = reference.soft_positive(prediction.logits.tolist(), DENSE.tolist(), share, **OURS)
     value = method_of("evidence", found).loss(batch_of(INDEX), prediction)["evidence"].item()
     assert value == pytest.approx(expected, rel=1e-5)
 
 
 def test_without_trust_it_is_entropy_maximization():
-    value = method_of("evidence", trust=0.0).loss(batch_of(INDEX), maps_of(INDEX))["evidence"]
+    value = method_of("evidence", trust=0.0, gamma=0.0).loss(batch_of(INDEX), maps_of(INDEX))["evidence"]
     torch.testing.assert_close(value, method_of("em").loss(batch_of(INDEX), maps_of(INDEX))["em"])
 
 

@@ -1,4 +1,4 @@
-"""Losses with evidence of other taggers, entry by entry: VLPL, and soft targets that are trusted in part."""
+"""Losses with evidence of other taggers, entry by entry: VLPL, and soft positives."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def vlpl(logits, labels, cosines, *, alpha, beta, smoothing, threshold, temperat
     return total / count
 
 
-def soft_target(logits, labels, targets, trust, *, alpha):
+def soft_positive(logits, labels, share, *, weight, negative_weight, alpha):
     """Mean over all entries."""
     total, count = 0.0, 0
-    for row, states, wanted, trusted in zip(logits, labels, targets, trust, strict=True):
-        for g, z, t, tau in zip(row, states, wanted, trusted, strict=True):
+    for row, states, shares in zip(logits, labels, share, strict=True):
+        for g, z, t in zip(row, states, shares, strict=True):
             present, absent, entropy = _terms(g)
             count += 1
             if z == 1:
@@ -43,5 +43,5 @@ def soft_target(logits, labels, targets, trust, *, alpha):
             elif z == 0:
                 total += absent
             else:
-                total += tau * (t * present + (1 - t) * absent) - (1 - tau) * alpha * entropy
+                total += weight * t * present + (1 - t) * (negative_weight * absent - alpha * entropy)
     return total / count

@@ -2,6 +2,12 @@
 
 Example: `tagfill evidence import scores.csv photos --name clip`
 
+Example: `tagfill evidence prior photos`
+
+Example: `tagfill evidence text photos --model open_clip:ViT-B-32/laion2b_s34b_b79k`
+
+Example: `tagfill evidence model runs/older photos --name older`
+
 Example: `tagfill evidence list photos`
 
 Example: `tagfill evidence evaluate photos --name clip`
@@ -18,6 +24,7 @@ from typing import Annotated, Any
 import typer
 
 from tagfill.cli import flags, terminal
+from tagfill.errors import TagfillError
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -66,6 +73,111 @@ def import_(
         force=force,
     )
     _show_imported(result.to_json(), dataset, quiet=quiet, as_json=as_json)
+
+
+@app.command("model")
+def model(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A run, a model folder, or an ONNX file.")],
+    dataset: DatasetFolder,
+    name: Name,
+    class_map: ClassMap = None,
+    workers: flags.Workers = 0,
+    device: flags.Device = "auto",
+    force: Force = False,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
+) -> None:
+    """Score the photos with an older model of yours."""
+    from tagfill.evidence import read_class_map
+    from tagfill.evidence.models import score_with_model
+
+    result = score_with_model(
+        model,
+        dataset,
+        name=name,
+        class_map=read_class_map(class_map or []),
+        force=force,
+        workers=workers,
+        device=device,
+        progress=terminal.progress(quiet),
+    )
+    _show_imported(result.to_json(), dataset, quiet=quiet, as_json=as_json)
+
+
+@app.command("prior")
+def prior(
+    dataset: DatasetFolder,
+    name: Name = "prior",
+    text: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CLASS=TEXT", help="Words for a class, instead of its name, such as tv=television."),
+    ] = None,
+    features: Annotated[Path | None, typer.Option(help="A feature cache of the bundled backbone.")] = None,
+    force: Force = False,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
+) -> None:
+    """Score the photos by names of classes alone, with the bundled ImageNet classifier."""
+    from tagfill.evidence import read_class_map
+    from tagfill.evidence.models import score_with_prior
+
+    result = score_with_prior(
+        dataset,
+        name=name,
+        texts=read_class_map(text or []),
+        features=features,
+        force=force,
+        progress=terminal.progress(quiet),
+    )
+    _show_imported(result.to_json(), dataset, quiet=quiet, as_json=as_json)
+
+
+@app.command("text")
+def text(
+    dataset: DatasetFolder,
+    model: Annotated[
+        str, typer.Option(metavar="open_clip:ARCH/WEIGHTS", help="Weights are a name, a file, or none.")
+    ] = "open_clip:ViT-B-32/laion2b_s34b_b79k",
+    name: Name = "clip",
+    template: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="A sentence with {} for the class, instead of ours.")
+    ] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CLASS=TEXT", help="A synonym or description of a class; repeat it for several."),
+    ] = None,
+    tiles: Annotated[int, typer.Option(min=0, max=8, help="Rows and columns of tiles; 0 for whole photos only.")] = 3,
+    device: flags.Device = "auto",
+    force: Force = False,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
+) -> None:
+    """Score the photos by text prompts, with a vision-language model of open_clip."""
+    from tagfill.evidence.prompts import TEMPLATES, score_with_prompts
+
+    words: dict[str, list[str]] = {}
+    for pair in text or []:
+        label, equals, said = pair.partition("=")
+        if not equals or not said.strip():
+            raise TagfillError(f"--text '{pair}' is not written as CLASS=TEXT.")
+        words.setdefault(label.strip(), []).append(said.strip())
+    results = score_with_prompts(
+        dataset,
+        model=model,
+        name=name,
+        templates=template or TEMPLATES,
+        texts=words,
+        tiles=tiles,
+        device=device,
+        force=force,
+        progress=terminal.progress(quiet),
+    )
+    if as_json:
+        terminal.show_json([result.to_json() for result in results])
+        return
+    for result in results:
+        _show_imported(result.to_json(), dataset, quiet=True, as_json=False)
+    terminal.next_step(f"tagfill evidence evaluate {dataset} --name {name}", quiet=quiet)
 
 
 @app.command("list")

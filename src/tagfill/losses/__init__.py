@@ -18,7 +18,7 @@ from tagfill.losses.generalized_robust import generalized_robust
 from tagfill.losses.large_loss import large_loss, large_loss_from_mask, large_loss_mask
 from tagfill.losses.patch import patch, patch_entries
 from tagfill.losses.selective import selective, top_k_mask
-from tagfill.losses.soft_target import soft_target
+from tagfill.losses.soft_positive import soft_positive
 
 __all__ = [
     "Reduction",
@@ -47,7 +47,7 @@ __all__ = [
     "role_half",
     "selective",
     "soft_exposure",
-    "soft_target",
+    "soft_positive",
     "splc",
     "top_k_mask",
     "weighted_known",

@@ -12,13 +12,13 @@ Xing et al., Vision-Language Pseudo-Labels for Single-Positive Multi-Label Learn
 code scores the augmented view of a step; here the scores are those of the whole image. A known absent label costs ℓ⁻.
 
 **evidence** is ours. A softmax lets one class exclude the others, a threshold throws away how sure the tagger is, and
-classes of which it knows nothing are treated like those that it knows best. Instead, the debiased probability of a
-pair (`tagfill.evidence.debias`) is a soft target, and each class is trusted as far as the evidence ranks its known tags
-above its other images (`tagfill.evidence.class_trust`):
+classes of which it knows nothing are treated like those that it knows best. Instead, the debiased probability p of a
+pair (`tagfill.evidence.debias`) is the share of it that counts as present, and each class is trusted as far as the
+evidence ranks its known tags above its other images (τ, `tagfill.evidence.class_trust`):
 
-    unknown    τ_c·(p·ℓ⁺ + (1−p)·ℓ⁻) − (1 − τ_c)·α·H(f)
+    unknown    β·t·ℓ⁺ + (1 − t)·(γ·ℓ⁻ − α·H(f)),   t = τ_c·p
 
-Pairs without a score have τ = 0 and stay undecided, as in EM.
+The rest of a label is undecided, as in EM, and weakly absent. A pair without a score has t = 0.
 """
 
 from __future__ import annotations
@@ -144,11 +144,13 @@ class VisionLanguagePseudoLabels(_FromEvidence):
 
 
 class TrustedEvidence(_FromEvidence):
-    """Soft targets from debiased evidence, trusted class by class as far as known labels bear it out.
+    """Soft positives from debiased evidence, trusted class by class as far as known labels confirm it.
 
     Args:
         evidence: its name, or several; null is all that the dataset has.
-        alpha: α, the weight of the entropy of what is not trusted.
+        alpha: α, the weight of the entropy of what is not present.
+        beta: β, the weight of the share that counts as present.
+        gamma: γ, the weight of the rest as absent.
         trust: factor of the trust of every class, from 0 to 1.
         eps: added to probabilities inside logarithms.
     """
@@ -160,13 +162,16 @@ class TrustedEvidence(_FromEvidence):
         *,
         evidence: str | list[str] | None = None,
         alpha: float = 0.1,
+        beta: float = 0.7,
+        gamma: float = 0.1,
         trust: float = 1.0,
         eps: float = 0.0,
     ) -> None:
         super().__init__(evidence)
         if not 0 <= trust <= 1:
             raise TagfillError(f"The method 'evidence' needs a trust between 0 and 1; it is {trust}.")
-        self._alpha, self._factor, self._eps = alpha, trust, eps
+        self._weights = {"weight": beta, "negative_weight": gamma, "alpha": alpha, "eps": eps}
+        self._factor = trust
 
     def setup(self, task: Task) -> None:
         """Read the evidence and debias it with the known labels."""
@@ -174,16 +179,8 @@ class TrustedEvidence(_FromEvidence):
         self._trust = torch.from_numpy(self._factor * self._opened.trust).float()
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
-        """Known labels, trusted targets, and the entropy of the rest."""
+        """Known labels, the trusted share of unknown ones, and the entropy of the rest."""
         labels = batch.labels
-        target = torch.from_numpy(self._opened.probabilities(batch.index.cpu().numpy(), labels.cpu().numpy()))
-        trust = torch.where(target.isnan(), 0.0, self._trust).to(labels.device)
-        value = losses.soft_target(
-            prediction.logits,
-            labels,
-            target.nan_to_num().to(labels.device),
-            trust,
-            alpha=self._alpha,
-            eps=self._eps,
-        )
-        return {"evidence": value}
+        probability = self._opened.probabilities(batch.index.cpu().numpy(), labels.cpu().numpy())
+        share = (self._trust * torch.from_numpy(np.nan_to_num(probability))).to(labels.device)
+        return {"evidence": losses.soft_positive(prediction.logits, labels, share, **self._weights)}

@@ -20,7 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
@@ -172,6 +174,18 @@ def load_bundled_weights(model: nn.Module, backbone: str) -> dict[str, Tensor]:
         with suppress(OSError), atomic_write(stored) as file:  # a cache that cannot be written costs only time
             file.write(save(state))
     return {name: value for name, value in state.items() if not name.startswith("classifier.")}
+
+
+def bundled_classifier(backbone: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Weights (1,000×D) and biases of the ImageNet classifier that the bundled weights were trained with.
+
+    Args:
+        backbone: one of `BUNDLED`.
+    """
+    check_bundled(backbone)
+    bundled = BUNDLED[backbone]
+    *_, weight, bias = _read_package_file(_find_package_file(bundled), bundled.file_sha256).values()
+    return weight.numpy(), bias.numpy()
 
 
 def _read_stored(path: Path, expected: str) -> dict[str, Tensor] | None:
