@@ -147,7 +147,8 @@ def conse(
     power = np.exp(np.take_along_axis(x, top, axis=1) - x.max(1, keepdims=True))
     vectors = np.einsum("nk,nkd->nd", power, np.asarray(known, dtype=np.float64)[top])
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return (vectors @ np.asarray(wanted, dtype=np.float64).T).astype(np.float32)
+    cosines: NDArray[np.float32] = (vectors @ np.asarray(wanted, dtype=np.float64).T).astype(np.float32)
+    return cosines
 
 
 def imagenet_texts() -> list[str]:
@@ -156,13 +157,11 @@ def imagenet_texts() -> list[str]:
     >>> imagenet_texts()[0]
     'tench, Tinca tinca. freshwater dace-like game fish of Europe and western Asia noted for ability to survive ...'
     """
-    from timm.data import ImageNetInfo
+    from timm.data.imagenet_info import ImageNetInfo
 
     info = ImageNetInfo()
-    return [
-        f"{info.index_to_description(at)}. {info.index_to_description(at, detailed=True).partition(': ')[2]}"
-        for at in range(info.num_classes())
-    ]
+    pairs = zip(info.label_descriptions(), info.label_descriptions(detailed=True), strict=True)
+    return [f"{name}. {detailed.partition(': ')[2]}" for name, detailed in pairs]
 
 
 def _pooled(data: Dataset, cache: FeatureCache) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:

@@ -58,4 +58,5 @@ class WordVectors:
             ids = self._tokenizer.encode(text, add_special_tokens=False).ids
             if ids:
                 found[row] = self._vectors[ids].astype(np.float32).mean(0)
-        return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+        unit: NDArray[np.float32] = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+        return unit

@@ -24,6 +24,7 @@ The rest of a label is undecided, as in EM, and weakly absent. A pair without a 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -170,7 +171,7 @@ class TrustedEvidence(_FromEvidence):
         super().__init__(evidence)
         if not 0 <= trust <= 1:
             raise TagfillError(f"The method 'evidence' needs a trust between 0 and 1; it is {trust}.")
-        self._weights = {"weight": beta, "negative_weight": gamma, "alpha": alpha, "eps": eps}
+        self._weights: dict[str, Any] = {"weight": beta, "negative_weight": gamma, "alpha": alpha, "eps": eps}
         self._factor = trust
 
     def setup(self, task: Task) -> None:
