@@ -4,7 +4,8 @@ PYTHON ?= python3
 JOBS ?= 2
 CASES ?= 10000
 LOCKED ?= 1
-LOWEST := tests/dataset tests/cli tests/fuzz tests/images tests/metrics tests/scenes tests/training/test_run.py
+LOWEST := tests/dataset tests/cli tests/fuzz tests/images tests/inference tests/metrics tests/scenes \
+	tests/curation/test_server.py tests/training/test_run.py
 VENV := .venv
 BIN := $(VENV)/bin
 # Modules are compiled when they are first imported: most of the many that are installed never are.
@@ -58,8 +59,8 @@ test-all: venv ## run every test
 fuzz: venv ## run CASES damaged files (10,000) through the reader of each format
 	FUZZ_CASES=$(CASES) $(PYTEST) tests/fuzz
 
-attack: venv ## attack servers and kill commands on this machine, attacks/*.py, and print what was noticed
-	@set -e; for script in attacks/*.py; do echo "$$script"; $(BIN)/python "$$script"; done
+attack: venv ## attack servers and kill commands on this machine, and print what was noticed
+	@set -e; for script in attacks/serve.py attacks/kill.py; do echo "$$script"; $(BIN)/python "$$script"; done
 
 # Old versions may warn of what newer libraries beside them deprecate.
 minimal: ## run part of the tests with the lowest versions of dependencies, in .venv-minimal

@@ -43,11 +43,18 @@ def atomic_write(path: Path, *, sync: bool = True) -> Iterator[IO[bytes]]:
             if sync:
                 os.fsync(file.fileno())
             temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        _name_file(error, path)
         raise
     if sync:
         sync_folder(path.parent)
+
+
+def _name_file(error: BaseException, path: Path) -> None:
+    """Add the name of a file to an error of the system, for the sentence about it; a full disk names none."""
+    if isinstance(error, OSError) and error.filename is None:
+        error.filename = str(path)
 
 
 def _open_temporary(path: Path) -> tuple[IO[bytes], Path]:
@@ -314,8 +321,9 @@ def replace_files(folder: Path, write: Callable[[Path], None]) -> None:
             sync_file(path)
         sync_folder(staging)
         staging.rename(folder / _PENDING)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(staging, ignore_errors=True)
+        _name_file(error, folder)
         raise
     sync_folder(folder)
     finish_replacing(folder)

@@ -77,10 +77,12 @@ def test_a_full_disk_leaves_the_old_dataset(call, data, tmp_path, monkeypatch):
     again = ("simulate", "single-positive", str(data), "--seed", "2")
     outcome = call(*again, "--out", str(tmp_path / "single"), "--force")
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert "No space left on device" in outcome.err
+    assert f"{tmp_path / 'single'} cannot be written or read: No space left on device." in outcome.err
     assert {path.name: path.read_bytes() for path in (tmp_path / "single").iterdir()} == before
     call(*again, "--out", str(tmp_path / "new"))
     assert not (tmp_path / "new").exists()
+    outcome = call("write", str(data), "--out", str(tmp_path / "tags.csv"))
+    assert outcome.err == f"Error: {tmp_path / 'tags.csv'} cannot be written or read: No space left on device.\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

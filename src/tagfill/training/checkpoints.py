@@ -105,20 +105,24 @@ def save_checkpoint(
     final, temporary = folder / f"{state.number:08d}", folder / f".{state.number:08d}.tmp"
     if devices.on_main(final.exists):
         return
-    if devices.main:
+    try:
+        if devices.main:
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+        devices.barrier()
+        _write(temporary / f"rank{devices.ranks.rank}.safetensors", rank)
+        devices.barrier()
+        if devices.main:
+            _write(temporary / "model.safetensors", model)
+            _write(temporary / "optimizer.safetensors", optimizer)
+            state.files = {path.name: sha256(path) for path in sorted(temporary.glob("*.safetensors"))}
+            content = asdict(state)
+            write_json(temporary / "state.json", {**content, "checksum": _checksum(content)})
+            temporary.rename(final)
+            sync_folder(folder)
+    except OSError:  # a full disk: what is left would only fill it
         shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-    devices.barrier()
-    _write(temporary / f"rank{devices.ranks.rank}.safetensors", rank)
-    devices.barrier()
-    if devices.main:
-        _write(temporary / "model.safetensors", model)
-        _write(temporary / "optimizer.safetensors", optimizer)
-        state.files = {path.name: sha256(path) for path in sorted(temporary.glob("*.safetensors"))}
-        content = asdict(state)
-        write_json(temporary / "state.json", {**content, "checksum": _checksum(content)})
-        temporary.rename(final)
-        sync_folder(folder)
+        raise
     devices.barrier()
 
 

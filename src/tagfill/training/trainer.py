@@ -395,9 +395,10 @@ class Trainer:
         except OSError as error:
             if error.errno not in _DISK_FULL:
                 raise
+            saved = any(context.run.checkpoints.glob("[0-9]*"))
+            how = f"continue with 'tagfill train --resume {folder}'" if saved else "start the run again"
             raise RunError(
-                f"There is no room to save a checkpoint in {context.run.checkpoints}; nothing was lost. Free some "
-                f"space and continue with 'tagfill train --resume {folder}'."
+                f"There is no room to save a checkpoint in {context.run.checkpoints}. Free some space and {how}."
             ) from None
         oldest = devices.on_main(lambda: checkpoints.prune(context.run.checkpoints))
         active.memory.forget(before=oldest["number"])
