@@ -365,6 +365,27 @@ def test_a_folder_with_something_else_in_it_is_refused(place, truth, tmp_path):
         tagfill.fill(place / "tags.csv", photos=place / "photos", out=tmp_path)
 
 
+def test_evidence_about_what_is_known_adds_more_right_tags(place, truth, first, tmp_path):
+    again = tmp_path / "filled"
+    shutil.copytree(place / "filled", again)
+    known = Dataset.open(again / "known")
+    rng = np.random.default_rng(4)
+    shown = np.array([[color in truth[name] for color in known.classes] for name in known.names()])
+    scores = 0.2 + 0.03 * shown + 0.005 * rng.normal(size=shown.shape)
+    table = pa.table({"image": known.names(), **dict(zip(known.classes, scores.T, strict=True))})
+    tagfill.evidence.import_scores(table, known, name="clip", scale="cosines")
+
+    def right(result: Fill) -> tuple[int, int]:
+        pairs = [(row["image"], tag) for row in result.table.to_pylist() for tag in row["added"]]
+        return sum(tag in truth[image] for image, tag in pairs), len(pairs)
+
+    second = tagfill.fill(again)
+
+    assert right(second)[0] > right(first)[0]
+    assert right(second)[0] >= 0.9 * right(second)[1]
+    assert "Nothing has changed" in CliRunner().invoke(app, ["fill", str(again)]).output
+
+
 def test_what_the_model_calls_present_has_the_precision_that_was_asked_for():
     from tagfill.curation.estimates import uncorrected
     from tagfill.probabilities import Calibration
@@ -375,7 +396,9 @@ def test_what_the_model_calls_present_has_the_precision_that_was_asked_for():
     data = Dataset.from_records("p", "photos", ["a", "b", "c"], images, [])
     candidates = Candidates(data)
     unknown = np.full(p.shape, -1, dtype=np.int8)
-    candidates.add(np.arange(400), np.log(p / (1 - p)), uncorrected(Calibration.identity(3), unknown))
+    logits, estimates = np.log(p / (1 - p)), uncorrected(Calibration.identity(3), unknown)
+    candidates.add(np.arange(400), logits, estimates)
+    candidates.sample(logits, estimates)
     scored = Scored.model_construct(precision=candidates.precision().tolist())
     for precision, lowest in ((0.98, 0.9855), (0.8, 0.7055), (0.6, 0.4555), (0.05, 0.0555)):
         said = p >= scored.threshold(precision)

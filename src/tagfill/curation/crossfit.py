@@ -21,7 +21,7 @@ If the dataset has evidence of other taggers, logits are those of model and evid
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -57,14 +57,26 @@ class ScoredImages:
         logits: n×L, of the model, or of model and evidence together.
         estimates: calibration of the model that made the scores, and how many labels are missing.
         errors: expected calibration error of the model before and after; None if it cannot be measured.
-        weights: of the model and of each piece of evidence; empty if there is none.
+        combination: of the model and of evidence, which made the logits; None if there is no evidence.
+        alone: the same images scored by the model alone, if there is evidence.
     """
 
     rows: NDArray[np.int64]
     logits: NDArray[np.float32]
     estimates: LabelEstimates
     errors: tuple[float, float] | None
-    weights: Mapping[str, float] = field(default_factory=dict)
+    combination: Combination | None = None
+    alone: ScoredImages | None = None
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """Of the model and of each piece of evidence; empty if there is none."""
+        return {} if self.combination is None else self.combination.shares
+
+    @property
+    def by_model(self) -> ScoredImages:
+        """Scores of the model alone, which is all that new photos have."""
+        return self if self.alone is None else self.alone
 
     @property
     def calibration(self) -> Calibration:
@@ -78,7 +90,8 @@ class ScoredImages:
 
     def take(self, which: NDArray[np.integer]) -> ScoredImages:
         """The images at these positions."""
-        return replace(self, rows=self.rows[which], logits=self.logits[which])
+        alone = None if self.alone is None else self.alone.take(which)
+        return replace(self, rows=self.rows[which], logits=self.logits[which], alone=alone)
 
 
 def cross_fit(
@@ -225,21 +238,22 @@ def _score(
             count = min(len(each.rows), int(np.ceil(keep * len(each.rows))))
             positions = np.sort(generator(0, "estimates").permutation(len(each.rows))[:count])
         scored.append(list(each.scores(model, positions)))
-    combination = _learn_combination(dict(evidence), scored, validations, labels) if evidence else None
-    if combination is not None:
-        scored = [[(rows, combination(rows, logits)) for rows, logits in parts] for parts in scored]
-    measured = [validation.measure(combination) for validation in validations]
+    measured = [validation.measure(None) for validation in validations]
     estimates = _estimate(measured, scored, labels, width, cross_fitted)
-    shares = {} if combination is None else combination.shares
-    for each, parts, (_, errors), found in zip(models, scored, measured, estimates, strict=True):
-        if keep == 1:
-            for rows, logits in parts:
-                yield ScoredImages(rows, logits, found, errors, shares)
-            continue
-        for rows, logits in each.scores(each.load()):
-            yield ScoredImages(
-                rows, logits if combination is None else combination(rows, logits), found, errors, shares
-            )
+    combination = _learn_combination(dict(evidence), scored, validations, labels) if evidence else None
+    combined, of_both = measured, estimates
+    if combination is not None:
+        together = [[(rows, combination(rows, logits)) for rows, logits in parts] for parts in scored]
+        combined = [validation.measure(combination) for validation in validations]
+        of_both = _estimate(combined, together, labels, width, cross_fitted)
+    for number, each in enumerate(models):
+        for rows, logits in scored[number] if keep == 1 else each.scores(each.load()):
+            alone = ScoredImages(rows, logits, estimates[number], measured[number][1])
+            if combination is None:
+                yield alone
+                continue
+            logits = combination(rows, logits)
+            yield ScoredImages(rows, logits, of_both[number], combined[number][1], combination, alone)
 
 
 _Batch = tuple[NDArray[np.int64], NDArray[np.float32]]

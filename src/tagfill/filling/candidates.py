@@ -66,8 +66,6 @@ class Candidates:
         rows: NDArray[np.int64],
         logits: NDArray[np.floating],
         estimates: LabelEstimates,
-        *,
-        sample: bool = True,
     ) -> None:
         """Take the scores of some photos.
 
@@ -75,18 +73,24 @@ class Candidates:
             rows: of the image table.
             logits: n×L.
             estimates: turn them into probabilities.
-            sample: whether these photos are a sample of those that the model will see.
         """
         unknown = ~self._labels.is_annotated(rows)
         probability = np.where(unknown, estimates(logits, self._labels.rows(rows)), 0.0)
         self.expected += probability.sum(0)
         image, label = np.nonzero(probability >= LEAST_PROBABILITY)
         self._parts.append((rows[image], label, probability[image, label].astype(np.float32)))
-        if sample:
-            p = estimates.for_new_images(logits).ravel()
-            bins = np.minimum((p * _BINS).astype(np.int64), _BINS - 1)
-            self._counts += np.bincount(bins, minlength=_BINS)
-            self._sums += np.bincount(bins, p, _BINS)
+
+    def sample(self, logits: NDArray[np.floating], estimates: LabelEstimates) -> None:
+        """Take the scores of photos that are a sample of those that the model alone will see.
+
+        Args:
+            logits: n×L, of the model.
+            estimates: turn them into probabilities.
+        """
+        p = estimates.for_new_images(logits).ravel()
+        bins = np.minimum((p * _BINS).astype(np.int64), _BINS - 1)
+        self._counts += np.bincount(bins, minlength=_BINS)
+        self._sums += np.bincount(bins, p, _BINS)
 
     def table(self) -> pa.Table:
         """The candidates."""

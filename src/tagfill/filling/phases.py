@@ -3,7 +3,8 @@
     read       the table of tags, and the photos that it does not name
     features   a frozen network looks at each photo once
     train      the method `auto` (or another) on what is known
-    score      each tagged photo by models that were not trained on it, all others by the trained model
+    score      each tagged photo by models that were not trained on it, all others by the trained model; combined with
+               evidence of other taggers, if the dataset has any
     choose     tags to add, so that the expected share of right ones meets the target
     write      filled.csv, to-review.csv, report.html, the dataset, the model and filled.json
 
@@ -41,7 +42,7 @@ from tagfill.curation.crossfit import TRAIN, cross_fit
 from tagfill.curation.decisions import SOURCE as REVIEW
 from tagfill.curation.estimates import LabelEstimates, summarize
 from tagfill.curation.review import AUDIT, FOLDER, apply_log
-from tagfill.curation.suggest import Doubts, pair_table
+from tagfill.curation.suggest import Doubts, describe_weights, pair_table
 from tagfill.curation.suggestions import WRONG
 from tagfill.data import FeatureCache
 from tagfill.data.extract import VIEWS, count_missing_views
@@ -50,6 +51,7 @@ from tagfill.data.manifest import Manifest
 from tagfill.dataset import Dataset
 from tagfill.dataset.description import FILE as DATASET_FILE
 from tagfill.errors import TagfillError
+from tagfill.evidence import copy_evidence, evidence_path, list_evidence
 from tagfill.filling.candidates import CANDIDATES, DOUBTS, SCORED, Candidates, Scored
 from tagfill.filling.outputs import check_formats
 from tagfill.filling.result import Fill
@@ -75,7 +77,7 @@ from tagfill.filling.timing import Phase, rounded_duration, seconds_per_view
 from tagfill.filling.writing import ResultWriter
 from tagfill.images import input_size
 from tagfill.inference.missing_tags import ALL_ANNOTATED
-from tagfill.io import atomic_write, exclusive_lock, sha256_of_strings, write_json
+from tagfill.io import atomic_write, exclusive_lock, sha256, sha256_of_strings, write_json
 from tagfill.models import choose_device, create_backbone
 from tagfill.progress import NOTEBOOK, Progress
 from tagfill.training import Recipe, Run, build_recipe, check_start, resume, start
@@ -178,7 +180,8 @@ def fill(
     base, layout = read_source(settings.source or source, settings, progress)
     _check_folder(folder, base)
     with exclusive_lock(folder, "is filling in tags", choose="--out"):
-        return _Filling(folder, base, layout, settings, device, jobs, workers, progress).run()
+        evidence = _find_evidence(settings.source or source, folder)
+        return _Filling(folder, base, layout, settings, evidence, device, jobs, workers, progress).run()
 
 
 @dataclass
@@ -189,6 +192,7 @@ class _Filling:
     base: Dataset
     layout: TableLayout
     settings: Settings
+    evidence: Dataset | None
     device: str
     jobs: int | None
     workers: int
@@ -208,6 +212,8 @@ class _Filling:
             self.progress.say("Nothing has changed since the last run.")
             return Fill.open(self.folder)
         data = data.save(work / "data")
+        if self.evidence is not None:
+            copy_evidence(self.evidence, work / "data")
         self._say_duration(data, work)
         cache = self._features(data)
         run = self._train(data, cache, work)
@@ -268,6 +274,8 @@ class _Filling:
     def _key(self, data: Dataset) -> str:
         """A name for what is known and for the settings that decide the scores."""
         settings = self.settings.model_dump(include=_DECIDE_SCORES) | {"image_size": _image_size(self.settings)}
+        if self.evidence is not None:
+            settings |= {name: sha256(evidence_path(self.evidence, name)) for name in list_evidence(self.evidence)}
         identity = [f"{name}={value}" for name, value in {**data.identities, **settings}.items()]
         return sha256_of_strings(identity)[:12]
 
@@ -348,22 +356,30 @@ class _Filling:
                 labels=self.base.labels(),
                 progress=progress,
             )
+            combination, of_both = None, None
             for images in scored:
                 candidates.add(images.rows, images.logits, images.estimates)
+                candidates.sample(images.by_model.logits, images.by_model.estimates)
                 doubts.add(images)
                 lost_all_tags += images.estimates.expected_untagged(images.logits)
-                if not estimates or images.estimates is not estimates[-1]:
-                    estimates.append(images.estimates)
+                if not estimates or images.by_model.estimates is not estimates[-1]:
+                    estimates.append(images.by_model.estimates)
+                if images.combination is not None and combination is None:
+                    combination, of_both = images.combination, images.estimates
+                    progress.say(describe_weights(images.weights))
             model = LoadedModel.open(run, data, features=cache.folder, workers=self.workers, device=self.device)
             measured = model.model.calibration  # on photos with complete labels, if there are any
             own = estimates[0] if measured is None else replace(estimates[0], calibration=measured)
             annotated_share = min(1.0, lost_all_tags / max(len(data.splits.get(UNTAGGED, ())), 1))
-            own = replace(own, annotated_share=1.0 if annotated_share >= ALL_ANNOTATED else annotated_share)
+            annotated_share = 1.0 if annotated_share >= ALL_ANNOTATED else annotated_share
+            own = replace(own, annotated_share=annotated_share)
+            used = own if of_both is None else replace(of_both, annotated_share=annotated_share)
             for split, rows in data.splits.items():
                 if split == TRAIN:
                     continue
                 for batch, prediction in model.predict(split):
-                    candidates.add(rows[batch.index.numpy()], prediction.logits.float().numpy(), own, sample=False)
+                    at, logits = rows[batch.index.numpy()], prediction.logits.float().numpy()
+                    candidates.add(at, logits if combination is None else combination(at, logits), used)
             doubted, errors = doubts.result(MOST_DOUBTED, None)
             result = Scored(
                 expected=candidates.expected.tolist(),
@@ -392,6 +408,17 @@ class _Filling:
 
     def _phase(self, name: str, title: str) -> Phase:
         return Phase(self.progress, self.seconds, name, title)
+
+
+def _find_evidence(source: Any, folder: Path) -> Dataset | None:
+    """A dataset that has evidence about the photos: the source, or what is known in an earlier result."""
+    places = [source, folder / KNOWN]
+    for place in places:
+        if isinstance(place, str | os.PathLike) and (Path(place) / DATASET_FILE).is_file():
+            place = Dataset.open(place)
+        if isinstance(place, Dataset) and list_evidence(place):
+            return place
+    return None
 
 
 def _recipe(settings: Settings, data: Path, features: Path | None = None) -> Recipe:
