@@ -4,8 +4,10 @@ Example: `tagfill fill tags.csv --photos photos --out filled`
 
 Example: `tagfill fill labels.json --from coco --photos photos --keep precision=0.95 --format label-studio`
 
-After a review, `tagfill fill filled` uses the decisions, and computes only what changed. Interrupted, it goes on where
-it stopped when it is started again.
+Example: `tagfill fill photos --classes "cup, spoon, plate"`
+
+With `--classes`, photos need no tag at all. After a review, `tagfill fill filled` uses the decisions, and computes only
+what changed. Interrupted, it goes on where it stopped when it is started again.
 """
 
 from __future__ import annotations
@@ -57,6 +59,13 @@ def fill(
     features: Annotated[
         Path | None, typer.Option(help="Use this feature cache, and complete it.", show_default="one below --out")
     ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,…", help="TAGS is a folder of photos without tags: guess these classes by name."),
+    ] = None,
+    expected: Annotated[
+        float | None, typer.Option(min=0, help="With --classes: labels per photo that you expect.", show_default="1.5")
+    ] = None,
     epochs: Annotated[int, typer.Option(min=1, help="Epochs of training.")] = 10,
     folds: Annotated[int, typer.Option(min=2, help="Models that check each other's photos.")] = 5,
     seed: flags.Seed = 0,
@@ -73,6 +82,11 @@ def fill(
 
     if (source / SUMMARY_FILE).is_file() and (out is not None or photos is not None):
         raise TagfillError(f"{source} was filled before and knows its photos; leave out --photos and --out.")
+    if classes is not None:
+        _guess(source, classes, out or Path("filled"), keep, expected, features, quiet=quiet, as_json=as_json)
+        return
+    if expected is not None:
+        raise TagfillError("--expected is for --classes, photos without any tag; leave it out.")
     options = {}
     if given:
         read = formats.get(from_ or "tags").read
@@ -114,3 +128,39 @@ def fill(
         steps.append(f"tagfill fill {result.folder} --keep {lower}")
     steps.append(f"tagfill predict {result.folder / MODEL} NEW_PHOTOS --out new-tags.csv")
     terminal.next_step(*steps, quiet=quiet)
+
+
+def _guess(
+    photos: Path,
+    classes: str,
+    out: Path,
+    keep: str,
+    expected: float | None,
+    features: Path | None,
+    *,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Guess the tags of photos without any, from names of classes."""
+    from tagfill.filling.summary import FILLED, KNOWN, TO_REVIEW
+    from tagfill.filling.unlabeled import fill_unlabeled
+
+    found = fill_unlabeled(
+        photos,
+        classes.split(","),
+        out=out,
+        keep=keep,
+        expected=expected,
+        features=features,
+        progress=terminal.progress(quiet),
+    )
+    if as_json:
+        terminal.show_json(found.to_json())
+        return
+    terminal.show(
+        f"{found.added:,} tags added to {found.photos:,} photos by the names of the classes alone; nothing was "
+        "measured, so check them"
+    )
+    terminal.show(f"Tags: {out / FILLED}")
+    then = f"(then: tagfill fill {out / KNOWN} --out {out}-2)"
+    terminal.next_step(f"tagfill review {out / KNOWN} --suggestions {out / TO_REVIEW}   {then}", quiet=quiet)

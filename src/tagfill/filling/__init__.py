@@ -9,6 +9,7 @@ summary     its settings and numbers
 table       its table of tags
 report      the page about it
 timing      how long it takes
+unlabeled   photos without any tag, by names of classes
 """
 
 from tagfill.filling.phases import fill
