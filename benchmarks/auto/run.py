@@ -69,6 +69,7 @@ def main() -> None:
     parser.add_argument("--voc", type=Path, help="PASCAL VOC 2012, a folder or a tar archive")
     parser.add_argument("--coco-labels", type=Path)
     parser.add_argument("--coco-photos", type=Path)
+    parser.add_argument("--coco", nargs="+", default=list(COCO), choices=COCO, help="which photos of COCO")
     parser.add_argument("--work", type=Path, default=Path("runs/auto"), help="datasets, features and scores")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=1, help="processes that extract features")
@@ -79,7 +80,7 @@ def main() -> None:
     sources = ["scenes"]
     prepare_scenes(work / "scenes")
     if options.coco_labels is not None:
-        for name in COCO:
+        for name in options.coco:
             prepare_coco(work, name, options.coco_labels, options.coco_photos, options.jobs)
             sources.append(name)
     if options.voc is not None:
