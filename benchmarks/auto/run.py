@@ -226,7 +226,9 @@ def measure(job: Job) -> dict[str, float]:
     for step in STEPS:  # none of which competes
         if all(name in logits for name in step):
             parts = [logits[name] for name in step]
-            scores[" + ".join(step)] = mean_ap(sum((part - part.mean(0)) / part.std(0) for part in parts), known)
+            spreads = [np.where(part.std(0) > 0, part.std(0), 1.0) for part in parts]  # a class may have no tag at all
+            total = sum((part - part.mean(0)) / spread for part, spread in zip(parts, spreads, strict=True))
+            scores[" + ".join(step)] = mean_ap(total, known)
     write_json(job.result, scores)
     return scores
 

@@ -81,6 +81,30 @@ def test_fused_adam_takes_the_same_steps() -> None:
     assert all(torch.allclose(steps[0][name], steps[1][name], atol=1e-6) for name in steps[0])
 
 
+def test_loaded_moments_belong_to_the_same_weights_in_any_memory_layout() -> None:
+    """Files keep no layout, and fused kernels read weights and moments in the order of memory."""
+
+    def step(layer: torch.nn.Conv2d, optimizer: torch.optim.Optimizer, number: int) -> None:
+        layer.weight.grad = torch.sin(layer.weight.detach() + number)
+        optimizer.step()
+
+    def create_layer() -> tuple[torch.nn.Conv2d, torch.optim.Optimizer]:
+        torch.manual_seed(0)
+        layer = torch.nn.Conv2d(3, 5, 3, bias=False).to(memory_format=torch.channels_last)
+        return layer, torch.optim.Adam(layer.parameters(), lr=0.1, fused=True)
+
+    (whole, optimizer), (resumed, other) = create_layer(), create_layer()
+    step(whole, optimizer, 0)
+    tensors, groups = optimizer_state(optimizer)
+    saved = {name: value.clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
+    resumed.load_state_dict(whole.state_dict())
+    load_optimizer_state(other, saved, groups)
+    step(whole, optimizer, 1)
+    step(resumed, other, 1)
+
+    assert torch.equal(whole.weight, resumed.weight)
+
+
 def test_weight_average_follows_the_formula() -> None:
     module = torch.nn.Linear(1, 1, bias=False)
     torch.nn.init.constant_(module.weight, 1.0)

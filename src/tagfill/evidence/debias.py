@@ -191,7 +191,7 @@ def _estimate(z: NDArray[np.float64], known: NDArray[np.int8], expected: float |
     """The calibration of z: fitted to known labels, or by the stated number of labels alone."""
     from tagfill.inference.estimates import estimate_labels  # imports torch
 
-    found = estimate_labels(z, known)
+    found = estimate_labels(z, known, confused=0.0)  # another tagger's confusions are not those of our models
     if found is not None and expected is None:
         return found
     if found is None:

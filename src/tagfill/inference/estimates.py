@@ -105,7 +105,7 @@ _KNOTS_AT_RANDOM, _KNOTS_ONE_PER_IMAGE = (0.05, 0.4), (0.05, 0.2)  # quantiles o
 _RATIOS, _RATIO, _RATIO_SPREAD = (0.3, 2.0), 0.5, 0.3  # of the slopes: bounds, and median and spread of the prior
 _SHARPNESS = {AT_RANDOM: 0.78, ONE_PER_IMAGE: 0.86}  # τ
 _KEPT = 0.98  # κ with many tags, if they are missing at random
-_CONFUSED = 0.17  # pairs per image with one tag that look like missing tags and are confusions
+CONFUSED = 0.17  # pairs per image with one tag that look like missing tags and are confusions
 _SHARPNESS_NEW = 0.9  # τ of images about which nothing is known
 _STARTS = (0.3, 0.7)  # of q, of which the best fit is kept
 _FIT_PAIRS = 1_000_000  # pairs to fit to; of more, the images are sampled
@@ -155,12 +155,15 @@ def summarize(estimates: Sequence[LabelEstimates]) -> EstimateSummary:
     )
 
 
-def estimate_labels(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> LabelEstimates | None:
+def estimate_labels(
+    logits: NDArray[np.floating], labels: NDArray[np.integer], *, confused: float = CONFUSED
+) -> LabelEstimates | None:
     """Estimate calibration, class priors and the share of given tags from tags alone.
 
     Args:
         logits: N×L, of models that were not trained on these images.
         labels: N×L, 1 present, 0 absent, -1 unknown.
+        confused: pairs per image that look like missing tags and are confusions, if each image has one tag.
 
     Returns:
         The estimates; None if the logits do not rank known tags above unknown pairs, or if too few tags are known:
@@ -197,7 +200,7 @@ def estimate_labels(logits: NDArray[np.floating], labels: NDArray[np.integer]) -
     kept = _KEPT
     if one_each:
         missing = float(estimates(some, known)[tagged][known[tagged] == UNKNOWN].sum()) / tagged.sum()
-        kept = max(1 - _CONFUSED / max(missing, 1e-12), 0.5)
+        kept = max(1 - confused / max(missing, 1e-12), 0.5)
     sharpness = _SHARPNESS[mechanism] * trust
     estimates = sharpen(estimates, some, known, sharpness, kept=kept * trust, new=_SHARPNESS_NEW * trust)
     return replace(estimates, priors=estimates(logits, labels).mean(0))

@@ -76,11 +76,18 @@ def optimizer_state(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor]
 def load_optimizer_state(
     optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], groups: list[dict[str, Any]]
 ) -> None:
-    """Load what `optimizer_state` returned."""
+    """Load what `optimizer_state` returned.
+
+    Moments get the memory layout of their weights, which files do not keep: fused kernels read both in the order of
+    memory, so that a moment in another layout would belong to other weights.
+    """
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         number, _, name = key.partition(".")
-        state.setdefault(int(number), {})[name] = value
+        weight = weights[int(number)]
+        placed = torch.empty_like(weight, dtype=value.dtype).copy_(value) if value.shape == weight.shape else value
+        state.setdefault(int(number), {})[name] = placed
     optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 

@@ -37,6 +37,7 @@ UNUSED: dict[str, Any] = {  # what a paper that does not mention these does not 
     "labeled_share": None,
     "optimizer.head_multiplier": 1.0,
     "optimizer.weight_decay": 0.0,
+    "options.se.evidence": False,
     "precision": "float32",
     "schedule.name": "constant",
     "schedule.warmup_epochs": 0.0,
@@ -233,9 +234,9 @@ def shared(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 def _is_unused(path: str, value: Any) -> bool:
     """Whether a setting does nothing; an option that is None is chosen from the data, and one of 0 for `eps` is off."""
-    if path.startswith("options."):
-        return value is None or (path.endswith(".eps") and value == 0)
-    return path in UNUSED and value == UNUSED[path]
+    if path in UNUSED:
+        return bool(value == UNUSED[path])
+    return path.startswith("options.") and (value is None or (path.endswith(".eps") and value == 0))
 
 
 def names() -> list[str]:
