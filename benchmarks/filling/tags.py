@@ -9,7 +9,12 @@ from statistics import fmean
 
 from filling.results import results, table
 
-NAMES = {"scenes": "rendered scenes", "VOC 2012": "photos of VOC 2012", "COCO": "photos of COCO"}
+NAMES = {
+    "scenes": "rendered scenes",
+    "VOC 2012": "photos of VOC 2012",
+    "COCO": "photos of COCO",
+    "COCO, other photos": "other photos of COCO",
+}
 
 
 def tags(arguments: str, top: str) -> str:
@@ -28,4 +33,4 @@ def tags(arguments: str, top: str) -> str:
     heads = ["one tag each", "tags added", "of these right", "of the missing tags found"]
     return f"""{table(heads, rows)}
 
-Means of {found["seeds"]} draws of the given tags; [details]({top}benchmarks/fill.md)."""
+Means of {" or ".join(sorted({str(len(draws)) for draws in found["cases"].values()}))} draws of the given tags; [details]({top}benchmarks/fill.md)."""
