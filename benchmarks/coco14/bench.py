@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from jobs import Job, Scores, forget, known, test, train_all
+from jobs import Job, Scores, forget, known, score, train_all
 from material import Material
 
 GRID = (1e-3, 3e-3)
@@ -50,7 +50,9 @@ class Bench:
         """Learning rates that are searched."""
         return (3e-3,) if self.quick else GRID
 
-    def tuned(self, job: Job, grid: tuple[float, ...] | None = None) -> tuple[Job, Scores] | None:
+    def tuned(
+        self, job: Job, grid: tuple[float, ...] | None = None, *, boosted: bool = True
+    ) -> tuple[Job, Scores] | None:
         """The run with the rate that validation prefers, and its scores; with `finished`, None if it has not ended."""
         jobs = [replace(job, lr=lr) for lr in grid or self.grid]
         if self.finished:
@@ -65,7 +67,7 @@ class Bench:
         for one in jobs:
             if one != best:
                 forget(one, self.work)
-        return best, test(best, self.work)
+        return best, score(best, self.work, boosted=boosted)
 
 
 Write = Callable[[dict[str, Any]], None]

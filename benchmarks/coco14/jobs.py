@@ -137,7 +137,7 @@ def train(job: Job, work: Path) -> Scores:
     return _write(job, work, scores)
 
 
-def test(job: Job, work: Path) -> Scores:
+def score(job: Job, work: Path, *, boosted: bool) -> Scores:
     """Score a trained run on the test photos, without and with boost, and remove its folder."""
     import torch
 
@@ -145,13 +145,13 @@ def test(job: Job, work: Path) -> Scores:
     from tagfill.progress import SILENT
 
     scores = known(job, work) or train(job, work)
-    if "refused" in scores or "test" in scores:
+    if "refused" in scores or "boosted" in scores or ("test" in scores and not boosted):
         return scores
     folder, data = _folder(job, work), _dataset(work / "data" / job.data)
     if not folder.exists():
         train(job, work)
     torch.set_num_threads(1)
-    for name, boost in (("test", None), ("boosted", BOOST)):
+    for name, boost in {"test": None, **({"boosted": BOOST} if boosted else {})}.items():
         result = tagfill.evaluate(folder, data, split="test", features=_cache(job, work), boost=boost, progress=SILENT)
         scores[name] = 100 * result.mean
     _say("tested", job, scores)

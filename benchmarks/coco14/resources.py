@@ -21,6 +21,9 @@ from tables import table
 LIMIT = 6_000
 """Megabytes that no step may need."""
 
+TOKEN = "measured-page"
+"""Of the review page."""
+
 STEPS = {
     "import": "`import csv`, a table of 82,081 photos, 6.6 million labels",
     "features-inner": "`features --at blocks.5`, decoding every photo",
@@ -76,7 +79,7 @@ def review(bench: Bench, words: list[Any]) -> None:
     """Start the review page, ask for it, and stop it."""
     if (bench.work / "steps" / "review.json").exists():
         return
-    command = [sys.executable, "-m", "tagfill", *map(str, words), "--port", "8391", "--no-browser", "--token", "here"]
+    command = [sys.executable, "-m", "tagfill", *map(str, words), "--port", "8391", "--no-browser", "--token", TOKEN]
     begun = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     watch = Memory(process.pid)
@@ -84,7 +87,7 @@ def review(bench: Bench, words: list[Any]) -> None:
         while True:
             watch.look()
             try:
-                with urllib.request.urlopen("http://127.0.0.1:8391/?token=here", timeout=5) as answer:
+                with urllib.request.urlopen(f"http://127.0.0.1:8391/?token={TOKEN}", timeout=5) as answer:
                     answer.read()
                     break
             except OSError:

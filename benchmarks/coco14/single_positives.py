@@ -33,10 +33,7 @@ ENTRIES = {
 }
 """Every row, most important first."""
 
-LIKE = {
-    **dict.fromkeys(("wan", "em-apl"), "em"),
-    **dict.fromkeys(("ll-r", "ll-ct", "ll-cp", "an-ls", "epr", "hill", "splc", "en", "en+cl", "en+scl"), "an"),
-}
+LIKE = {name: "an" for name in ENTRIES if name not in ("full", "an")}
 """Rows that have the learning rate of another one, for lack of time."""
 
 MAPS = ("en+scl",)
