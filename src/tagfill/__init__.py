@@ -12,10 +12,11 @@ Importing this package is fast: torch and other large libraries are imported whe
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # true to type checkers; nothing is imported here, so that the command line starts at once
 
 if TYPE_CHECKING:
+    from typing import Any
+
     __version__: str
 
     from tagfill import evidence as evidence
@@ -67,12 +68,14 @@ __all__ = [*_MODULES, *_NAMES]
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
     if name in _MODULES:
-        return importlib.import_module(f"tagfill.{name}")
+        return import_module(f"tagfill.{name}")
     if name in _NAMES:
-        return getattr(importlib.import_module(f"tagfill.{_NAMES[name]}"), name)
+        return getattr(import_module(f"tagfill.{_NAMES[name]}"), name)
     if name == "__version__":
-        return importlib.import_module("importlib.metadata").version("tagfill")
+        return import_module("importlib.metadata").version("tagfill")
     raise AttributeError(f"module 'tagfill' has no attribute '{name}'")
 
 

@@ -17,7 +17,8 @@ from typing import Annotated
 
 import typer
 
-from tagfill.cli import flags, inspect, name_flags, terminal
+from tagfill.cli import flags, inspect, terminal
+from tagfill.cli.running import name_flags
 from tagfill.errors import TagfillError, TagfillWarning
 from tagfill.io import new_folder
 from tagfill.options import option_parameters, parse_options, require_options

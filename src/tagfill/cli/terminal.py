@@ -20,7 +20,7 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table
 from rich.text import Text
 
-from tagfill.cli import printable
+from tagfill.cli.running import printable
 from tagfill.progress import SILENT, Bar, Progress, duration
 
 if TYPE_CHECKING:
