@@ -2,6 +2,7 @@
 
     python attacks/kill.py                                20 kills of each command, about ten minutes
     python attacks/kill.py --kills 5 --only plan suggest
+    python attacks/kill.py --save                         for docs/security.md, which `make numbers` writes
 
 After each kill, the files that a user reads are whole or not there. The same command, without --force, then ends with
 the same result as one that was never killed, and leaves no temporary files. Commands run in forks of this process,
@@ -24,6 +25,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import tables
 
 TEMPORARY = (".tmp", ".parts", ".writing", ".replacing", ".unfinished", ".old")
 BACKBONE = ("--backbone", "test_efficientnet", "--pretrained", "none", "--image-size", "64")
@@ -108,7 +112,7 @@ def kill(case: Case, folder: Path, after: float) -> float | None:
     return took
 
 
-def attack(case: Case, place: Path, kills: int, rng: random.Random) -> str:
+def attack(case: Case, place: Path, kills: int, rng: random.Random) -> dict[str, Any]:
     """Kill a command often enough, with a finished run after every few kills; returns a row of the table."""
     case.prepare(place / "unbroken")
     begin = time.monotonic()
@@ -136,7 +140,7 @@ def attack(case: Case, place: Path, kills: int, rng: random.Random) -> str:
             finished += 1
         assert found == expected, f"{case.name} ended with another result in {folder}: {(folder / 'log').read_text()}"
         shutil.rmtree(folder)
-    return f"| {case.name} | {done} | {finished} | {seconds:.1f} s |"
+    return {"command": case.name, "killed": done, "finished": finished, "seconds": seconds, "missed": ""}
 
 
 # The commands
@@ -225,23 +229,27 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20, help="of each command")
     parser.add_argument("--only", nargs="+", default=None, metavar="COMMAND", help="commands to attack")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--save", action="store_true", help="store the results, beside those of other commands")
     options = parser.parse_args()
     rng = random.Random(options.seed)
-    missed = 0
+    found = tables.begin("kill")
+    rows = {} if not options.only or not tables.path("kill").exists() else tables.read("kill")["rows"]
     with tempfile.TemporaryDirectory() as folder:
         all_cases = cases(Path(folder))
-        print("| command | killed | finished afterward | seconds when not killed |\n|---|---:|---:|---:|", flush=True)
+        print("\n".join(tables.KILL_HEAD), flush=True)
         for case in all_cases:
             if options.only is not None and not any(word in case.name for word in options.only):
                 continue
             place = Path(folder) / f"case-{all_cases.index(case)}"
             place.mkdir()
             try:
-                print(attack(case, place, options.kills, rng), flush=True)
+                rows[case.name] = attack(case, place, options.kills, rng)
             except AssertionError as error:
-                missed += 1
-                print(f"| {case.name} | MISSED: {error} |", flush=True)
-    return 1 if missed else 0
+                rows[case.name] = {"command": case.name, "missed": str(error)}
+            print(tables.kill_row(rows[case.name]), flush=True)
+            if options.save:
+                tables.write("kill", found | {"rows": rows})
+    return 1 if any(row["missed"] for row in rows.values()) else 0
 
 
 if __name__ == "__main__":

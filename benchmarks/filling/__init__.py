@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from filling.attacks import attacks
 from filling.cases import cases
 from filling.demonstration import demonstration
 from filling.missing import missing
@@ -16,6 +17,7 @@ from filling.step_files import step_files
 from filling.tags import tags
 
 KINDS: dict[str, Callable[[str, str], str]] = {
+    "attacks": attacks,
     "budget-defaults": budget_defaults,
     "budgets": budgets,
     "calibration": calibration,
