@@ -31,7 +31,8 @@ the COCO photos). Logits are those of
 these logits and the remaining tags only; *measured* also uses complete labels of other images. The constants of the
 estimates were chosen while looking at all of these cases, so this is no independent test of them.
 
-Since then `auto` ranks better, and the constants for one tag per image have changed; [fill](fill.md) has numbers for these.
+Since then `auto` ranks better, and the constants for one tag per image have changed; [fill](fill.md) has numbers for
+these.
 
 ## Share of given tags, labels per image, class priors
 
