@@ -30,7 +30,8 @@ def tags(arguments: str, top: str) -> str:
         share = fmean(rule["right"] / draw["missing"] for rule, draw in zip(rules, draws, strict=True))
         added = fmean(rule["added"] for rule in rules)
         rows.append([f"{draws[0]['photos']:,} {NAMES[name]}", f"{added:,.0f}", f"{right:.0%}", f"{share:.0%}"])
+    counts = " or ".join(sorted({str(len(draws)) for draws in found["cases"].values()}))
     heads = ["one tag each", "tags added", "of these right", "of the missing tags found"]
     return f"""{table(heads, rows)}
 
-Means of {" or ".join(sorted({str(len(draws)) for draws in found["cases"].values()}))} draws of the given tags; [details]({top}benchmarks/fill.md)."""
+Means of {counts} draws of the given tags; [details]({top}benchmarks/fill.md)."""
