@@ -36,7 +36,7 @@ from tagfill.probabilities import Calibration
 from tagfill.rng import generator
 
 EXPECTED_LABELS = 1.5  # per image, if nothing is known and nothing is stated
-_SLOPE = 2.5  # of standardized scores, where nothing is known; tags of photos put it between 2 and 3
+_SLOPE = 1.5  # of standardized scores, where nothing is known; right for the ImageNet prior, cautious for CLIP
 _SMALLEST = 1e-6  # of probabilities, before their log odds
 _ROUNDS = 10  # of the means of classes and images
 _IMAGE_PRIOR, _CLASS_PRIOR = 1.0, 20.0  # scores that halve the mean of an image with gaps, and a class's own spread

@@ -124,7 +124,8 @@ def _table(data: Dataset, probability: np.ndarray[Any, Any], added: np.ndarray[A
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(["image", "tags", "added", "probability"])
     for row, name in enumerate(data.names()):
-        chosen = sorted(np.flatnonzero(added[row]), key=lambda label, row=row: -probability[row, label])
+        chosen = np.flatnonzero(added[row])
+        chosen = chosen[np.argsort(-probability[row, chosen], kind="stable")]
         shown = [f"{probability[row, label]:.3f}" for label in chosen]
         lines.writerow([name, "", "; ".join(data.classes[label] for label in chosen), "; ".join(shown)])
     return text.getvalue()
