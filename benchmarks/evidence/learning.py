@@ -24,8 +24,6 @@ ROWS: dict[str, dict[str, Any]] = {
     "gr": {"method": "gr"},
     "splc": {"method": "splc"},
     "se-e": {"method": "se-e"},
-    "ll-r": {"method": "ll-r"},
-    "hill": {"method": "hill"},
 }
 WITH_EVIDENCE = ("vlpl", "se-e", "evidence")
 
