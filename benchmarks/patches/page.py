@@ -61,7 +61,7 @@ What to know before quoting these numbers:
 - Two choices were made after a first look at validation results (one seed, 10 %), in which SP at the default
   `w_patch: 1` did not beat the same method on I by masks (9.02 against 9.14): that I uses only the image loss, as in
   the paper, with "I, absent cells" as a harder baseline; and that boxes are the main truth of mAP-loc, with masks in
-the last   column.
+  the last column.
 - SP was given more tuning than I: about eight settings of weights, γ and k against three of `w_patch` (0, 1, 5). One
   look at a budget of 30 % (one seed, validation) found SP and I with absent cells level, 52.7 and 52.5.
 - The seed that settings were chosen with is one of the five, and draws the same labels.

@@ -89,5 +89,6 @@ def test_an_unknown_kind_of_numbers_is_refused(fill_in):
         fill_in.filled("<!-- numbers: guesses -->\n<!-- end of numbers -->", ROOT / "README.md")
 
 
-def test_examples_of_the_cells_of_tables_are_right(fill_in):
-    assert doctest.testmod(importlib.import_module("filling.results")).failed == 0
+@pytest.mark.parametrize("module", ["results", "settings"])
+def test_examples_of_the_cells_of_tables_are_right(fill_in, module):
+    assert doctest.testmod(importlib.import_module(f"filling.{module}")).failed == 0

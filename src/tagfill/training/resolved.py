@@ -38,6 +38,8 @@ _ONLY_IF: dict[
         for part in parts
     },
     "options.patchml.prior_threshold": ("options.patchml.prior", lambda prior: prior != "none"),
+    "options.patchcluster.precision": ("options.patchcluster.d_positive", lambda distance: distance == "auto"),
+    "options.patchcluster.missed": ("options.patchcluster.d_negative", lambda distance: distance == "auto"),
 }
 
 

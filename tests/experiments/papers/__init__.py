@@ -46,6 +46,7 @@ class Table:
         data: texts that the commands of the recipe must contain.
         rows: of the table.
         seeds: number of runs that a number is the mean of.
+        drawn_again: each of these runs has known labels of its own.
     """
 
     said: Said
@@ -54,6 +55,7 @@ class Table:
     rows: Mapping[str, Row]
     left_open: Mapping[str, str] = field(default_factory=dict)
     seeds: int = 1
+    drawn_again: bool = False
 
     def statements(self, row: str) -> dict[str, tuple[str, object]]:
         """Source and value of each setting that is typed for a row."""
