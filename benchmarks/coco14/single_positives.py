@@ -108,27 +108,20 @@ def section(results: dict[str, Any]) -> str:
     lacking = f"\n\nNot run yet: {', '.join(missing)}." if missing else ""
     once = [f"`{row['name']}`" for row in listed if len(row["test"]) < setting["seeds"]]
     fewer = f" Only the first seed was run for {', '.join(once)}." if once else ""
-    rates = ", ".join(f"{rate:g}" for rate in setting["grid"])
+    rates = " and ".join(f"{rate:g}" for rate in setting["grid"])
+    draws = "the published draw of Zhang et al." + (" for the first seed, then ours" if setting["seeds"] > 1 else "")
     parts = [
-        f"""Each training photo has one known label. For the first seed it is the published draw of Zhang et al., for
-the second one of ours. {setting["epochs"]} epochs with batches of {setting["batch"]} photos; the rate is the best of
-{rates} on validation, with the first seed and without a boost, for each method; for lack of time, some have
-the rate of another one: {shared()}. Scores are those of the epoch with the best validation mAP. Methods have their
-defaults. With boost: the same models, whose class maps are boosted by 5 at inference. The boost helps complete labels
-too, so these scores are compared with `full` and `an` with the same boost. *Gap closed* is the share of the way from
-`an` (0 %) to `full` (100 %).{fewer}{lacking}""",
+        f"""Each training photo has one known label: {draws}.
+{setting["epochs"]} epochs with batches of {setting["batch"]} photos. Rates of `full` and `an` are the best of {rates}
+on validation, with the first seed and without a boost; for lack of time, the others have that of `an` and were not
+searched. Scores are those of the epoch with the best validation mAP. Methods have their defaults. With boost: the same
+models, whose class maps are boosted by 5 at inference. The boost helps complete labels too, so these scores are
+compared with `full` and `an` with the same boost. *Gap closed* is the share of the way from `an` (0 %) to `full`
+(100 %).{fewer}{lacking}""",
         table(columns, lines),
         *refused,
     ]
     return "\n\n".join(parts)
-
-
-def shared() -> str:
-    """Which rows share a rate."""
-    by_relative: dict[str, list[str]] = {}
-    for name, relative in LIKE.items():
-        by_relative.setdefault(relative, []).append(f"`{name}`")
-    return "; ".join(f"{', '.join(names)} the rate of `{relative}`" for relative, names in by_relative.items())
 
 
 def cells(row: dict[str, Any], rows: dict[str, Any], key: str) -> list[str]:

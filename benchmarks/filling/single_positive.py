@@ -122,5 +122,8 @@ def _legend(top: str, boosted: bool, with_coco: bool) -> str:
         said.append("Not measured on photos yet.")
     if with_coco:
         page = f"[COCO 2014]({top}benchmarks/coco14.md)"
-        said.append(f"{page}: 66,081 photos with 80 classes, another draw of labels per seed.")
+        found = on_coco()
+        seeds = len(found[FLOOR])
+        drawn = "one draw of labels, one seed" if seeds == 1 else f"another draw of labels for each of {seeds} seeds"
+        said.append(f"{page}: 66,081 photos with 80 classes, {drawn}.")
     return "\n".join(said)
