@@ -38,6 +38,16 @@ def test_a_table_may_have_only_the_required_columns(tmp_path):
     assert rows["kind"].to_pylist() == ["image"]
 
 
+@pytest.mark.parametrize("tables", ["parquet", "csv", "memory"])
+def test_columns_that_a_table_lacks_still_have_its_rows(tmp_path, tables):
+    found = dataset(row()).save(tmp_path, tables="csv") if tables == "csv" else opened_with(tmp_path, GOOD)
+    if tables == "csv":
+        (tmp_path / "annotations.csv").write_text("image,label,present\na.jpg,cat,true\n")
+    if tables == "memory":
+        found = found.replace(annotations=pa.table(GOOD))
+    assert [batch["kind"].to_pylist() for batch in found.scan(["kind", "seconds"])] == [["image"]]
+
+
 @pytest.mark.parametrize(
     ("columns", "sentence"),
     [

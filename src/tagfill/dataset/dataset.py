@@ -259,7 +259,7 @@ class Dataset:
             return
         tables.check_columns(self.annotations.schema.names, SCHEMA, self.where())
         wanted = tables.select_fields(SCHEMA, columns)
-        present = [name for name in wanted.names if name in self.annotations.schema.names]
+        present = tables.present_columns(wanted.names, self.annotations.schema.names, SCHEMA)
         for batch in self.annotations.select(present).to_batches(max_chunksize=tables.BATCH_ROWS):
             yield tables.to_schema(batch, wanted, self.where())
 

@@ -281,6 +281,11 @@ def select_fields(schema: pa.Schema, columns: Collection[str] | None) -> pa.Sche
     return schema if columns is None else pa.schema([field for field in schema if field.name in columns])
 
 
+def present_columns(wanted: Collection[str], found: Collection[str], schema: pa.Schema) -> list[str]:
+    """The wanted columns that a table has; if it has none, its first one, so that its rows can be counted."""
+    return [name for name in wanted if name in found] or schema.names[:1]
+
+
 def decode_dictionaries(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The batch in exactly this schema, with dictionary-encoded text decoded."""
     return batch if batch.schema.equals(schema) else batch.cast(schema)
@@ -395,7 +400,7 @@ def _read_parquet(
 ) -> Iterator[pa.RecordBatch]:
     names = pq.read_schema(path).names
     check_columns(names, schema, str(path))
-    present = [name for name in columns if name in names]
+    present = present_columns(columns, names, schema)
     with pq.ParquetFile(path, read_dictionary=[name for name in present if name in coded]) as file:
         yield from file.iter_batches(batch_size=BATCH_ROWS, columns=present)
 
@@ -424,7 +429,7 @@ def _csv_header(path: Path) -> list[str]:
 def _read_csv(path: Path, schema: pa.Schema, columns: list[str]) -> Iterator[pa.RecordBatch]:
     names = _csv_header(path)
     check_columns(names, schema, str(path))
-    columns = [name for name in columns if name in names]
+    columns = present_columns(columns, names, schema)
     as_text = pa.schema([field.with_type(_text_type(field.type)) for field in schema])
     reader = pacsv.open_csv(
         path,
