@@ -46,7 +46,8 @@ def cases(arguments: str, top: str) -> str:
         "below the baseline",
     ]
     legend = """Test mAP in percent, means over seeds. The baseline is `an`, or `ignore` if `an` was not measured.
-If fewer than three are listed, no other family beats the baseline."""
+A boost changes inference and helps the baseline too, so entries with a boost are to be compared with the boosted
+baseline. If fewer than three are listed, no other family beats the baseline."""
     return f"{table(head, rows, left=len(head))}\n\n{legend}"
 
 
@@ -73,16 +74,20 @@ def _named(scores: dict[str, Any]) -> Scores:
 def _said(scores: Scores) -> list[str]:
     means = {name: fmean(values) for name, values in scores.items()}
     floor = next(name for name in FLOORS if name in means)
-    ranked = [name for name in means if name.partition("+")[0] not in NOT_RANKED and name != floor]
+    boosted = max((name for name in means if name.startswith(f"{floor}+boost")), key=means.__getitem__, default=None)
+    baselines = {floor, *(name for name in means if name.startswith(f"{floor}+boost"))}
+    ranked = [name for name in means if name.partition("+")[0] not in NOT_RANKED and name not in baselines]
     ranked.sort(key=lambda name: -means[name])
     best: dict[str, str] = {}
     for name in ranked:
         if means[name] > means[floor]:
             best.setdefault(_family(name), name)
     below = [name for name in reversed(ranked) if means[name] < means[floor]]
+    shown = list(best.values())[:SHOWN]
+    alike = [boosted] if boosted and any("+boost" in name for name in shown) else []
     return [
-        f"`{floor}` {means[floor]:.1f}",
-        ", ".join(f"`{name}` {means[name]:.1f}" for name in list(best.values())[:SHOWN]) or "–",
+        ", ".join(f"`{name}` {means[name]:.1f}" for name in [floor, *alike]),
+        ", ".join(f"`{name}` {means[name]:.1f}" for name in shown) or "–",
         ", ".join(f"`{name}`" for name in below) or "–",
     ]
 

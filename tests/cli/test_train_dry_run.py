@@ -34,6 +34,14 @@ def test_what_the_command_changes_is_marked():
     assert row["sources"]["batch_size"] == "ours"  # the same value
 
 
+def test_what_the_paper_does_not_mention_is_a_default():
+    lines = [line.split() for line in CliRunner().invoke(app, ROW).stdout.splitlines()]
+    shown = {words[1]: words[3::2] for words in lines if len(words) > 4 and words[0] == "│"}
+    assert shown["dataset"][0] == "voc12-sp"
+    assert shown["vertical_flip"] == ["false", "default"]
+    assert shown["flip"] == ["true", "§6.1"]
+
+
 def test_without_a_row_all_are_shown_with_what_differs():
     published = recipes.open_recipe("mlspl-coco14").published
     assert published is not None

@@ -266,8 +266,10 @@ def _show_settings(file: RecipeFile | None, recipes: Mapping[str, Recipe], as_js
         }
         terminal.show_json({"rows": rows, "departures": departures})
         return
+    otherwise = "" if file is None or file.published is None else "default"  # not mentioned by the paper, and off
     lines = {
-        row: {p: (setting_text(v), sources[row].get(p, "")) for p, v in values.items()}
+        row: {"dataset": (recipes[row].dataset, "")}
+        | {p: (setting_text(v), sources[row].get(p, otherwise)) for p, v in values.items()}
         for row, values in settings.items()
     }
     common = shared(lines)
