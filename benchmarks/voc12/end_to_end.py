@@ -84,7 +84,10 @@ def section(results: dict[str, Any]) -> str:
     """What the page says."""
     setting, heads, networks = results["setting"], results["head"], results["whole"]
     rows = []
-    for name in (name for name in ENTRIES if name in networks):
+    for name in ENTRIES:
+        if name not in networks:
+            rows.append([f"`{name}`", "not run", *["–"] * 5])
+            continue
         head, whole_network = heads[name], networks[name]
         rows.append([f"`{name}`", shown(head), gain(head, heads[FLOOR], name), shown(whole_network),
                      gain(whole_network, networks[FLOOR], name), gains(whole_network, head[:1]),

@@ -68,6 +68,25 @@ def test_entries_that_change_inference_are_compared_with_like(fill_in, table):
         assert any(other.method == "an" for other in alike), f"{name}: 'an' has other inference"
 
 
+def test_rows_that_were_not_run_are_in_the_table(fill_in):
+    with fill_in.modules_beside(ROOT / "benchmarks" / "voc12" / "end_to_end.py"):
+        table = importlib.import_module("end_to_end")
+        setting = {"side": 96, "head epochs": 10, "epochs": 2, "rejected": 1.0, "seeds": 1}
+        found = {"setting": setting, "head": {"an": [60.0]}, "whole": {"an": [64.0]}}
+        text = table.section(found)
+        assert [name for name in table.ENTRIES if f"| `{name}` | not run |" not in text] == ["an"]
+
+
+def test_the_gap_ends_at_the_best_use_of_complete_labels(fill_in):
+    with fill_in.modules_beside(ROOT / "benchmarks" / "coco14" / "single_positives.py"):
+        table = importlib.import_module("single_positives")
+        scores = {"an": (50.0, 52.0), "ll-r": (53.0, 56.0), "full": (58.0, 60.0)}
+        rows = {name: {"name": name, "test": [plain], "boosted": [more]} for name, (plain, more) in scores.items()}
+        assert table.cells(rows["ll-r"], rows, "test") == ["53.00", "+3.00", "30%"]
+        assert table.cells(rows["ll-r"], rows, "boosted") == ["56.00", "+4.00", "60%"]
+        assert table.cells(rows["full"], rows, "test") == ["58.00", "+8.00", "80%"]
+
+
 def test_a_number_that_was_typed_is_found(fill_in):
     page = ROOT / "docs" / "methods" / "en.md"
     opening, end = "<!-- numbers: single-positive an,en -->", "<!-- end of numbers -->"

@@ -1,4 +1,4 @@
-"""No file tells on which machine it was written, or keeps what a merge left in it."""
+"""No file tells on which machine it was written, or keeps what a merge left in it; no sentence ends twice."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ HOSTS = ("pypi.org", "pythonhosted.org", "pypi.python.org", "download.pytorch.or
 # A slash before one of the folders, unless the slash itself belongs to a longer path or an address.
 MACHINE_PATH = re.compile(rf"(?<![\w.\-}}>])/(?:{'|'.join(FOLDERS)})/")
 REGISTRY = re.compile("|".join(map(re.escape, HOSTS)) + r"|--(?:extra-)?index-url|--find-links")
+
+TWO_PERIODS = re.compile(r"\w\.\.(?:\s|$)")  # such as that of "et al." and that of its sentence
 
 CONFLICT = re.compile(r"^(?:<{7} |>{7} |\|{7} |={7}$)")
 
@@ -67,3 +69,8 @@ def test_no_package_registry():
 def test_no_marker_of_a_merge_conflict():
     assert [line for line in ("<" * 7 + " HEAD", "=" * 7, ">" * 7 + " main") if not CONFLICT.search(line)] == []
     assert mentions(CONFLICT) == []
+
+
+def test_no_sentence_ends_with_two_periods():
+    assert TWO_PERIODS.search("the draw of Zhang et al..")
+    assert [place for place in mentions(TWO_PERIODS) if place.partition(":")[0].endswith(".md")] == []
