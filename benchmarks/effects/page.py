@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import Any
 
+import entries
 from claims import AN, CLAIMS, GRAPH, OVER_POINTS, OVER_TAGS, Claim
 from filling.results import results as other_results
 from filling.results import table
@@ -138,6 +139,11 @@ def single_positive(runs: Runs) -> str:
             f"{gain(boosted['full'], boosted['an'])}, "
             f"and `ll-r` gains {gain(boosted['ll-r'], boosted['an'])} over `an`."
         )
+    elif any(boosted.values()):
+        remark += "\nA boost changes `full` and `an` too: compare entries with the same boost."
+    missing = [f"`{entry.row}`" for entry in entries.single_positive(seed=0) if entry.row not in names]
+    if missing:
+        remark += f"\n\nNot run yet: {', '.join(missing)}."
     return f"{table(columns, rows)}\n\n{remark}"
 
 

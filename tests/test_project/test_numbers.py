@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -47,18 +48,24 @@ def inference(head_options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in head_options.items() if boosted and name in ("boost", "boost_from")}
 
 
-@pytest.mark.parametrize("table", ["A", "D1", "learning"])
+@pytest.mark.parametrize("table", ["A", "D1", "learning", "effects"])
 def test_entries_that_change_inference_are_compared_with_like(fill_in, table):
     """Each has `an` and complete labels with the same inference in its table."""
     folder, module = {
         "A": ("voc12", "single_positives"),
         "D1": ("voc12", "end_to_end"),
         "learning": ("learning", "run"),
+        "effects": ("effects", "entries"),
     }[table]
     script = ROOT / "benchmarks" / folder / f"{module}.py"
     with fill_in.modules_beside(script):
         found = importlib.import_module(module)
-        entries = found.ENTRIES if table == "D1" else found.entries(10) if table == "A" else found.entries()
+        entries = {
+            "A": lambda: found.entries(10),
+            "D1": lambda: found.ENTRIES,
+            "learning": lambda: found.entries(),
+            "effects": lambda: {entry.row: entry for entry in found.single_positive(seed=0)},
+        }[table]()
     changed = [(name, entry) for name, entry in entries.items() if inference(entry.head_options)]
     assert changed
     for name, entry in changed:
@@ -68,6 +75,18 @@ def test_entries_that_change_inference_are_compared_with_like(fill_in, table):
         assert any(other.method == "an" for other in alike), f"{name}: 'an' has other inference"
 
 
+def test_pages_show_boosted_rows_beside_boosted_baselines():
+    block = re.compile(r"<!-- numbers: (single-positive|whole) (.+) -->")
+    boosted_blocks = 0
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        for kind, names in block.findall(page.read_text(encoding="utf-8")):
+            rows = names.split(";" if kind == "whole" else ",")
+            boosted = {re.split(r"\+boost|, boost", row)[0] for row in rows if "boost" in row and "-train" not in row}
+            boosted_blocks += bool(boosted)
+            assert not boosted or {"an", "full"} <= boosted, f"{page.name}: {names}"
+    assert boosted_blocks > 3
+
+
 def test_rows_that_were_not_run_are_in_the_table(fill_in):
     with fill_in.modules_beside(ROOT / "benchmarks" / "voc12" / "end_to_end.py"):
         table = importlib.import_module("end_to_end")
@@ -75,6 +94,10 @@ def test_rows_that_were_not_run_are_in_the_table(fill_in):
         found = {"setting": setting, "head": {"an": [60.0]}, "whole": {"an": [64.0]}}
         text = table.section(found)
         assert [name for name in table.ENTRIES if f"| `{name}` | not run |" not in text] == ["an"]
+    with fill_in.modules_beside(ROOT / "benchmarks" / "effects" / "page.py"):
+        page = importlib.import_module("page")
+        run = {"row": "an", "at": "", "seed": 0, "lr": 1e-4, "options": {}, "val": 80.0, "test": 81.0}
+        assert "\n\nNot run yet: `full`, `ll-r`, " in page.single_positive([run])
 
 
 def test_the_gap_ends_at_the_best_use_of_complete_labels(fill_in):

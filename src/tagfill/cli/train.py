@@ -266,10 +266,15 @@ def _show_settings(file: RecipeFile | None, recipes: Mapping[str, Recipe], as_js
         }
         terminal.show_json({"rows": rows, "departures": departures})
         return
-    otherwise = "" if file is None or file.published is None else "default"  # not mentioned by the paper, and off
+
+    def source(row: str, path: str) -> str:
+        if file is None or file.published is None:
+            return ""
+        return sources[row].get(path) or file.source(row, path) or "not mentioned"  # and off
+
     lines = {
         row: {"dataset": (recipes[row].dataset, "")}
-        | {p: (setting_text(v), sources[row].get(p, otherwise)) for p, v in values.items()}
+        | {path: (setting_text(value), source(row, path)) for path, value in values.items()}
         for row, values in settings.items()
     }
     common = shared(lines)
