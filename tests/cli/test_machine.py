@@ -57,8 +57,9 @@ def test_no_home_is_needed(data, tmp_path, monkeypatch):
 
 
 def test_output_that_cannot_be_written_is_a_sentence(call, data):
-    outcome = call("simulate", "single-positive", str(data), "--out", f"{NOWHERE}/out")
-    assert (outcome.code, outcome.err) == (2, f"Error: {NOWHERE}/out cannot be written or read: Not a directory.\n")
+    for out, reason in ((f"{NOWHERE}/out", "Not a directory"), ("/proc/out", "No such file or directory")):
+        outcome = call("simulate", "single-positive", str(data), "--out", out)
+        assert (outcome.code, outcome.err) == (2, f"Error: {out} cannot be written or read: {reason}.\n")
     outcome = call("simulate", "single-positive", str(data), "--out", "/dev/full")
     assert (outcome.code, outcome.err) == (2, "Error: /dev/full is a file; choose another --out.\n")
     outcome = call("write", str(data), "--out", "/dev/full", "--force")

@@ -19,8 +19,8 @@ from types import FrameType
 def run() -> str | int | None:
     """Run the command of this process; return its exit code."""
     atexit.register(gc.freeze)  # Python would look for garbage before it ends, which takes a second with torch
+    code = _run()
     try:
-        code = _run()
         sys.stdout.flush()
     except OSError as error:  # standard output cannot be written
         code = _report(f"Standard output cannot be written: {error.strerror}.")
@@ -67,6 +67,7 @@ _OUTSIDE = frozenset(
         errno.EMFILE,
         errno.ENAMETOOLONG,
         errno.ENFILE,
+        errno.ENOENT,
         errno.ENOMEM,
         errno.ENOSPC,
         errno.ENOTDIR,
