@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ def begin(name: str) -> dict[str, Any]:
     words = ["git", "rev-parse", "--short=12", "HEAD"]
     commit = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
     machine = {"cores": os.cpu_count(), "load": round(os.getloadavg()[1], 1), "python": platform.python_version()}
-    return {"command": f"python attacks/{name}.py", "commit": commit, "machine": machine}
+    command = ["python", f"attacks/{name}.py", *(word for word in sys.argv[1:] if word != "--save")]
+    return {"command": " ".join(command), "commit": commit, "machine": machine}
 
 
 def path(name: str) -> Path:

@@ -40,6 +40,14 @@ def test_a_full_disk_behind_standard_output_is_a_sentence():
     assert errors == "Error: Standard output or a file cannot be written: No space left on device.\n"
 
 
+@pytest.mark.parametrize("closed", [1, 2])
+def test_closed_streams_change_no_exit_code(closed):
+    for arguments, code in ((["list", "protocols"], 0), (["inspect", NOWHERE], 2)):
+        command = [sys.executable, "-m", "tagfill", *arguments]
+        found = subprocess.run(command, capture_output=True, text=True, preexec_fn=lambda: os.close(closed))
+        assert (found.returncode, "Traceback" in found.stderr) == (code, False), found.stderr
+
+
 def test_no_home_is_needed(data, tmp_path, monkeypatch):
     def no_home():
         raise RuntimeError("Could not determine home directory.")

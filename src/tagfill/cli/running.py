@@ -19,6 +19,9 @@ from types import FrameType
 def run() -> str | int | None:
     """Run the command of this process; return its exit code."""
     atexit.register(gc.freeze)  # Python would look for garbage before it ends, which takes a second with torch
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # the caller has closed it
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
     code = _run()
     try:
         sys.stdout.flush()
