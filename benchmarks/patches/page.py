@@ -38,7 +38,7 @@ orphan: true
 # Points and tags at equal cost
 
 Written by `{results["command"]}` at commit `{results["commit"]}` on a machine with {machine["cores"]} cores
-({machine["system"]}, Python {machine["python"]}).
+({machine["system"]}, Python {machine["python"]}).{later(results)}
 
 Scenes: {sizes["train"]} training images with labels bought by a [budget](../protocols.md#annotation-budget),
 {sizes["val"]} validation images with complete labels, which chose the epoch, {sizes["test"]} test images. A `cam` head
@@ -71,6 +71,13 @@ What to know before quoting these numbers:
   "I, absent cells", and it can show SP level with I on such data.
 
 {sections}{"".join(write(parts[name]) for name, write in PARTS.items() if name in parts)}"""
+
+
+def later(results: dict[str, Any]) -> str:
+    """Which rows were measured at other commits."""
+    return "".join(
+        f"\nMeasured later, at commit `{at}`: {', '.join(rows)}." for at, rows in results.get("later", {}).items()
+    )
 
 
 def section(budget: float, scores: Scores) -> str:

@@ -19,7 +19,7 @@ OWN = ("--", "benchmarks/patches", *(f"src/tagfill/{name}" for name in PACKAGES)
 
 
 def record(part: str, found: dict[str, Any]) -> None:
-    """Replace the earlier results of a script, and regenerate the page."""
+    """Replace the earlier results of a script, and regenerate the page; a stamp in `found` stays."""
     results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     results[part] = {**stamp(f"python benchmarks/patches/{part}.py"), **found}
     RESULTS.parent.mkdir(parents=True, exist_ok=True)

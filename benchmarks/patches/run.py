@@ -6,14 +6,16 @@ one writes its part of benchmarks/results/patches.json, and docs/benchmarks/patc
 
     python benchmarks/patches/run.py                      half an hour on two cores, goes on where it stopped
     python benchmarks/patches/run.py --budgets 10 --seeds 1    a look, printed and not written down
+    python benchmarks/patches/run.py --rows "I, CSL-I"    only these rows; the others stay as they were
 """
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
-from record import record
-from trained import EPOCHS, SIZES, Entry, measure, parser
+from record import RESULTS, record, stamp
+from trained import EPOCHS, SIZES, Entry, Scores, measure, parser
 
 BUDGETS, SEEDS = (10.0, 5.0), 5
 ENTRIES = {
@@ -29,18 +31,31 @@ ENTRIES = {
 def main() -> None:
     given = parser(__doc__.splitlines()[0], SEEDS)
     given.add_argument("--budgets", default=",".join(f"{each:g}" for each in BUDGETS), help="percent of all pairs")
+    given.add_argument("--rows", help="entries to measure again, joined by semicolons")
     options = given.parse_args()
+    names = [name.strip() for name in options.rows.split(";")] if options.rows else list(ENTRIES)
     budgets = tuple(float(word) for word in options.budgets.split(","))
     found = {
         "sizes": SIZES,
         "epochs": options.epochs,
         "seeds": options.seeds,
-        "budgets": measure(ENTRIES, budgets, options),
+        "budgets": measure({name: ENTRIES[name] for name in names}, budgets, options),
     }
     if (budgets, options.seeds, options.epochs) != (BUDGETS, SEEDS, EPOCHS):
         print(json.dumps(found, indent=2))
         return
+    if options.rows:
+        before = json.loads(RESULTS.read_text(encoding="utf-8"))["run"]
+        found = with_rows(before, found["budgets"], names, stamp("")["commit"])
     record("run", found)
+
+
+def with_rows(before: dict[str, Any], budgets: dict[str, Scores], names: list[str], commit: str) -> dict[str, Any]:
+    """Earlier results with some rows replaced, and the commit at which those were measured."""
+    merged = {budget: scores | budgets[budget] for budget, scores in before["budgets"].items()}
+    later = {at: sorted({*rows} - {*names}) for at, rows in before.get("later", {}).items()}
+    later[commit] = sorted({*later.get(commit, []), *names})
+    return before | {"budgets": merged, "later": {at: rows for at, rows in later.items() if rows}}
 
 
 if __name__ == "__main__":

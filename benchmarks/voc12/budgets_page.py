@@ -57,7 +57,8 @@ The same pairs of image and class with points and with boxes, as many as the bud
 Test mAP-cls, and the gain over the same labels without the addition. CSL-I and CSL-P
 are options of `patchml` (the latter with `k_patch: 25` and `patch_weights: [24, 1, 1]`, which keeps the
 weight of a point); PatchCluster is `patchml+patchcluster`, for I with image features. FixMatch uses weak and strong
-views, so it and its baseline have a separate cache, and half of each batch comes from labeled images.
+views, so it and its baseline have a separate cache, and half of each batch comes from labeled images. CSL-I was
+measured with an earlier version, which also took unknown labels of photos without any known label for absent.
 
 {added(found)}"""
 

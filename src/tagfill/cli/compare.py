@@ -81,7 +81,7 @@ def compare(
     terminal.show(f"Runs and leaderboard: {out.absolute()}")
     if report:
         terminal.show(f"Report: {(out / 'report.html').absolute()}")
-    best = next(score for score in board.scores if score.name != "full")
+    best = next((score for score in board.scores if not score.complete), board.scores[0])
     terminal.next_step(
         f"tagfill predict {out / 'runs' / (best.name.replace(':', '-') + '-s0')} PHOTOS --out predictions.csv",
         quiet=quiet or bool(best.overrides) or board.split == "held-out",
