@@ -18,6 +18,7 @@ import tagfill
 from tagfill.cli import flags
 from tagfill.cli.app import app
 from tagfill.errors import TagfillError
+from tagfill.experiments.leaderboard import Leaderboard, Score
 from tagfill.models import Classifier
 
 
@@ -302,6 +303,16 @@ def test_train_shows_its_defaults_and_takes_an_image_size(call: Call) -> None:
     assert "--image-size SIZE" in shown
     for default in ("(10)", "(0.001, of top 0.0001)", "(16)", "(cam)", "(tf_efficientnet_lite0)", "[default: auto]"):
         assert default in shown.replace("[default: (", "(").replace(")]", ")")
+
+
+def test_compare_recommends_a_model_of_the_given_labels(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = [
+        Score(name, (value,), (None,), (1.0,), complete=name.startswith("full"))
+        for name, value in (("an", 50.0), ("full:boost=5", 70.0), ("full", 60.0), ("ll-r:boost=5", 55.0))
+    ]
+    monkeypatch.setattr("tagfill.experiments.compare", lambda *_, **__: Leaderboard.rank("scenes", "test", scores))
+    shown = call("compare", "scenes", "--methods", "ll-r:boost=5", "--out", "board")
+    assert "Next: tagfill predict board/runs/ll-r-boost=5-s0 PHOTOS" in shown.out + shown.err
 
 
 def test_a_mistake_is_named_at_once_and_leaves_nothing_behind(

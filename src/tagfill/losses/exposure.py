@@ -12,7 +12,7 @@ exposure is `ignore_unknown`.
 
     σ(g, T) = 1 / (1 + exp(−g/T))
     SE  w₊ 1[z=1] ℓ⁺(g) + 1[z=0] ℓ⁻(g) + 1[z=−1] ℓ⁺(g / T)        T = `temperature`, w₊ = `positive_weight`
-    LS  the same with one negative T for all                       the baseline with one constant temperatures
+    LS  the same with one negative T for all                       the baseline with one constant temperature
 
 T > 0 pushes a logit up and T < 0 pushes it down, by at most 1/|T|. T = −1 for all unknowns treats them as absent. T = 0
 is not a temperature: it marks an unknown label that is ignored. The paper defines y = σ(g) and then applies σ to y once

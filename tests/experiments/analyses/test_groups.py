@@ -84,6 +84,8 @@ def test_classes_are_grouped_from_the_least_to_the_most():
 
     assert list(found) == ["1 – 5", "5 – 9"]
     assert list(found.values()) == pytest.approx([each[[1, 4, 2]].mean(), each[[3, 0]].mean()])
+    scored.labels[:, 3] = 1  # without a negative it does not count in the mAP
+    assert list(map_by_class(scored, np.array([9, 1, 5, 5, 3]), 2, "{:.0f}").values())[1] == pytest.approx(each[0])
 
 
 def test_missing_share_is_never_negative():

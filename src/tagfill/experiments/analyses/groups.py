@@ -30,7 +30,13 @@ from tagfill.experiments.report import Figure, Section, Table
 from tagfill.experiments.report.section import report_figure
 from tagfill.io import nan_to_none
 from tagfill.labels import POSITIVE, UNKNOWN
-from tagfill.metrics import GatheredPredictions, average_precision, by_label_count, group_means
+from tagfill.metrics import (
+    GatheredPredictions,
+    average_precision,
+    by_label_count,
+    counted_average_precision,
+    group_means,
+)
 from tagfill.training.localization import has_extents
 
 _AXIS_LABELS = {
@@ -111,7 +117,7 @@ def map_by_area(scored: GatheredPredictions, areas: NDArray[np.floating], parts:
 
 
 def map_by_class(scored: GatheredPredictions, order: NDArray[Any], count: int, form: str) -> dict[str, float]:
-    """Mean AP in percent of groups of classes.
+    """Mean AP in percent of groups of classes, which average to the mAP if they are of equal size.
 
     Args:
         scored: the predictions.
@@ -119,7 +125,7 @@ def map_by_class(scored: GatheredPredictions, order: NDArray[Any], count: int, f
         count: number of groups.
         form: format of that number in the names of groups.
     """
-    means = 100 * group_means(average_precision(scored.scores, scored.labels), order, groups=count)
+    means = 100 * group_means(counted_average_precision(scored.scores, scored.labels), order, groups=count)
     members = np.array_split(np.sort(order, kind="stable"), count)
     names = [form.format(part[0]) + " – " + form.format(part[-1]) for part in members]
     return dict(zip(_number_repeated(names), map(float, means), strict=True))
