@@ -26,7 +26,19 @@ PASCAL VOC 2012 with one label per training photo, drawn for each of {results["s
 has scored the training photos, as a whole and as the largest of 3×3 tiles; its scores are imported as two pieces of
 [evidence](../evidence.md). There are none for the test photos. Features are those of the bundled backbone for whole
 photos.
-{suggestions(results)}{learning(results)}"""
+{prior(results)}{suggestions(results)}{learning(results)}"""
+
+
+def prior(results: dict[str, Any]) -> str:
+    """What is known without any label."""
+    if not (found := results.get("prior")):
+        return ""
+    return f"""
+## Without any label
+
+`tagfill evidence prior`, the ImageNet classifier carried over to the names of the classes, has a test mAP of
+{found["test mAP"]:.1f}; the mean share of photos that show a class is {found["chance"]:.1f} %.
+"""
 
 
 def suggestions(results: dict[str, Any]) -> str:

@@ -30,6 +30,7 @@ COLUMNS = {"clip": "global", "clip-tiles": "tiles"}
 FIRST = (900, 1800, 2700)
 TARGETS = {"model and evidence": (816, 1289, 1477)}
 METHOD, EPOCHS, FOLDS = "an", 8, 5
+PARTS = ("prior", "suggestions", "learning")
 
 
 def main() -> None:
@@ -39,9 +40,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/evidence"))
     parser.add_argument("--features", type=Path, help="a cache of whole photos; by default it is made")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument(
-        "--only", choices=["suggestions", "learning"], help="measure a part; the other is taken from earlier results"
-    )
+    parser.add_argument("--only", choices=PARTS, help="measure a part; the others are taken from earlier results")
     parser.add_argument("--rows", help="of learning, joined by commas; the others are taken from earlier results")
     options = parser.parse_args()
     work = options.work.absolute()
@@ -50,10 +49,13 @@ def main() -> None:
         "method": METHOD, "epochs": EPOCHS, "folds": FOLDS, "seeds": options.seeds, "first": FIRST, "targets": TARGETS,
     }}  # fmt: skip
     earlier = json.loads(RECORD.results.read_text(encoding="utf-8")) if RECORD.results.exists() else {}
-    results |= {part: earlier[part] for part in ("suggestions", "learning") if part in earlier}
-    if options.only != "learning":
+    results |= {part: earlier[part] for part in PARTS if part in earlier}
+    wanted = (options.only,) if options.only else PARTS
+    if "prior" in wanted:
+        results["prior"] = prior(work, cache)
+    if "suggestions" in wanted:
         results["suggestions"] = [suggestions(work, cache, options.scores, seed) for seed in range(options.seeds)]
-    if options.only != "suggestions":
+    if "learning" in wanted:
         rows = options.rows.split(",") if options.rows else None
         learned = learn(work, cache, lambda seed: draw(work, options.scores, seed), options.seeds, rows)
         results["learning"] = {**results.get("learning", {}), **learned}
@@ -87,6 +89,23 @@ def draw(work: Path, scores: Path, seed: int) -> Any:
         if name not in list_evidence(data):
             import_scores(scores, data, name=name, column=column, scale="cosines")
     return data
+
+
+def prior(work: Path, cache: Path) -> dict[str, float]:
+    """Test mAP of the ImageNet prior, which knows no label."""
+    import tagfill
+    from tagfill.evidence import open_evidence
+    from tagfill.evidence.models import score_with_prior
+    from tagfill.metrics import average_precision
+
+    full = tagfill.Dataset.open(work / "data" / "full")
+    nothing = full.replace(annotations=full.rows().slice(0, 0), truth=None, folder=None)
+    data = nothing.save(work / "data" / "without-labels")
+    score_with_prior(data, features=cache, force=True)
+    rows = full.split("test")
+    truth = full.labels().rows(rows)
+    found = average_precision(open_evidence(data, "prior").scores.rows(rows).astype(np.float64), truth)
+    return {"test mAP": 100 * float(np.nanmean(found)), "chance": 100 * float(np.mean(truth[truth >= 0] == 1))}
 
 
 def suggestions(work: Path, cache: Path, scores: Path, seed: int) -> dict[str, Any]:

@@ -384,6 +384,14 @@ def test_evidence_about_what_is_known_adds_more_right_tags(place, truth, first, 
     assert right(second)[0] > right(first)[0]
     assert right(second)[0] >= 0.9 * right(second)[1]
     assert "Nothing has changed" in CliRunner().invoke(app, ["fill", str(again)]).output
+    assert set(second.summary.weights) == {"model", "clip"}
+    assert "clip 0." in (again / "report.html").read_text(encoding="utf-8")
+    assert tagfill.fill(again, evidence=False).summary.weights == {}
+
+
+def test_the_names_of_tags_are_evidence(first):
+    assert set(first.summary.weights) == {"model", "prior"}
+    assert sum(first.summary.weights.values()) == pytest.approx(1)
 
 
 def test_what_the_model_calls_present_has_the_precision_that_was_asked_for():

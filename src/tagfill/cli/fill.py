@@ -69,6 +69,9 @@ def fill(
     epochs: Annotated[int, typer.Option(min=1, help="Epochs of training.")] = 10,
     folds: Annotated[int, typer.Option(min=2, help="Models that check each other's photos.")] = 5,
     seed: flags.Seed = 0,
+    no_evidence: Annotated[
+        bool, typer.Option("--no-evidence", help="Use neither evidence nor the ImageNet prior.")
+    ] = False,
     device: flags.Device = "auto",
     jobs: flags.Jobs = None,
     workers: flags.Workers = 0,
@@ -108,6 +111,7 @@ def fill(
         epochs=epochs,
         folds=folds,
         seed=seed,
+        evidence=not no_evidence,
         device=device,
         jobs=jobs,
         workers=workers,

@@ -7,10 +7,11 @@ not know stay without a score.
 encoder carries them over to the class names of the dataset (ConSE; Norouzi et al., Zero-Shot Learning by Convex
 Combination of Semantic Embeddings, ICLR 2014):
 
-    v(x) = Σ_k P_k(x)·t_k  over the ten most probable classes k,    score(x, c) = cos(v(x), t_c)
+    v(x) = Σ_k P_k(x)·t_k  over the 20 most probable classes k,    score(x, c) = cos(v(x), t_c)
 
-P are the classifier's probabilities, and t the text vectors of ImageNet's classes (their names and WordNet's
-definitions, which timm has) and of the dataset's (their names, or what the user writes about them).
+P are the classifier's probabilities, with logits divided by 2 because photos of several things deserve less certainty,
+and t the text vectors of ImageNet's classes (the mean of two: the first name, and all names with WordNet's definition,
+which timm has) and of the dataset's (their names, or what the user writes about them).
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from tagfill.inference.pipeline import BATCH_SIZE, score_images
 from tagfill.progress import NOTEBOOK, Progress
 
 PRIOR_BACKBONE = "tf_efficientnet_lite0"
-_MOST = 10  # ImageNet classes of an image
+_MOST = 20  # ImageNet classes of an image
+_TEMPERATURE = 2.0  # of their logits
 _CHUNK = 4096
 
 
@@ -83,6 +85,11 @@ def score_with_model(
     return keep_scores(scores, data, name, "logits", f"model {Path(model).name}", unknown, force)
 
 
+def prior_is_installed(backbone: str = PRIOR_BACKBONE) -> bool:
+    """Whether features of this backbone can be scored by the ImageNet prior without a download."""
+    return backbone == PRIOR_BACKBONE and WordVectors.installed()
+
+
 def score_with_prior(
     dataset: Dataset | str | os.PathLike[str],
     *,
@@ -114,7 +121,7 @@ def score_with_prior(
             raise unknown_name("class", label, data.classes, of=f"dataset {data.name}")
     encoder = WordVectors.load()
     wanted = encoder.encode([given.get(label, label) for label in data.classes])
-    known = encoder.encode(imagenet_texts())
+    known = imagenet_vectors(encoder)
     weight, bias = bundled_classifier(PRIOR_BACKBONE)
     if features is None:
         features = extract_features(
@@ -127,7 +134,12 @@ def score_with_prior(
 
 
 def conse(
-    logits: NDArray[np.floating], known: NDArray[np.floating], wanted: NDArray[np.floating], most: int = _MOST
+    logits: NDArray[np.floating],
+    known: NDArray[np.floating],
+    wanted: NDArray[np.floating],
+    *,
+    most: int = _MOST,
+    temperature: float = _TEMPERATURE,
 ) -> NDArray[np.float32]:
     """Cosines of images and wanted classes, by the text vectors of the classes that a classifier knows.
 
@@ -136,12 +148,13 @@ def conse(
         known: K×D text vectors of length 1.
         wanted: L×D text vectors of length 1.
         most: number of most probable known classes that an image is described by.
+        temperature: divides the logits.
 
     >>> known, wanted = np.eye(3), np.array([[1.0, 0.0, 0.0], [0.0, 0.6, 0.8]])
     >>> conse(np.array([[5.0, 0.0, 0.0]]), known, wanted, most=1).tolist()
     [[1.0, 0.0]]
     """
-    x = np.asarray(logits, dtype=np.float64)
+    x = np.asarray(logits, dtype=np.float64) / temperature
     most = min(most, x.shape[1])
     top = np.argpartition(-x, most - 1, axis=1)[:, :most]
     power = np.exp(np.take_along_axis(x, top, axis=1) - x.max(1, keepdims=True))
@@ -149,6 +162,14 @@ def conse(
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     cosines: NDArray[np.float32] = (vectors @ np.asarray(wanted, dtype=np.float64).T).astype(np.float32)
     return cosines
+
+
+def imagenet_vectors(encoder: WordVectors) -> NDArray[np.float32]:
+    """1,000×D text vectors of ImageNet's classes, of length 1."""
+    texts = imagenet_texts()
+    both = encoder.encode(texts) + encoder.encode([text.partition(".")[0].partition(",")[0] for text in texts])
+    vectors: NDArray[np.float32] = both / np.maximum(np.linalg.norm(both, axis=1, keepdims=True), 1e-12)
+    return vectors
 
 
 def imagenet_texts() -> list[str]:

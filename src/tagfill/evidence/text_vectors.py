@@ -32,6 +32,11 @@ class WordVectors:
     def __init__(self, vectors: NDArray[np.floating], tokenizer: Any) -> None:
         self._vectors, self._tokenizer = vectors, tokenizer
 
+    @staticmethod
+    def installed() -> bool:
+        """Whether the vectors can be loaded."""
+        return _folder() is not None
+
     @classmethod
     def load(cls) -> WordVectors:
         """Load the vectors of the installed package.
@@ -39,9 +44,8 @@ class WordVectors:
         Raises:
             TagfillError: if it is not installed.
         """
-        spec = importlib.util.find_spec(_PACKAGE)
-        folder = None if spec is None or spec.origin is None else Path(spec.origin).parent
-        if folder is None or not (folder / _VECTORS).is_file() or importlib.util.find_spec("tokenizers") is None:
+        folder = _folder()
+        if folder is None:
             raise TagfillError("The prior needs the word vectors of wordllama; run: pip install 'tagfill[prior]'.")
         from safetensors.numpy import load_file
         from tokenizers import Tokenizer
@@ -60,3 +64,12 @@ class WordVectors:
                 found[row] = self._vectors[ids].astype(np.float32).mean(0)
         unit: NDArray[np.float32] = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
         return unit
+
+
+def _folder() -> Path | None:
+    """The installed package; None if it or its tokenizer is missing."""
+    spec = importlib.util.find_spec(_PACKAGE)
+    if spec is None or spec.origin is None or importlib.util.find_spec("tokenizers") is None:
+        return None
+    folder = Path(spec.origin).parent
+    return folder if (folder / _VECTORS).is_file() else None

@@ -25,6 +25,7 @@ class Scored(BaseModel):
         calibration: of the trained model, for photos without tags.
         precision: expected share of right labels among those with at least a probability of 0, 1/1000, 2/1000, … in
             new photos.
+        weights: of the model and of each piece of evidence; empty if there is none.
         val_mAP: on photos with complete labels, in percent.
         doubts: a sentence about annotations that may be wrong.
         doubted: number of these annotations.
@@ -34,6 +35,7 @@ class Scored(BaseModel):
     estimates: EstimateSummary
     calibration: Calibration
     precision: list[float] = []
+    weights: dict[str, float] = {}
     val_mAP: float | None = None  # noqa: N815
     doubts: str = ""
     doubted: int = 0

@@ -4,7 +4,7 @@
     features   a frozen network looks at each photo once
     train      the method `auto` (or another) on what is known
     score      each tagged photo by models that were not trained on it, all others by the trained model; combined with
-               evidence of other taggers, if the dataset has any
+               evidence of other taggers, or else with the ImageNet prior if it is installed
     choose     tags to add, so that the expected share of right ones meets the target
     write      filled.csv, to-review.csv, report.html, the dataset, the model and filled.json
 
@@ -52,6 +52,7 @@ from tagfill.dataset import Dataset
 from tagfill.dataset.description import FILE as DATASET_FILE
 from tagfill.errors import TagfillError
 from tagfill.evidence import copy_evidence, evidence_path, list_evidence
+from tagfill.evidence.models import prior_is_installed, score_with_prior
 from tagfill.filling.candidates import CANDIDATES, DOUBTS, SCORED, Candidates, Scored
 from tagfill.filling.outputs import check_formats
 from tagfill.filling.result import Fill
@@ -110,6 +111,7 @@ def fill(
     epochs: int = 10,
     folds: int = 5,
     seed: int = 0,
+    evidence: bool = True,
     device: str = "auto",
     jobs: int | None = None,
     workers: int = 0,
@@ -142,6 +144,9 @@ def fill(
         epochs: of training.
         folds: models that are trained so that no photo is scored by a model that knows its tags.
         seed: of all random draws.
+        evidence: combine the model's scores with evidence of the dataset; if it has none, with what the bundled
+            ImageNet classifier sees in the photos and the names of the tags say about it (`tagfill evidence prior`).
+            How much it counts is learned from the known tags.
         device: of the networks: `cpu`, `cuda`, `mps`, or `auto`.
         jobs: processes that train; one per core by default.
         workers: processes that decode photos.
@@ -168,6 +173,7 @@ def fill(
         keep=keep,
         formats=tuple(formats),
         spreadsheet=spreadsheet,
+        evidence=evidence,
     )
     if isinstance(source, str | os.PathLike) and (Path(source) / SUMMARY_FILE).is_file():
         out, settings = source, Fill.open(source).summary.settings.changed(settings)
@@ -180,8 +186,8 @@ def fill(
     base, layout = read_source(settings.source or source, settings, progress)
     _check_folder(folder, base)
     with exclusive_lock(folder, "is filling in tags", choose="--out"):
-        evidence = _find_evidence(settings.source or source, folder)
-        return _Filling(folder, base, layout, settings, evidence, device, jobs, workers, progress).run()
+        found = _find_evidence(settings.source or source, folder) if settings.evidence else None
+        return _Filling(folder, base, layout, settings, found, device, jobs, workers, progress).run()
 
 
 @dataclass
@@ -276,8 +282,19 @@ class _Filling:
         settings = self.settings.model_dump(include=_DECIDE_SCORES) | {"image_size": _image_size(self.settings)}
         if self.evidence is not None:
             settings |= {name: sha256(evidence_path(self.evidence, name)) for name in list_evidence(self.evidence)}
+        settings |= {"prior": True} if self._uses_prior() else {}
         identity = [f"{name}={value}" for name, value in {**data.identities, **settings}.items()]
         return sha256_of_strings(identity)[:12]
+
+    def _uses_prior(self) -> bool:
+        """Whether the ImageNet prior takes the place of evidence."""
+        one = self.settings
+        return (
+            one.evidence
+            and self.evidence is None
+            and one.pretrained == Settings().pretrained
+            and prior_is_installed(one.backbone)
+        )
 
     def _say_duration(self, data: Dataset, work: Path) -> None:
         """Say how long it will take, from the time that the network needs for a few photos."""
@@ -340,6 +357,8 @@ class _Filling:
             if found.precision:  # files of earlier versions do not have it
                 return found
         with self._phase("scoring", f"Scoring {len(data):,} photos") as progress:
+            if self._uses_prior():
+                score_with_prior(data, features=cache.folder, force=True)
             candidates, doubts = Candidates(data), Doubts(data)
             estimates: list[LabelEstimates] = []
             lost_all_tags = 0.0
@@ -386,6 +405,7 @@ class _Filling:
                 estimates=summarize(estimates),
                 calibration=own.for_new_images,
                 precision=candidates.precision().tolist(),
+                weights=combination.shares if combination is not None else {},
                 val_mAP=run.best.get("val_mAP"),
                 doubts=str(errors),
                 doubted=len(errors),

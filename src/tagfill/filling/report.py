@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tagfill.curation.estimates import ESTIMATED, MEASURED, NOT_CALIBRATED
+from tagfill.curation.suggest import describe_weights
 from tagfill.errors import TagfillError
 from tagfill.experiments.report.page import to_html
 from tagfill.experiments.report.section import Gallery, Picture, Section, Table
@@ -66,6 +67,8 @@ def _trust(summary: FillSummary) -> Section:
             "begins with what the model considers most likely."
         )
     text.append(f"{summary.estimates}.")
+    if summary.weights:
+        text.append(f"{describe_weights(summary.weights)}. The others are evidence: what another tagger says.")
     text.append(f"{summary.doubts}." if summary.doubted else "None of the given tags looks wrong.")
     text += [summary.what_changed()] if summary.past else []
     return Section("trust", "How far it can be trusted", tuple(text))

@@ -85,6 +85,7 @@ class Settings(_Content):
         epochs: of training.
         folds: models for cross-fitting.
         seed: of all random draws.
+        evidence: whether scores of other taggers, and the ImageNet prior where there are none, are used.
     """
 
     source: str | None = None
@@ -102,6 +103,7 @@ class Settings(_Content):
     epochs: int = 10
     folds: int = 5
     seed: int = 0
+    evidence: bool = True
 
     def changed(self, new: Settings) -> Settings:
         """These settings with those of `new` that are not at their defaults, and the source of these.
@@ -206,6 +208,7 @@ class FillSummary(_Content):
         decisions: of reviews that were used.
         to_review: questions in `to-review.csv`.
         estimates: where the probabilities come from.
+        weights: of the model and of each piece of evidence in the scores; empty if there is none.
         doubts: a sentence about given tags that may be wrong.
         doubted: how many of these are among the questions.
         val_mAP: on photos with complete labels, in percent.
@@ -231,6 +234,7 @@ class FillSummary(_Content):
     decisions: int
     to_review: int
     estimates: EstimateSummary
+    weights: dict[str, float] = {}
     doubts: str = ""
     doubted: int = 0
     val_mAP: float | None  # noqa: N815

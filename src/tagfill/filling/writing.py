@@ -200,6 +200,7 @@ class ResultWriter:
             decisions=self.decisions.num_rows,
             to_review=len(questions),
             estimates=scored.estimates,
+            weights=scored.weights,
             doubts=scored.doubts,
             doubted=len(questions) - missing.num_rows,
             val_mAP=scored.val_mAP,

@@ -39,7 +39,7 @@ what it was. With T tags of L classes in all, and m missing tags expected per ta
     log odds ← τ_c · log odds + s,   τ_c = τ·√((t_c + 1) / (t_c + 3)) · T/(T + L)
 
     at random        τ = 0.78,   κ = 0.98 · T/(T + L)
-    one per image    τ = 0.86,   κ = (1 − 0.17/m) · T/(T + L),   but no less than half of T/(T + L)
+    one per image    τ = 0.86,   κ = (1 − 0.15/m) · T/(T + L),   but no less than half of T/(T + L)
 
 If each image has one tag, an image has about as many confusions whether it misses many tags or few, so they weigh more
 the smaller m is. With a measured calibration, which knows how sure the model can be about confused classes, τ is 0.9,
@@ -101,11 +101,11 @@ __all__ = [
 ]
 
 _OFFSET_SPREAD, _GIVEN_SPREAD = 0.5, 0.2  # standard deviations of the priors of δ_c and logit(q_c)
-_KNOTS_AT_RANDOM, _KNOTS_ONE_PER_IMAGE = (0.05, 0.4), (0.05, 0.2)  # quantiles of the logits of tags
+_KNOTS_AT_RANDOM, _KNOTS_ONE_PER_IMAGE = (0.05, 0.4), (0.15, 0.15)  # quantiles of the logits of tags
 _RATIOS, _RATIO, _RATIO_SPREAD = (0.3, 2.0), 0.5, 0.3  # of the slopes: bounds, and median and spread of the prior
 _SHARPNESS = {AT_RANDOM: 0.78, ONE_PER_IMAGE: 0.86}  # τ
 _KEPT = 0.98  # κ with many tags, if they are missing at random
-CONFUSED = 0.17  # pairs per image with one tag that look like missing tags and are confusions
+CONFUSED = 0.15  # pairs per image with one tag that look like missing tags and are confusions
 _SHARPNESS_NEW = 0.9  # τ of images about which nothing is known
 _STARTS = (0.3, 0.7)  # of q, of which the best fit is kept
 _FIT_PAIRS = 1_000_000  # pairs to fit to; of more, the images are sampled
@@ -391,8 +391,9 @@ class _Link:
         u = s⁺·max(g − k, 0) + s⁻·min(g − k, 0) + b + δ_c
 
     Tags alone say little about the shape, so it is bounded: k lies between two quantiles of the logits of known tags,
-    and s⁺/s⁻ between 0.3 and 2 with a prior at 0.5, where complete labels of photos and scenes put it. Without
-    bounds, the likelihood may be best where every class excludes all others, and nothing is missing.
+    or at the quantile 0.15 if each image has one tag, which says too little to choose; s⁺/s⁻ lies between 0.3 and 2
+    with a prior at 0.5, where complete labels of photos and scenes put it. Without bounds, the likelihood may be best
+    where every class excludes all others, and nothing is missing.
     """
 
     def __init__(self, logits: NDArray[np.floating], labels: NDArray[np.integer], knots: tuple[float, float]) -> None:
