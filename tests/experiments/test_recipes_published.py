@@ -113,6 +113,16 @@ def test_budgets_and_kinds_are_those_of_the_row(name):
         assert recipe.stages[0].stopping.patience, row
 
 
+def test_csl_p_adds_its_term_and_leaves_that_of_the_point():
+    """The mean over the cells that count would divide the marked one by their number; its weight restores it."""
+    selective = {row: recipe for row, recipe in rows("patchml-coco14-unlabeled").items() if row.endswith("+csl-p")}
+    assert len(selective) == 5
+    for row, recipe in selective.items():
+        options = recipe.options["patchml"]
+        patches = (recipe.image_size // 16) ** 2  # of DeiT-B/16
+        assert options["patch_weights"] == [patches - options["k_patch"], 1.0, 1.0], row
+
+
 def test_fixmatch_draws_the_labeled_images_of_the_row_without_it():
     found = rows("patchml-coco14-unlabeled")
     for row, recipe in found.items():
