@@ -31,6 +31,10 @@ def chosen(material, dataset, **settings):
     return auto.choose(dataset, build_recipe({"dataset": "x", "method": "auto", **settings}, features=material.cache))
 
 
+def without_evidence(material, folder):
+    return tagfill.Dataset.open(material.single).replace(folder=None).save(folder / "without evidence")
+
+
 def with_negatives(material, count):
     """The dataset after a review in which some labels turned out to be absent."""
     single = tagfill.Dataset.open(material.single)
@@ -170,7 +174,7 @@ def test_two_methods_that_suit_the_data_are_compared_on_what_is_known(material, 
         return [50.0, 91.0 if recipe.method == better else 90.0]
 
     monkeypatch.setattr(cross_fitting, "_curve", curve)
-    run = train(material, tmp_path / "run")
+    run = train(material, tmp_path / "run", dataset=without_evidence(material, tmp_path))
     assert run.recipe.options["auto"]["members"] == [taken, "lda", "lda-soft", "lda-cells"]
     assert run.recipe.options["auto"]["scale"] == "em"
     assert f"{taken} is taken" in run.description()["auto"]["reason"]
@@ -178,6 +182,14 @@ def test_two_methods_that_suit_the_data_are_compared_on_what_is_known(material, 
     assert [method for method, _ in asked] == ["wan"] * 3 + ["ll-r"] * 3
     assert sum(count for _, count in asked) == 2 * size
     assert chosen(material, tagfill.Dataset.open(material.single), options=run.recipe.options).rival is None
+
+
+def test_evidence_of_other_taggers_is_learned_from_if_cross_fitting_prefers_it(material, tmp_path, monkeypatch):
+    monkeypatch.setattr(auto, "_LEAST_COMPARED", 1)
+    run = train(material, tmp_path / "run", epochs=1)
+    reason = run.description()["auto"]["reason"]
+    assert ", evidence " in reason
+    assert f"{run.recipe.options['auto']['members'][0]} is taken" in reason
 
 
 def test_an_interrupted_comparison_goes_on(material, tmp_path, monkeypatch):
@@ -190,11 +202,12 @@ def test_an_interrupted_comparison_goes_on(material, tmp_path, monkeypatch):
         return begun(dataset, recipe, **settings)
 
     monkeypatch.setattr(cross_fitting, "start", stop_at_the_rival)
+    data = without_evidence(material, tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        train(material, tmp_path / "run", epochs=1)
+        train(material, tmp_path / "run", dataset=data, epochs=1)
     started = []
     monkeypatch.setattr(cross_fitting, "start", lambda *a, **k: started.append(a[1].method) or begun(*a, **k))
-    run = train(material, tmp_path / "run", epochs=1)
+    run = train(material, tmp_path / "run", dataset=data, epochs=1)
     assert started == ["ll-r"] * 3
     assert "By cross-fitting (AUC of known tags in percent: wan " in run.description()["auto"]["reason"]
     assert not (run.folder / "candidates").exists()

@@ -13,7 +13,8 @@ With tags only, the sum gets the level and spread of the logits of `em`, a furth
 those of `wan` and of discriminants cannot be compared between classes, and which tags are added depends on that.
 
 Where our benchmarks find two methods equally good, `wan` and `ll-r`, or `csl` and `ignore`, both are cross-fitted on
-what is known, and the better one is taken (`tagfill.training.cross_fitting`).
+what is known, and the better one is taken (`tagfill.training.cross_fitting`). If the dataset has evidence of other
+taggers, the method `evidence` is the rival of `wan`.
 
 A head other than `cam`, and a backbone that trains, cannot be combined: then the first method is trained alone.
 
@@ -45,6 +46,7 @@ from tagfill.data import FeatureCache, FeatureSource, PixelSource, Source
 from tagfill.data.manifest import Manifest
 from tagfill.dataset import Dataset
 from tagfill.errors import ImageError, TagfillError
+from tagfill.evidence import list_evidence
 from tagfill.images import EVAL
 from tagfill.metrics import average_precision
 from tagfill.models import Classifier, EnsembleHead, combine
@@ -66,6 +68,7 @@ STATISTICS_IMAGES = 2000  # training images that standardize the members' logits
 SCALE_OF_TAGS_ONLY = "em"
 FEW_TAGS = 5  # of a class, below which its model can hardly be good
 RIVALS = {"wan": "ll-r", "csl": "ignore"}  # which of two is better depends on the data
+RIVALS_WITH_EVIDENCE = {**RIVALS, "wan": "evidence"}
 _LEAST_COMPARED, _MOST_COMPARED = 200, 20_000  # known tags, and images, between which rivals are compared
 COMPETE = 0.2  # of the classes in a cell, at inference
 TAGS_ONLY = ("wan", LDA, LDA_SOFT, LDA_CELLS)
@@ -144,7 +147,8 @@ def choose(dataset: Dataset, recipe: Recipe) -> Choice:
     scale, rival = given_scale(recipe), None
     if not members:
         members, reason = _suitable(dataset)
-        rival = RIVALS.get(members[0]) if _can_compare(dataset, recipe) else None
+        rivals = RIVALS_WITH_EVIDENCE if list_evidence(dataset) else RIVALS
+        rival = rivals.get(members[0]) if _can_compare(dataset, recipe) else None
         reason = " ".join([reason, *_remarks(dataset, members)])
         scale = SCALE_OF_TAGS_ONLY if scale is None and members == TAGS_ONLY else scale
     if len(members) > 1 and (problem := _cannot_combine(recipe)):

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
+from tagfill.evidence import copy_evidence
 from tagfill.progress import Progress
 from tagfill.rng import generator
 from tagfill.training import auto
@@ -183,6 +184,7 @@ def _curve(
         splits[splits == "val"] = "unused"
         splits[held_out] = "val"
         data = dataset.with_splits(splits).replace(folder=None).save(folder / "data")
+        copy_evidence(dataset, folder / "data")
         changes = {"dataset": str((folder / "data").absolute()), "val_labels": "tags", "select": "mAP"}
         run = start(data, recipe.model_copy(update=changes), out=run.folder, force=True, **settings)
     return [line["val_AUC"] for line in run.metrics()]
