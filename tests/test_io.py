@@ -40,6 +40,11 @@ def test_a_half_written_file_is_not_visible(tmp_path):
         assert not (tmp_path / "a.bin").exists()
 
 
+def test_a_folder_that_cannot_be_written_is_an_error_about_the_named_file():
+    with pytest.raises(OSError, match=r"'/proc/table\.csv'"), io.atomic_write(Path("/proc/table.csv")):
+        pass
+
+
 def test_json_keeps_unicode(tmp_path):
     io.write_json(tmp_path / "a.json", {"name": "Straße", "sizes": [1, 2.5, None]})
     text = (tmp_path / "a.json").read_text(encoding="utf-8")

@@ -6,20 +6,27 @@
 
 from __future__ import annotations
 
-import sys
+import importlib.util
 from pathlib import Path
+from types import ModuleType
 
-FOLDER = Path(__file__).parents[2] / "attacks"
+TABLES = Path(__file__).parents[2] / "attacks" / "tables.py"
+
+
+def tables_of_attacks() -> ModuleType:
+    """The module that stores results of attacks; benchmarks have others of this name."""
+    spec = importlib.util.spec_from_file_location("tables_of_attacks", TABLES)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def attacks(arguments: str, top: str) -> str:
     """The table of one attack."""
     del top
-    sys.path.insert(0, str(FOLDER))
-    try:
-        import tables
-    finally:
-        sys.path.remove(str(FOLDER))
+    tables = tables_of_attacks()
     found = tables.read(arguments)
     machine = found["machine"]
     where = f"`{found['command']}` at commit `{found['commit']}` on {machine['cores']} cores, load {machine['load']:g}"

@@ -75,7 +75,11 @@ def _open_temporary(path: Path) -> tuple[IO[bytes], Path]:
             pass
         file.close()
     unique = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
-    return unique.open("wb"), unique
+    try:
+        return unique.open("wb"), unique
+    except OSError as error:
+        error.filename = str(path)  # the file that the user named
+        raise
 
 
 def write_json(path: Path, content: Any, *, sync: bool = True) -> None:

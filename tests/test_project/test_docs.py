@@ -220,6 +220,17 @@ def test_make_targets_exist(page):
     assert named <= targets
 
 
+def test_every_promise_names_tests_that_exist_and_no_attack_was_missed():
+    page = (DOCS / "security.md").read_text(encoding="utf-8")
+    rows = [line for line in page.partition("## Results")[0].splitlines() if re.match(r"\| [^w-]", line)]
+    named = [re.findall(r"`((?:tests|attacks)/[^`]+|make \w+)`", line.split(" | ")[-1]) for line in rows]
+    assert len(rows) > 30
+    assert [row for row, tests in zip(rows, named, strict=True) if not tests] == []
+    files = {name for tests in named for name in tests if not name.startswith("make ")}
+    assert [name for name in sorted(files) if not (ROOT / name).exists()] == []
+    assert "**missed**" not in page
+
+
 def test_every_dependency_has_its_line():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     page = (DOCS / "dependencies.md").read_text(encoding="utf-8")
