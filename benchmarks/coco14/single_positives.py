@@ -12,6 +12,8 @@ from jobs import Job
 from tables import gain, shown, table
 
 import tagfill
+from tagfill.evidence import list_evidence
+from tagfill.evidence.models import score_with_prior
 
 ENTRIES = {
     "full": Job("full", "bce"),
@@ -29,15 +31,15 @@ ENTRIES = {
     "ll-ct": Job("one-{seed}", "ll-ct"),
     "ll-cp": Job("one-{seed}", "ll-cp"),
     "en+cl": Job("one-{seed}", "en+cl"),
+    "gr": Job("one-{seed}", "gr"),
+    "vlpl": Job("one-{seed}", "vlpl"),
+    "evidence": Job("one-{seed}", "evidence"),
     "en+scl": Job("one-{seed}", "en+scl", head="cam"),
 }
 """Every row, most important first."""
 
-LIKE = {name: "an" for name in ENTRIES if name not in ("full", "an")}
-"""Rows that have the learning rate of another one, for lack of time."""
-
-MAPS = ("en+scl",)
-"""Rows that train on class maps, many times slower: only the first seed."""
+MAPS = {"en+scl": "en+cl"}
+"""Rows that train on class maps, many times slower: last, only the first seed, with the rate of another row."""
 
 PAPERS = {"spml-coco14": "BoostLU", "scl-coco14": "SCL"}
 """Recipes with the tables of COCO 2014 and one label per photo, by whole networks."""
@@ -56,11 +58,18 @@ def published_draw(data: tagfill.Dataset, drawn: dict[str, str]) -> tagfill.Data
 
 
 def dataset(bench: Bench, seed: int) -> str:
-    """One label per training photo: the published draw for seed 0, ours for the others."""
+    """One label per training photo: the published draw for seed 0, ours for the others; with the ImageNet prior."""
     material = bench.material
     if seed == 0:
-        return material.made("one-0", lambda full: published_draw(full, material.drawn()))
-    return material.made(f"one-{seed}", lambda full: tagfill.protocols.dropped_positives(full, keep="one", seed=seed))
+        name = material.made("one-0", lambda full: published_draw(full, material.drawn()))
+    else:
+        name = material.made(
+            f"one-{seed}", lambda full: tagfill.protocols.dropped_positives(full, keep="one", seed=seed)
+        )
+    data = material.open(name)
+    if not bench.finished and not list_evidence(data):
+        score_with_prior(data, features=material.cache("end"))
+    return name
 
 
 def measure(bench: Bench, write: Write) -> None:
@@ -70,24 +79,25 @@ def measure(bench: Bench, write: Write) -> None:
     rows: dict[str, dict[str, Any]] = {}
     chosen: dict[str, Job] = {}
     setting = {"epochs": bench.epochs, "batch": Job("", "").batch, "grid": bench.grid, "seeds": bench.seeds}
-    for seed in range(bench.seeds):
-        for name, entry in ENTRIES.items():
-            job = replace(entry, data=entry.data.format(seed=seed), seed=seed, epochs=bench.epochs)
-            if seed and (name in MAPS or name not in chosen):
-                continue
-            relative = chosen.get(name if seed else LIKE.get(name, ""))
-            found = bench.tuned(job, None if relative is None else (relative.lr,))
-            if found is None:
-                continue
-            job, scores = found
-            chosen[name] = job
-            if "refused" in scores:
-                rows[name] = {"name": name, "lr": job.lr, "refused": scores["refused"]}
-            else:
-                row = rows.setdefault(name, {"name": name, "lr": job.lr})
-                for key, value in scores.items():
-                    row.setdefault(key, []).append(value)
-            write({"setting": setting, "rows": list(rows.values())})
+    order = [(seed, name) for seed in range(bench.seeds) for name in ENTRIES if name not in MAPS]
+    for seed, name in [*order, *((0, name) for name in MAPS)]:
+        entry = ENTRIES[name]
+        job = replace(entry, data=entry.data.format(seed=seed), seed=seed, epochs=bench.epochs)
+        if seed and name not in chosen:
+            continue
+        relative = chosen.get(name if seed else MAPS.get(name, ""))
+        found = bench.tuned(job, None if relative is None else (relative.lr,))
+        if found is None:
+            continue
+        job, scores = found
+        chosen[name] = job
+        if "refused" in scores:
+            rows[name] = {"name": name, "lr": job.lr, "refused": scores["refused"]}
+        else:
+            row = rows.setdefault(name, {"name": name, "lr": job.lr})
+            for key, value in scores.items():
+                row.setdefault(key, []).append(value)
+        write({"setting": setting, "rows": list(rows.values())})
 
 
 def section(results: dict[str, Any]) -> str:
@@ -112,12 +122,14 @@ def section(results: dict[str, Any]) -> str:
     draws = "drew and published" + (" for the first seed; for the others we drew it" if setting["seeds"] > 1 else "")
     parts = [
         f"""Each training photo has one known label, which Zhang et al. {draws}.
-{setting["epochs"]} epochs with batches of {setting["batch"]} photos. Rates of `full` and `an` are the best of {rates}
-on validation, with the first seed and without a boost; for lack of time, the others have that of `an` and were not
-searched. Scores are those of the epoch with the best validation mAP. Methods have their defaults. With boost: the same
-models, whose class maps are boosted by 5 at inference. The boost helps complete labels too, so these scores are
-compared with `full` and `an` with the same boost. *Gap closed* is the share of the way from `an` without a boost (0 %)
-to the best use of complete labels (100 %), in both columns.{fewer}{lacking}""",
+{setting["epochs"]} epochs with batches of {setting["batch"]} photos. Rates are the best of {rates} on validation, with
+the first seed and without a boost; `en+scl` has that of `en+cl`. Scores are those of the epoch with the best validation
+mAP. Methods have their defaults. The evidence of `vlpl` and `evidence` is the
+[ImageNet prior](../evidence.md#scores-that-are-made-here), scores of the same frozen network. With boost: the
+same models, whose class maps are boosted by 5 at inference. The boost helps complete labels too, so these scores are
+compared with `full` and `an` with the same boost.
+*Gap closed* is the share of the way from `an` without a boost (0 %) to the best use of complete labels (100 %), in both
+columns.{fewer}{lacking}""",
         table(columns, lines),
         *refused,
     ]
