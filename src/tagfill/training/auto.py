@@ -13,8 +13,8 @@ With tags only, the sum gets the level and spread of the logits of `em`, a furth
 those of `wan` and of discriminants cannot be compared between classes, and which tags are added depends on that.
 
 Where our benchmarks find two methods equally good, `wan` and `ll-r`, or `csl` and `ignore`, both are cross-fitted on
-what is known, and the better one is taken (`tagfill.training.cross_fitting`). If the dataset has evidence of other
-taggers, the method `evidence` is the rival of `wan`.
+what is known, and the better one is taken (`tagfill.training.cross_fitting`). If the dataset has tags only and evidence
+of other taggers, the method `evidence` is cross-fitted too, and becomes a further member unless it is clearly worse.
 
 A head other than `cam`, and a backbone that trains, cannot be combined: then the first method is trained alone.
 
@@ -68,7 +68,7 @@ STATISTICS_IMAGES = 2000  # training images that standardize the members' logits
 SCALE_OF_TAGS_ONLY = "em"
 FEW_TAGS = 5  # of a class, below which its model can hardly be good
 RIVALS = {"wan": "ll-r", "csl": "ignore"}  # which of two is better depends on the data
-RIVALS_WITH_EVIDENCE = {**RIVALS, "wan": "evidence"}
+EVIDENCE = "evidence"  # a method that joins the others where a dataset has evidence
 _LEAST_COMPARED, _MOST_COMPARED = 200, 20_000  # known tags, and images, between which rivals are compared
 COMPETE = 0.2  # of the classes in a cell, at inference
 TAGS_ONLY = ("wan", LDA, LDA_SOFT, LDA_CELLS)
@@ -84,20 +84,23 @@ class Choice:
         members: methods in order, those to train first.
         reason: one or two sentences for the user.
         rival: a method that may be better than the first member here; cross-fitting can tell.
+        guest: a method that joins the members unless cross-fitting finds it worse.
     """
 
     recipe: Recipe
     members: tuple[str, ...]
     reason: str
     rival: str | None = None
+    guest: str | None = None
 
     def candidates(self) -> dict[str, Recipe]:
-        """Recipes of the first member and its rival."""
-        return {name: member_recipe(self.recipe, name) for name in (self.members[0], *filter(None, [self.rival]))}
+        """Recipes of the first member, its rival and the guest."""
+        names = (self.members[0], *filter(None, [self.rival, self.guest]))
+        return {name: member_recipe(self.recipe, name) for name in names}
 
-    def settled(self, first: str, why: str) -> Choice:
-        """The choice with this first member."""
-        members = (first, *self.members[1:])
+    def settled(self, first: Sequence[str], why: str) -> Choice:
+        """The choice with these first members."""
+        members = (*first, *self.members[1:])
         own = {**self.recipe.options[AUTO], "members": list(members)}
         recipe = self.recipe.model_copy(update={"options": {**self.recipe.options, AUTO: own}})
         return Choice(recipe, members, f"{self.reason} {why}")
@@ -144,11 +147,12 @@ def choose(dataset: Dataset, recipe: Recipe) -> Choice:
         recipe: with the method `auto`.
     """
     members, reason = _given_members(recipe), "Methods are those given in options.auto.members."
-    scale, rival = given_scale(recipe), None
+    scale, rival, guest = given_scale(recipe), None, None
     if not members:
         members, reason = _suitable(dataset)
-        rivals = RIVALS_WITH_EVIDENCE if list_evidence(dataset) else RIVALS
-        rival = rivals.get(members[0]) if _can_compare(dataset, recipe) else None
+        if _can_compare(dataset, recipe):
+            rival = RIVALS.get(members[0])
+            guest = EVIDENCE if members == TAGS_ONLY and list_evidence(dataset) else None
         reason = " ".join([reason, *_remarks(dataset, members)])
         scale = SCALE_OF_TAGS_ONLY if scale is None and members == TAGS_ONLY else scale
     if len(members) > 1 and (problem := _cannot_combine(recipe)):
@@ -160,7 +164,8 @@ def choose(dataset: Dataset, recipe: Recipe) -> Choice:
     options = {**recipe.options, AUTO: {"members": list(members)}}
     if scale is not None and len(members) > 1:
         options[AUTO]["scale"] = scale
-    return Choice(recipe.model_copy(update={"options": options, "head_options": head_options}), members, reason, rival)
+    settings = recipe.model_copy(update={"options": options, "head_options": head_options})
+    return Choice(settings, members, reason, rival, guest)
 
 
 def _can_compare(dataset: Dataset, recipe: Recipe) -> bool:

@@ -9,7 +9,8 @@ If tags are missing at random, this is a linear function of the area for complet
 epoch and the same best method; the mAP of known tags is no such function.
 
 **Methods** (`compare_methods`) are compared by the score of the last epoch, fold by fold. A rival has to beat the first
-one by more than the standard error of the difference.
+one by more than the standard error of the difference. A guest, whose mistakes are others, joins the better one
+unless it is worse by more than that.
 
 **Epochs** (`cross_fit_epochs`): the final model is trained on all images for the number of epochs with the best score,
 a mean over three epochs. This costs about as much as training the model twice more. With ten epochs, the chosen epoch
@@ -19,7 +20,7 @@ back (`docs/benchmarks/epochs.md`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,14 +86,22 @@ class MethodComparison:
     Attributes:
         best: the method to take.
         scores: AUC of the known tags in percent, by method and fold.
+        guest: a method that joins it; None if there is none, or if it is worse.
     """
 
     best: str
     scores: Mapping[str, tuple[float, ...]]
+    guest: str | None = None
+
+    @property
+    def taken(self) -> tuple[str, ...]:
+        """The methods to train."""
+        return (self.best, *filter(None, [self.guest]))
 
     def __str__(self) -> str:
         means = ", ".join(f"{name} {np.mean(found):.2f}" for name, found in self.scores.items())
-        return f"By cross-fitting (AUC of known tags in percent: {means}), {self.best} is taken."
+        verb = "is" if self.guest is None else "are"
+        return f"By cross-fitting (AUC of known tags in percent: {means}), {' and '.join(self.taken)} {verb} taken."
 
 
 def compare_methods(
@@ -100,6 +109,7 @@ def compare_methods(
     recipes: Mapping[str, Recipe],
     folder: Path,
     *,
+    guest: str | None = None,
     device: str = "auto",
     workers: int = 0,
     progress: Progress,
@@ -110,6 +120,7 @@ def compare_methods(
         dataset: the data.
         recipes: of the methods; the first is taken unless another is clearly better.
         folder: for the runs of the folds, in which a second call finds what an interrupted one left.
+        guest: one of these methods, which joins the best of the others unless it is clearly worse.
         device: to train on.
         workers: processes that decode images.
         progress: shows the runs.
@@ -118,11 +129,13 @@ def compare_methods(
         name: tuple(_curves(dataset, recipe, folder / name, device, workers, progress)[:, -1].tolist())
         for name, recipe in recipes.items()
     }
-    return MethodComparison(choose_method(scores), scores)
+    best = choose_method({name: found for name, found in scores.items() if name != guest})
+    joins = guest is not None and not beats(scores[best], scores[guest])
+    return MethodComparison(best, scores, guest if joins else None)
 
 
 def choose_method(scores: Mapping[str, tuple[float, ...]]) -> str:
-    """The method with the best mean, if it beats the first by more than the standard error of the paired difference.
+    """The method with the best mean, if it clearly beats the first.
 
     Args:
         scores: of each method and fold, at least two folds.
@@ -134,8 +147,13 @@ def choose_method(scores: Mapping[str, tuple[float, ...]]) -> str:
     """
     first = next(iter(scores))
     best = max(scores, key=lambda name: np.mean(scores[name]))
-    gains = np.subtract(scores[best], scores[first])
-    return best if gains.mean() > gains.std(ddof=1) / np.sqrt(len(gains)) else first
+    return best if beats(scores[best], scores[first]) else first
+
+
+def beats(scores: Sequence[float], others: Sequence[float]) -> bool:
+    """Whether scores are higher by more than the standard error of the paired difference."""
+    gains = np.subtract(scores, others)
+    return bool(gains.mean() > gains.std(ddof=1) / np.sqrt(len(gains)))
 
 
 def choose_epoch(scores: NDArray[np.floating]) -> int:

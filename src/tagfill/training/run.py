@@ -184,7 +184,7 @@ def _start_auto(
     _check_free(run, force)
     cache = open_cache(choice.recipe, dataset)
     with exclusive_lock(run.folder, "is training", choose="--out"):
-        if choice.rival is not None:
+        if choice.rival is not None or choice.guest is not None:
             choice = _settle_rivals(run, dataset, choice, device=device, **settings)
         chosen = {"members": list(choice.members), "reason": choice.reason}
         _create(run, dataset, choice.recipe, cache, {"auto": chosen})
@@ -197,7 +197,7 @@ def _start_auto(
 def _settle_rivals(
     run: Run, dataset: Dataset, choice: auto.Choice, *, device: str, workers: int, progress: Progress, **_: Any
 ) -> auto.Choice:
-    """Compare two methods that suit the data by cross-fitting, and take the better one.
+    """Compare methods that suit the data by cross-fitting, and take the better ones.
 
     The runs of the folds are below the folder of the run until it begins; started again after an interruption, the
     comparison goes on.
@@ -209,11 +209,12 @@ def _settle_rivals(
         dataset,
         choice.candidates(),
         run.folder / _CANDIDATES / key,
+        guest=choice.guest,
         device=device,
         workers=workers,
         progress=progress,
     )
-    return choice.settled(found.best, str(found))
+    return choice.settled(found.taken, str(found))
 
 
 def _fit_auto(
