@@ -19,12 +19,12 @@ LOWERED = ("pretrained", "tensorboard", "export", "serve", "pandas")  # extras, 
 def lowest(requirements: list[str]) -> dict[str, str]:
     """Name and lowest version of each requirement.
 
-    >>> lowest(["fsspec[http]>=2024.6", "torch>=2.5"])
-    {'fsspec': '2024.6'}
+    >>> lowest(["fsspec[http]>=2024.6", "torch>=2.5", "wordllama>=0.4.0.post1"])
+    {'fsspec': '2024.6', 'wordllama': '0.4.0.post1'}
     """
     found = {}
     for requirement in requirements:
-        parts = re.fullmatch(r"([A-Za-z0-9_.-]+)(?:\[.*\])?>=([0-9.]+)", requirement)
+        parts = re.fullmatch(r"([A-Za-z0-9_.-]+)(?:\[.*\])?>=([0-9.]+(?:post[0-9]+)?)", requirement)
         if parts is None:
             raise ValueError(f"{requirement} has no lowest version; write it as name>=version.")
         if parts[1] not in AS_PINNED:
@@ -33,7 +33,11 @@ def lowest(requirements: list[str]) -> dict[str, str]:
 
 
 def constraints() -> list[str]:
-    """One line per package: its lowest version if it is lowered, else the pinned one."""
+    """One line per package: its lowest version if it is lowered, else the pinned one.
+
+    >>> "pillow==12.3" in constraints()
+    True
+    """
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = [entry for extra in LOWERED for entry in project["optional-dependencies"][extra]]
     low = lowest([*project["dependencies"], *extras])
