@@ -24,15 +24,21 @@ ROWS: dict[str, dict[str, Any]] = {
     "gr": {"method": "gr"},
     "splc": {"method": "splc"},
     "se-e": {"method": "se-e"},
+    "auto": {"method": "auto", "rates": (1e-3,)},
+    "auto, without evidence": {"method": "auto", "rates": (1e-3,), "data": "plain"},
+    "auto, complete labels": {"method": "auto", "rates": (1e-3,), "data": "full"},
 }
-WITH_EVIDENCE = ("vlpl", "se-e", "evidence")
+WITH_EVIDENCE = ("vlpl", "se-e", "evidence", "auto")
 
 
 def learn(work: Path, cache: Path, draw: Callable[[int], Any], seeds: int, rows: list[str] | None = None) -> Any:
     """Test mAP of each row and seed, and the rate of each row."""
     found: dict[str, Any] = {}
     for name in rows or ROWS:
-        tried = {rate: [score(work, cache, draw, name, rate, seed) for seed in range(seeds)] for rate in RATES}
+        tried = {
+            rate: [score(work, cache, draw, name, rate, seed) for seed in range(seeds)]
+            for rate in ROWS[name].get("rates", RATES)
+        }
         rate = max(tried, key=lambda one: sum(run["val"] for run in tried[one]))
         scores = [run["test"] for run in tried[rate]]
         found[name] = {"rate": rate, "test": scores, "val": [run["val"] for run in tried[rate]]}
@@ -55,6 +61,8 @@ def score(work: Path, cache: Path, draw: Callable[[int], Any], name: str, rate: 
     torch.set_num_threads(1)
     row = ROWS[name]
     data = tagfill.Dataset.open(work / "data" / "full") if row.get("data") == "full" else draw(seed)
+    if row.get("data") == "plain":
+        data = data.replace(folder=None).save(work / "data" / f"plain-{seed}")
     folder = work / "runs" / record.stem
     shutil.rmtree(folder, ignore_errors=True)
     run = tagfill.train(

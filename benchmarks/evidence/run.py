@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--features", type=Path, help="a cache of whole photos; by default it is made")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", choices=PARTS, help="measure a part; the others are taken from earlier results")
-    parser.add_argument("--rows", help="of learning, joined by commas; the others are taken from earlier results")
+    parser.add_argument("--rows", help="of learning, joined by semicolons; the others are taken from earlier results")
     options = parser.parse_args()
     work = options.work.absolute()
     cache = prepare(options.voc, work, options.features)
@@ -56,7 +56,7 @@ def main() -> None:
     if "suggestions" in wanted:
         results["suggestions"] = [suggestions(work, cache, options.scores, seed) for seed in range(options.seeds)]
     if "learning" in wanted:
-        rows = options.rows.split(",") if options.rows else None
+        rows = options.rows.split(";") if options.rows else None
         learned = learn(work, cache, lambda seed: draw(work, options.scores, seed), options.seeds, rows)
         results["learning"] = {**results.get("learning", {}), **learned}
     RECORD.write(results, page(results))
