@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, get_type_hints
-
-import yaml
-from pydantic import TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from tagfill.errors import TagfillError, unknown_name
+
+if TYPE_CHECKING:  # pydantic and yaml take most of the time of `tagfill --help`, which needs neither
+    from pydantic import TypeAdapter, ValidationError
 
 _NOT_OPTIONS = ("progress", "seed")
 
@@ -47,6 +47,8 @@ def parse_value(text: str) -> Any:
     >>> parse_value("1e-3"), parse_value("true"), parse_value("disk")
     (0.001, True, 'disk')
     """
+    import yaml
+
     try:
         return _number_or_text(yaml.safe_load(text))
     except yaml.YAMLError:
@@ -63,6 +65,8 @@ def parse_values(text: str, example: str) -> list[Any]:
     >>> parse_values("1e-3,[0.25,1.0]", example="--set crop_scale=[0.25,1.0]")
     [0.001, [0.25, 1.0]]
     """
+    import yaml
+
     try:
         values = yaml.safe_load(f"[{text}]")
     except yaml.YAMLError:
@@ -103,6 +107,8 @@ def check_options(function: Callable[..., Any], options: Mapping[str, Any], what
     Raises:
         TagfillError: for an option that does not exist, or a value of another type.
     """
+    from pydantic import ValidationError
+
     types = _option_types(function, options, what)
     values = {}
     for name, value in options.items():
@@ -131,6 +137,8 @@ def parse_options(
     Raises:
         TagfillError: for an option that does not exist, or a text that is no value of its type.
     """
+    from pydantic import ValidationError
+
     pairs = (parse_assignment(text, example="--option NAME=VALUE") for text in texts)
     given = {name.replace("-", "_"): text for name, text in pairs}
     types = _option_types(function, given, what)
@@ -157,6 +165,8 @@ def require_options(function: Callable[..., Any], options: Mapping[str, Any], wh
 
 
 def _option_types(function: Callable[..., Any], names: Mapping[str, Any], what: str) -> dict[str, TypeAdapter[Any]]:
+    from pydantic import TypeAdapter
+
     known = option_parameters(function)
     for name in names:
         if name not in known:
