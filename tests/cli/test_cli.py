@@ -201,8 +201,8 @@ def test_recipes_are_listed_with_the_seeds_that_their_numbers_are_means_of(call:
 
 def test_heads_are_listed_with_their_options(call: Call) -> None:
     heads = {row["name"]: row for row in json.loads(call("list", "heads", "--json").out)}
-    assert list(heads) == ["linear", "cam", "tscam", "query", "ensemble"]
-    assert heads["linear"]["options"] == {"pool": "gap"}
+    assert list(heads) == ["linear", "cam", "tscam", "query", "dual", "ensemble"]
+    assert heads["linear"]["options"]["pool"] == "gap"
     assert heads["cam"]["options"]["boost"] == 1.0
     assert heads["query"]["about"].startswith("Query2Label")
 

@@ -44,6 +44,22 @@ def test_an_older_model_scores_the_classes_that_it_shares(scenes, run, tmp_path)
         models.score_with_model(run.folder, renamed, name="b", class_map={"dragon": second})
 
 
+def test_an_onnx_file_scores_like_the_run_it_was_exported_from(scenes, run, tmp_path):
+    from tagfill.inference.onnx_export import export
+
+    export(run.model_folder, tmp_path / "older.onnx")
+    bare = scenes.replace(annotations=scenes.rows().slice(0, 0), truth=None, folder=None).save(tmp_path / "data")
+    swapped = {scenes.classes[0]: scenes.classes[1], scenes.classes[1]: scenes.classes[0]}
+    for name, model in (("torch", run.folder), ("onnx", tmp_path / "older.onnx")):
+        models.score_with_model(model, bare, name=name, class_map=swapped)
+    found = open_evidence(bare, "onnx")
+    assert (found.scale, found.source) == ("logits", "model older.onnx")
+    rows = np.arange(len(bare))
+    expected = open_evidence(bare, "torch").scores.rows(rows)
+    assert np.isfinite(expected).all()
+    np.testing.assert_allclose(found.scores.rows(rows), expected, atol=1e-3)
+
+
 class Words:
     """A tokenizer of a few words."""
 

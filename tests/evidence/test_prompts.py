@@ -9,7 +9,8 @@ from PIL import Image
 from tagfill import Dataset
 from tagfill.errors import TagfillError
 from tagfill.evidence import open_evidence
-from tagfill.evidence.prompts import OpenClip, class_vectors, score_with_prompts, split_tiles
+from tagfill.evidence.prompts import OpenClip, class_vectors, save_class_vectors, score_with_prompts, split_tiles
+from tagfill.models.class_vectors import read_class_vectors
 
 COLORS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
 
@@ -69,6 +70,15 @@ def test_synonyms_and_templates_are_averaged():
     np.testing.assert_allclose(found, [[2**-0.5, 0, 2**-0.5], [0, 1, 0]], atol=1e-6)
 
 
+def test_vectors_of_classes_are_written_for_heads(data, tmp_path):
+    path = tmp_path / "texts.safetensors"
+    assert save_class_vectors(data, path, encoder=ColorTowers(), texts={"blue": ["blue", "green"]}) == (3, 3)
+    found = read_class_vectors(path, ["blue", "red"], 3, "colors").numpy()
+    np.testing.assert_allclose(found, [[0, 2**-0.5, 2**-0.5], [1, 0, 0]], atol=1e-6)
+    with pytest.raises(TagfillError, match="exists already"):
+        save_class_vectors(data, path, encoder=ColorTowers())
+
+
 def test_mistakes_are_sentences(data):
     with pytest.raises(TagfillError, match=r"has no \{\}"):
         score_with_prompts(data, encoder=ColorTowers(), templates=["a photo"])
@@ -97,6 +107,7 @@ def test_small_random_towers_of_open_clip(data, tmp_path):
     results = score_with_prompts(data, model="open_clip:tiny-tagfill/none", name="tiny")
     assert [len(result.evidence) for result in results] == [9, 9]
     assert np.abs(results[0].evidence.scores.values).max() <= 1 + 1e-3
+    assert save_class_vectors(data, tmp_path / "t.safetensors", model="open_clip:tiny-tagfill/none") == (3, 16)
     with pytest.raises(TagfillError, match="open_clip cannot load tiny-tagfill"):
         OpenClip.load("open_clip:tiny-tagfill/no-such-weights")
 

@@ -26,6 +26,7 @@ MATRIX = [
     ("test_efficientnet", "ensemble", {"members": 3, "boost": 5.0, "compete": 0.2}, 64, True),
     ("test_efficientnet", "query", {"width": 32, "keep_first_self_attention": True}, 64, False),
     ("test_vit", "linear", {"pool": "token"}, 64, False),
+    ("vit_xsmall_patch16_clip_224_joint", "dual", {}, 32, True),
     ("tf_efficientnet_lite0", "cam", {"boost": 5.0, "boost_from": 0.1}, 224, True),
     ("tf_efficientnet_lite0", "query", {}, 224, False),
     ("resnet50", "linear", {}, 224, False),

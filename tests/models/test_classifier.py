@@ -26,6 +26,7 @@ HEAD_OPTIONS = [
     ("test_vit", "linear", {"pool": "token"}),
     ("test_vit", "tscam", {}),
     ("test_resnet", "query", {"width": 16, "keep_other_self_attention": True}),
+    ("test_resnet", "dual", {"scale": 50.0}),
 ]
 
 

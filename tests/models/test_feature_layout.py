@@ -5,7 +5,7 @@ import torch
 
 from reference.attention import class_token_rows
 from tagfill.errors import TagfillError
-from tagfill.models import create_backbone
+from tagfill.models import BACKBONES, create_backbone
 from tagfill.models.feature_layout import FeatureLayout, detect_layout
 
 # Every family of timm models has the same kind of grid, compared with timm's own conversion if it has one.
@@ -26,6 +26,9 @@ FAMILIES = [
     ("deit_tiny_patch16_224", (64, 96), 192, (4, 6)),
     ("deit_tiny_distilled_patch16_224", (64, 96), 192, (4, 6)),
     ("vit_little_patch16_reg4_gap_256", (64, 96), 320, (4, 6)),
+    ("vit_xsmall_patch16_clip_224", (64, 96), 256, (4, 6)),
+    ("test_vit3", (64, 96), 96, (4, 6)),  # with the attention pooling of SigLIP, which features do not pass
+    ("vit_small_patch14_reg4_dinov2", (56, 84), 384, (4, 6)),
     ("mixer_s32_224", (64, 96), 512, (2, 3)),
 ]
 
@@ -92,9 +95,19 @@ def test_a_model_of_several_tensors_is_refused():
         create_backbone("crossvit_tiny_240")
 
 
-def test_an_image_size_that_does_not_fit_is_refused():
-    with pytest.raises(TagfillError, match="test_vit does not take images of 8×64 pixels; choose another image size"):
-        create_backbone("test_vit", image_size=(8, 64))
+@pytest.mark.parametrize(
+    ("size", "said"), [((8, 64), "do not cover 8×64; .* such as 16"), ((40, 64), "do not cover 40×64; .* 32 or 48")]
+)
+def test_an_image_size_that_patches_do_not_cover_is_refused(size, said):
+    """timm drops the rest without a word, and class maps would not show what they cover."""
+    with pytest.raises(TagfillError, match=f"test_vit divides images into patches of 16×16 pixels, which {said}"):
+        create_backbone("test_vit", image_size=size)
+
+
+def test_an_image_size_that_the_model_itself_refuses_is_named(monkeypatch):
+    monkeypatch.setitem(BACKBONES, "stripes", lambda: torch.nn.Conv2d(3, 8, kernel_size=16, stride=16))
+    with pytest.raises(TagfillError, match="stripes does not take images of 8×64 pixels; choose another image size"):
+        create_backbone("stripes", image_size=(8, 64))
 
 
 def test_models_with_learned_positions_take_their_own_size_by_default():

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.compute as pc
 import pytest
 import torch
@@ -18,6 +19,7 @@ from tagfill.cli.app import app
 from tagfill.dataset import Dataset, from_records
 from tagfill.errors import TagfillError
 from tagfill.models import CamHead, Classifier, create
+from tagfill.models.class_vectors import write_class_vectors
 from tagfill.training import Run
 from tagfill.training.evaluation import LoadedModel
 
@@ -38,7 +40,7 @@ def train(
     )
 
 
-@pytest.mark.parametrize("head", ["linear", "cam", "tscam", "query"])
+@pytest.mark.parametrize("head", ["linear", "cam", "tscam", "query", "dual"])
 def test_a_head_learns_from_a_cache_and_is_evaluated_there_as_on_images(
     material: Material, tmp_path: Path, head: str
 ) -> None:
@@ -50,9 +52,29 @@ def test_a_head_learns_from_a_cache_and_is_evaluated_there_as_on_images(
     assert Classifier.load(run.model_folder).head_name == head
 
 
-def test_maps_of_tscam_teach_a_method_that_needs_them(material: Material, tmp_path: Path) -> None:
-    run = train(material, tmp_path / "run", "tscam", method="en+scl")
-    assert Classifier.load(run.model_folder).head_name == "tscam"
+@pytest.mark.parametrize("head", ["tscam", "dual"])
+def test_maps_of_other_heads_teach_a_method_that_needs_them(material: Material, tmp_path: Path, head: str) -> None:
+    run = train(material, tmp_path / "run", head, method="en+scl")
+    assert Classifier.load(run.model_folder).head_name == head
+
+
+def test_a_run_begins_with_text_vectors_and_names_those_that_do_not_fit(material: Material, tmp_path: Path) -> None:
+    classes = Dataset.open(material.single).classes
+    vectors = np.random.default_rng(0).normal(size=(len(classes), 256))
+    write_class_vectors(tmp_path / "texts.safetensors", classes, vectors)
+    text = {"init": "text", "vectors": str(tmp_path / "texts.safetensors")}
+
+    run = train(material, tmp_path / "run", "cam", lr=1e-9, head_options=text, select="last")
+
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    head = Classifier.load(run.model_folder).head
+    np.testing.assert_allclose(head.fc.weight.detach().numpy(), 100 * unit, atol=1e-3)
+    assert head.options == CamHead(1, 1).options  # what a model was before its training is not saved
+
+    write_class_vectors(tmp_path / "other.safetensors", classes, vectors[:, :16])
+    text["vectors"] = str(tmp_path / "other.safetensors")
+    with pytest.raises(TagfillError, match="has 16 numbers, but features of the backbone test_efficientnet have 256"):
+        train(material, tmp_path / "refused", "cam", head_options=text)
 
 
 @pytest.mark.parametrize("head", ["linear", "query"])

@@ -6,11 +6,14 @@ import itertools
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tagfill import Dataset
 from tagfill import methods as tagfill_methods
 from tagfill.contract import Method
 from tagfill.methods.base import BaseMethod
+from tagfill.models.class_vectors import write_class_vectors
 
 from .conftest import Material
 from .processes import MOMENTS, kill_when, outcome, run_here, run_tagfill, start
@@ -102,3 +105,25 @@ def test_resumed_run_equals_unbroken_run(
     assert [name for name in expected if expected[name] != found[name]] == []
     if method == "en+scl":
         assert sum(name.endswith(".u8") for name in found) == processes
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("head", ["cam", "dual"])
+def test_a_head_that_began_with_text_vectors_resumes_to_the_same_bytes(
+    material: Material, tmp_path: Path, head: str
+) -> None:
+    classes = Dataset.open(material.single).classes
+    vectors = np.random.default_rng(0).normal(size=(len(classes), 256))
+    write_class_vectors(tmp_path / "texts.safetensors", classes, vectors)
+    text = ["head_options.init=text", f"head_options.vectors={tmp_path / 'texts.safetensors'}"]
+    flags = ["--head", head, *(word for setting in text for word in ("--set", setting))]
+    unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
+    run_here(*arguments(material, material.single, "en+scl", 1), *flags, "--out", str(unbroken))
+
+    process = start(*arguments(material, material.single, "en+scl", 1), *flags, "--out", str(broken))
+    assert kill_when(process, MOMENTS["mid-epoch"](broken), random.Random(head)), "the run ended before"
+    run_here("train", "--resume", str(broken), "--save-steps", "3")
+
+    expected, found = outcome(unbroken), outcome(broken)
+    assert sorted(expected) == sorted(found)
+    assert [name for name in expected if expected[name] != found[name]] == []

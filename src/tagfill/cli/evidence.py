@@ -147,13 +147,17 @@ def text(
         typer.Option(metavar="CLASS=TEXT", help="A synonym or description of a class; repeat it for several."),
     ] = None,
     tiles: Annotated[int, typer.Option(min=0, max=8, help="Rows and columns of tiles; 0 for whole photos only.")] = 3,
+    vectors: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the text vectors of the classes to this file, and score nothing."),
+    ] = None,
     device: flags.Device = "auto",
     force: Force = False,
     quiet: flags.Quiet = False,
     as_json: flags.Json = False,
 ) -> None:
     """Score the photos by text prompts, with a vision-language model of open_clip."""
-    from tagfill.evidence.prompts import TEMPLATES, score_with_prompts
+    from tagfill.evidence.prompts import TEMPLATES, save_class_vectors, score_with_prompts
 
     words: dict[str, list[str]] = {}
     for pair in text or []:
@@ -161,6 +165,18 @@ def text(
         if not equals or not said.strip():
             raise TagfillError(f"--text '{pair}' is not written as CLASS=TEXT.")
         words.setdefault(label.strip(), []).append(said.strip())
+    if vectors is not None:
+        templates = template or TEMPLATES
+        shape = save_class_vectors(
+            dataset, vectors, model=model, templates=templates, texts=words, device=device, force=force
+        )
+        if as_json:
+            terminal.show_json({"file": str(vectors), "classes": shape[0], "size": shape[1]})
+            return
+        terminal.show(f"Text vectors of {shape[0]:,} classes, of {shape[1]:,} numbers each, in {vectors}")
+        settings = f"--set head_options.init=text --set head_options.vectors={vectors}"
+        terminal.next_step(f"tagfill train {dataset} --backbone NAME_joint {settings}", quiet=quiet)
+        return
     results = score_with_prompts(
         dataset,
         model=model,

@@ -80,14 +80,9 @@ def score_with_prompts(
     names = [name] if tiles == 0 else [name, f"{name}-tiles"]
     data = open_for_scores(dataset, names[-1], force)
     open_for_scores(data, names[0], force)
-    if wrong := [template for template in templates if "{}" not in template]:
-        raise TagfillError(f"The template '{wrong[0]}' has no {{}} for the class; write it as in '{TEMPLATES[0]}'.")
-    given = {label: list(words) for label, words in (texts or {}).items()}
-    for label in given:
-        if label not in data.classes:
-            raise unknown_name("class", label, data.classes, of=f"dataset {data.name}")
+    described = _texts_of_classes(data, templates, texts)
     towers = encoder or OpenClip.load(model, device)
-    vectors = class_vectors(towers, [given.get(label, [label]) for label in data.classes], templates)
+    vectors = class_vectors(towers, described, templates)
     whole, parts = (np.full((len(data), len(data.classes)), np.nan, dtype=np.float32) for _ in range(2))
     with progress.bar("encoding photos", len(data), "img") as bar:
         for start in range(0, len(data), _PART):
@@ -100,6 +95,56 @@ def score_with_prompts(
     if tiles:
         found.append(keep_scores(parts, data, names[1], "cosines", f"{model}, {tiles}×{tiles} tiles", (), force))
     return found
+
+
+def save_class_vectors(
+    dataset: Dataset | str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    model: str = DEFAULT_MODEL,
+    templates: Sequence[str] = TEMPLATES,
+    texts: Mapping[str, Sequence[str]] | None = None,
+    encoder: PromptEncoder | None = None,
+    device: str = "auto",
+    force: bool = False,
+) -> tuple[int, int]:
+    """Write the text vectors of the classes of a dataset, from which a head can begin (`init=text`).
+
+    Args:
+        dataset: the dataset or its folder.
+        path: the safetensors file.
+        model: `open_clip:ARCHITECTURE/WEIGHTS`, whose texts they are.
+        templates: sentences with `{}` for a text of a class.
+        texts: class name → synonyms or descriptions instead of the name.
+        encoder: to use instead of `model`.
+        device: `cpu`, `cuda`, `mps` or `auto`.
+        force: replace an existing file.
+
+    Returns:
+        The number of classes and the size of a vector.
+    """
+    from tagfill.models.class_vectors import write_class_vectors
+
+    data = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
+    if Path(path).exists() and not force:
+        raise TagfillError(f"{path} exists already; choose another file, or give --force.")
+    described = _texts_of_classes(data, templates, texts)
+    vectors = class_vectors(encoder or OpenClip.load(model, device), described, templates)
+    write_class_vectors(Path(path), data.classes, vectors)
+    return len(data.classes), vectors.shape[1]
+
+
+def _texts_of_classes(
+    data: Dataset, templates: Sequence[str], texts: Mapping[str, Sequence[str]] | None
+) -> list[Sequence[str]]:
+    """What describes each class: its name, or the given texts; raises if a class or a template is wrong."""
+    if wrong := [template for template in templates if "{}" not in template]:
+        raise TagfillError(f"The template '{wrong[0]}' has no {{}} for the class; write it as in '{TEMPLATES[0]}'.")
+    given = dict(texts or {})
+    for label in given:
+        if label not in data.classes:
+            raise unknown_name("class", label, data.classes, of=f"dataset {data.name}")
+    return [given.get(label, [label]) for label in data.classes]
 
 
 def class_vectors(

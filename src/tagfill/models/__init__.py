@@ -4,6 +4,7 @@ from tagfill.deprecation import renamed
 from tagfill.models.backbone import BACKBONES, Backbone, BackboneOutput, BackboneTop, Preprocessing, create_backbone
 from tagfill.models.classifier import HEADS, Classifier, combine, create, create_head
 from tagfill.models.device import choose_device
+from tagfill.models.dual import DualHead
 from tagfill.models.heads import CamHead, EnsembleHead, Head, LinearHead, TsCamHead, boost, coupled
 from tagfill.models.model_folder import set_calibration
 from tagfill.models.query import QueryHead
@@ -16,6 +17,7 @@ __all__ = [
     "BackboneTop",
     "CamHead",
     "Classifier",
+    "DualHead",
     "EnsembleHead",
     "Head",
     "LinearHead",

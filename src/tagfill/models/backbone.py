@@ -2,7 +2,8 @@
 
     pixels (uint8) → (x − mean) / std → the model's `forward_features` → B×D×H×W
 
-The model is one of timm's, a CvT (`tagfill.models.cvt`), or a module of your own that is registered in `BACKBONES`.
+The model is one of timm's, possibly with the projection of CLIP (`tagfill.models.joint`), a CvT (`tagfill.models.cvt`),
+or a module of your own that is registered in `BACKBONES`.
 `tagfill.models.feature_layout` rearranges the different outputs of timm models to B×D×H×W.
 """
 
@@ -28,7 +29,8 @@ import tagfill.torchvision_remedy  # noqa: F401  (before timm, which imports tor
 from tagfill.deprecation import warn_renamed
 from tagfill.errors import TagfillError, unknown_name
 from tagfill.models.cvt import CVT_NAMES, Q2L_SUFFIX, Cvt
-from tagfill.models.feature_layout import class_token_attention, detect_layout, unused_parameters
+from tagfill.models.feature_layout import check_patches, class_token_attention, detect_layout, unused_parameters
+from tagfill.models.joint import JOINT_SUFFIX, JointTower, is_joint
 from tagfill.models.stages import (
     FEATURES,
     default_stage,
@@ -404,7 +406,12 @@ def _last_activation(model: nn.Module) -> nn.Module | None:
 
 
 def create_backbone(
-    name: str, *, pretrained: bool | str = False, image_size: int | tuple[int, int] | None = None, seed: int = 0
+    name: str,
+    *,
+    pretrained: bool | str = False,
+    image_size: int | tuple[int, int] | None = None,
+    seed: int = 0,
+    whole_patches: bool = True,
 ) -> Backbone:
     """Create a backbone with its weights.
 
@@ -415,6 +422,7 @@ def create_backbone(
         image_size: input size, (height, width) or the side of a square; None takes the model's default. Learned
             position embeddings of pretrained weights are interpolated.
         seed: seed of random weights.
+        whole_patches: raise if the patches of a transformer do not cover an image of this size.
     """
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
     with torch.random.fork_rng(devices=[]):
@@ -430,7 +438,10 @@ def create_backbone(
     model.reset_classifier(0)
     if isinstance(pretrained, str):
         load_weights(model, state, name)
-    return Backbone(name, model, Preprocessing(size or tuple(config["input_size"][1:]), mean, std))
+    size = size or tuple(config["input_size"][1:])
+    if whole_patches:
+        check_patches(name, model, size)
+    return Backbone(name, model, Preprocessing(size, mean, std))
 
 
 def check_backbone(name: str, pretrained: bool | str = False) -> None:
@@ -440,7 +451,7 @@ def check_backbone(name: str, pretrained: bool | str = False) -> None:
         import timm
 
     others = (*CVT_NAMES, RESNET_V1, *BACKBONES)
-    if name not in others and not timm.is_model(name):
+    if name not in others and not timm.is_model(name) and not is_joint(name):
         near = difflib.get_close_matches(name, [*timm.list_models(), *others], n=6)
         raise unknown_name("backbone", name, near or ["tf_efficientnet_lite0", "resnet50"])
     if pretrained == "bundled":
@@ -472,12 +483,14 @@ def _bare_model(name: str, pretrained: bool, size: tuple[int, int] | None) -> An
                 f"timm has no weights for {name}; convert Keras's with 'tagfill convert tfjs-resnet' and give the path."
             )
         return create_resnet_v1()
-    config = timm.get_pretrained_cfg(name)
+    joint = is_joint(name)
+    plain = name.removesuffix(JOINT_SUFFIX) if joint else name
+    config = timm.get_pretrained_cfg(plain)
     fixed: dict[str, Any] = (
         {"img_size": size} if size is not None and config is not None and config.fixed_input_size else {}
     )
     try:
-        return timm.create_model(name, pretrained=pretrained, **fixed)
+        model = timm.create_model(plain, pretrained=pretrained, **fixed)
     except (OSError, RuntimeError) as error:
         if not pretrained:
             raise
@@ -485,6 +498,7 @@ def _bare_model(name: str, pretrained: bool, size: tuple[int, int] | None) -> An
             f"The weights of {name} could not be loaded from timm's hub ({str(error).partition('. ')[0].rstrip('.')}); "
             "give the path of a safetensors file, or train from random weights."
         ) from None
+    return JointTower(name, model, (config.tag if config is not None else None) or "") if joint else model
 
 
 class CustomBackbone(nn.Module):

@@ -1,7 +1,7 @@
 """Classifiers: a backbone, a head, and the class names of its logits.
 
 >>> sorted(HEADS)
-['cam', 'ensemble', 'linear', 'query', 'tscam']
+['cam', 'dual', 'ensemble', 'linear', 'query', 'tscam']
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from tagfill.contract import Prediction
 from tagfill.errors import TagfillError, unknown_name
 from tagfill.models.backbone import Backbone, BackboneOutput, BackboneTop, Preprocessing, create_backbone
+from tagfill.models.class_vectors import check_vectors_file, read_class_vectors
+from tagfill.models.dual import DualHead
 from tagfill.models.heads import CamHead, EnsembleHead, Head, LinearHead, TsCamHead, summed_attention
 from tagfill.models.model_folder import ModelDescription, read_description, read_folder_weights, write_model_folder
 from tagfill.models.query import QueryHead
@@ -29,6 +31,7 @@ HEADS: dict[str, type[Head]] = {
     "cam": CamHead,
     "tscam": TsCamHead,
     "query": QueryHead,
+    "dual": DualHead,
     "ensemble": EnsembleHead,
 }
 
@@ -62,12 +65,16 @@ def create(
     """
     if preprocessing is not None:
         image_size = preprocessing.size
-    trunk = create_backbone(backbone, pretrained=pretrained, image_size=image_size, seed=seed)
+    trunk = create_backbone(
+        backbone, pretrained=pretrained, image_size=image_size, seed=seed, whole_patches=preprocessing is None
+    )
     if preprocessing is not None:
         trunk = Backbone(backbone, trunk.model, preprocessing)
     model = Classifier(trunk, create_head(head, trunk.channels, len(classes), seed=seed, **head_options), head, classes)
     if model.token and not trunk.class_token:
         raise TagfillError(f"The backbone {backbone} has no class token, which this head needs; choose a ViT or DeiT.")
+    if head_options.get("init") == "text":
+        model.head.start_from(read_class_vectors(head_options["vectors"], classes, trunk.channels, backbone))
     return model
 
 
@@ -91,10 +98,13 @@ def create_head(name: str, channels: int, classes: int, *, seed: int, **options:
 
 
 def check_head(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a head; raise if it or one of them does not exist."""
+    """The options of a head; raise if it, one of them or a file that one names does not exist."""
     if name not in HEADS:
         raise unknown_name("head", name, HEADS)
-    return check_options(HEADS[name], options, f"head '{name}'")
+    checked = check_options(HEADS[name], options, f"head '{name}'")
+    if checked.get("init") == "text":
+        check_vectors_file(checked.get("vectors"))
+    return checked
 
 
 def combine(members: Sequence[Classifier], *, boost: float | None = None, compete: float = 0.0) -> Classifier:

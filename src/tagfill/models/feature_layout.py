@@ -85,7 +85,7 @@ def _token_layout(name: str, model: Any, shape: tuple[int, ...]) -> FeatureLayou
     grid = _patch_grid(model)
     if grid is None:
         raise _no_grid(name, f"returns features of shape {shape} and does not say where its tokens are in the image")
-    class_token = isinstance(getattr(model, "cls_token", None), nn.Parameter)
+    class_token = getattr(model, "image_vector", False) or isinstance(getattr(model, "cls_token", None), nn.Parameter)
     prefix = int(getattr(model, "num_prefix_tokens", int(class_token)))
     if shape[1] != prefix + grid[0] * grid[1]:
         raise _no_grid(
@@ -95,11 +95,38 @@ def _token_layout(name: str, model: Any, shape: tuple[int, ...]) -> FeatureLayou
 
 
 def _patch_grid(model: Any) -> tuple[int, int] | None:
-    for embedding in ("patch_embed", "stem"):  # MLP-Mixers call it the stem
-        grid = getattr(getattr(model, embedding, None), "grid_size", None)
+    embeddings = (model, getattr(model, "patch_embed", None), getattr(model, "stem", None))  # a stem in MLP-Mixers
+    for embedding in embeddings:
+        grid = getattr(embedding, "grid_size", None)
         if grid is not None:
             return int(grid[0]), int(grid[1])
     return None
+
+
+def check_patches(name: str, model: Any, size: tuple[int, int]) -> None:
+    """Raise if patches do not cover an image: timm drops the pixels at its end, and class maps would be shifted.
+
+    Args:
+        name: name of the model, for errors.
+        model: a timm model.
+        size: height and width of its input.
+
+    Raises:
+        TagfillError: if a side is not a multiple of the side of a patch.
+    """
+    from timm.layers.patch_embed import PatchEmbed
+
+    embedding: Any = getattr(getattr(model, "tower", model), "patch_embed", None)
+    if not isinstance(embedding, PatchEmbed) or embedding.grid_size is None or embedding.dynamic_img_pad:
+        return
+    patch = embedding.patch_size
+    if all(cells * side == pixels for cells, side, pixels in zip(embedding.grid_size, patch, size, strict=True)):
+        return
+    near = sorted({max(1, size[0] // patch[0]) * patch[0], (size[0] // patch[0] + 1) * patch[0]})
+    raise TagfillError(
+        f"The backbone {name} divides images into patches of {patch[0]}×{patch[1]} pixels, which do not cover "
+        f"{size[0]}×{size[1]}; choose a multiple of {patch[0]} as image size, such as {' or '.join(map(str, near))}."
+    )
 
 
 def _no_grid(name: str, problem: str) -> TagfillError:

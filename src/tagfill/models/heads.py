@@ -4,6 +4,7 @@ linear    one linear layer over the mean of the cells or the class token
 cam       class maps by a 1×1 convolution, logits by their mean, optionally with BoostLU
 tscam     class maps by a 3×3 convolution, coupled with a transformer's attention for localization
 query     Query2Label, in `tagfill.models.query`
+dual      a positive and a negative vector per class, after DualCoOp, in `tagfill.models.dual`
 ensemble  trained `cam` heads whose standardized logits are added
 """
 
@@ -19,6 +20,12 @@ from tagfill.contract import Prediction
 from tagfill.errors import TagfillError
 from tagfill.options import option_parameters
 
+TEXT_SCALE, TEXT_BIAS = 100.0, -25.0
+"""Weights and biases from text vectors by default: CLIP's temperature, and a probability of ½ at a cosine of 0.25."""
+
+INITIAL_OPTIONS = ("init", "vectors", "text_scale", "text_bias")
+"""Options that only decide the initial weights; they are not saved with a model."""
+
 _RIVAL = 1.0  # standard deviations above the mean from which a class competes with others in a cell
 
 
@@ -26,7 +33,8 @@ class Head(nn.Module):
     """From features to a `Prediction`.
 
     A head is created as `HeadClass(channels, classes, **options)` and keeps each option, a keyword of its constructor,
-    in an attribute of the same name.
+    in an attribute of the same name. Its initial weights are random; `tagfill.models.create` reads the text vectors of
+    a head with `init=text` and calls `start_from`.
 
     Attributes:
         channels: D of the features; None skips the check of the features' shape.
@@ -50,8 +58,12 @@ class Head(nn.Module):
 
     @property
     def options(self) -> dict[str, Any]:
-        """All options with their values."""
-        return {name: getattr(self, name) for name in option_parameters(type(self))}
+        """All options with their values, except those that only decided the initial weights."""
+        return {name: getattr(self, name) for name in option_parameters(type(self)) if name not in INITIAL_OPTIONS}
+
+    def start_from(self, vectors: Tensor) -> None:
+        """Set the initial weights from text vectors of the classes, L×D of length 1, for a head with `init=text`."""
+        raise NotImplementedError
 
     def mask_boost(self, mask: Tensor) -> None:
         """Boost only these classes (L bool) in training; does nothing if the head does not boost."""
@@ -79,13 +91,32 @@ class LinearHead(Head):
         channels: D of the features.
         classes: L.
         pool: `gap` for the mean over cells, `token` for the class token of a ViT or DeiT.
+        init: `random`, or `text` to begin with the text vectors of the classes as weights.
+        vectors: for `init=text`, the safetensors file of the text vectors.
+        text_scale: factor of the text vectors.
+        text_bias: initial bias of all classes with text vectors.
     """
 
-    def __init__(self, channels: int, classes: int, *, pool: Literal["gap", "token"] = "gap") -> None:
+    def __init__(
+        self,
+        channels: int,
+        classes: int,
+        *,
+        pool: Literal["gap", "token"] = "gap",
+        init: Literal["random", "text"] = "random",
+        vectors: str | None = None,
+        text_scale: float = TEXT_SCALE,
+        text_bias: float = TEXT_BIAS,
+    ) -> None:
         super().__init__()
         self.channels = channels
         self.pool = pool
+        self.init, self.vectors, self.text_scale, self.text_bias = init, vectors, text_scale, text_bias
         self.fc = nn.Linear(channels, classes)
+
+    def start_from(self, vectors: Tensor) -> None:
+        """Begin with scaled text vectors, L×D, as weights."""
+        _set_layer(self.fc, vectors, self.text_scale, self.text_bias)
 
     @property
     def token(self) -> bool:
@@ -121,6 +152,10 @@ class CamHead(Head):
         boost_train: boost in training.
         boost_eval: boost in evaluation, even if the model was trained without.
         boost_unseen: boost classes that `mask_boost` excludes in training too, as the published code does.
+        init: `random`, or `text` to begin with the text vectors of the classes as weights.
+        vectors: for `init=text`, the safetensors file of the text vectors.
+        text_scale: factor of the text vectors.
+        text_bias: initial bias of all classes with text vectors.
     """
 
     has_maps = True
@@ -135,9 +170,14 @@ class CamHead(Head):
         boost_train: bool = True,
         boost_eval: bool = True,
         boost_unseen: bool = False,
+        init: Literal["random", "text"] = "random",
+        vectors: str | None = None,
+        text_scale: float = TEXT_SCALE,
+        text_bias: float = TEXT_BIAS,
     ) -> None:
         super().__init__()
         self.channels = channels
+        self.init, self.vectors, self.text_scale, self.text_bias = init, vectors, text_scale, text_bias
         if not 1 <= boost < float("inf"):
             raise TagfillError(f"boost={boost:g} of head 'cam' must be at least 1 and finite; 1 means no boost.")
         self.boost, self.boost_from = boost, boost_from
@@ -156,6 +196,10 @@ class CamHead(Head):
         """Boost only these classes (L bool) in training; evaluation boosts all."""
         if self.boosts is not None:
             self.boosts.copy_(mask)
+
+    def start_from(self, vectors: Tensor) -> None:
+        """Begin with scaled text vectors, L×D, as weights."""
+        _set_layer(self.fc, vectors, self.text_scale, self.text_bias)
 
     def forward(self, features: Tensor, *, maps: bool = False, attention: bool = False) -> Prediction:
         """Class maps and logits of B×D×H×W features; without a boost, also logits of pooled B×D features."""
@@ -177,6 +221,12 @@ class CamHead(Head):
         if self.training and self.boosts is not None:
             return 1 + (self.boost - 1) * self.boosts.float()
         return self.boost
+
+
+@torch.no_grad()
+def _set_layer(layer: nn.Linear, vectors: Tensor, scale: float, bias: float) -> None:
+    layer.weight.copy_(scale * vectors)
+    layer.bias.fill_(bias)
 
 
 def boost(scores: Tensor, alpha: float | Tensor, beta: float = 0.0) -> Tensor:

@@ -107,7 +107,7 @@ def load_weights(model: Any, state: dict[str, Tensor], name: str) -> None:
         TagfillError: if a tensor is missing, unknown or of another shape.
     """
     expected = model.state_dict()
-    converted = _convert_published(model, state, expected)
+    converted = convert_published(model, state, expected)
     for key, value in expected.items():
         if key not in converted:
             raise TagfillError(f"The weights given for {name} lack {key}, of shape {tuple(value.shape)}.")
@@ -123,7 +123,7 @@ def load_weights(model: Any, state: dict[str, Tensor], name: str) -> None:
     model.load_state_dict({key: converted[key] for key in expected})
 
 
-def _convert_published(model: Any, state: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, Tensor]:
+def convert_published(model: Any, state: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, Tensor]:
     """Convert weights with the `checkpoint_filter_fn` of the model's module, timm's reader of published files.
 
     Tensors that fit by name and shape are not touched: Swin's reader renames tensors in a file without a classifier,

@@ -12,6 +12,7 @@ from typing import Any
 
 from tagfill.methods import create, resolve_options
 from tagfill.models import HEADS
+from tagfill.models.heads import INITIAL_OPTIONS
 from tagfill.options import check_options, option_parameters
 from tagfill.training.recipe import Recipe, Stage
 
@@ -31,6 +32,7 @@ _ONLY_IF: dict[
     **dict.fromkeys(("crop_scale", "flip", "vertical_flip", "strong"), ("input", lambda kind: kind == "images")),
     "randaugment": ("strong", bool),
     **{f"head_options.boost_{part}": ("head_options.boost", lambda boost: boost > 1) for part in _BOOST_PARTS},
+    **{f"head_options.{name}": ("head_options.init", lambda init: init == "text") for name in INITIAL_OPTIONS},
     **{f"options.patchml.{part}": ("options.patchml.w_patch", lambda weight: weight > 0) for part in _PATCH_PARTS},
     **{
         f"options.patchml.{part}": (f"options.patchml.{level}_unknown", lambda mode: mode == "selective")
