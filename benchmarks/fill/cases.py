@@ -44,6 +44,7 @@ def cases(work: Path, voc: Path | None, coco: tuple[Path, Path] | None) -> Itera
     if coco is not None:
         yield coco_photos(work, *coco)
         yield coco_photos(work, *coco, name="COCO, other photos", skip=3000)
+        yield coco_photos(work, *coco, name="COCO, kept apart", skip=6000)
 
 
 def scenes(work: Path, count: int = 600) -> Case:

@@ -14,6 +14,7 @@ NAMES = {
     "VOC 2012": "photos of VOC 2012",
     "COCO": "photos of COCO",
     "COCO, other photos": "other photos of COCO",
+    "COCO, kept apart": "photos of COCO, kept apart until the end",
 }
 
 

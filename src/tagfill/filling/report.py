@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tagfill.curation.estimates import ESTIMATED, MEASURED, NOT_CALIBRATED
-from tagfill.curation.suggest import describe_weights
 from tagfill.errors import TagfillError
 from tagfill.experiments.report.page import to_html
 from tagfill.experiments.report.section import Gallery, Picture, Section, Table
@@ -44,6 +43,18 @@ def write(folder: Path, summary: FillSummary) -> None:
         file.write(page.encode())
 
 
+def _sources(weights: Mapping[str, float]) -> str:
+    """Where the scores come from, in a sentence.
+
+    >>> _sources({"model": 0.8, "prior": 0.2})
+    'Of each score, 80% comes from the model and 20% from what an ImageNet classifier sees and the names of tags mean.'
+    """
+    own, *others = weights.items()
+    told = {"prior": "what an ImageNet classifier sees and the names of tags mean"}
+    parts = [f"{share:.0%} from {told.get(name, f'the evidence {name}')}" for name, share in others]
+    return f"Of each score, {own[1]:.0%} comes from the model and {' and '.join(parts)}."
+
+
 def _trust(summary: FillSummary) -> Section:
     """How far the result can be trusted."""
     text = []
@@ -68,7 +79,7 @@ def _trust(summary: FillSummary) -> Section:
         )
     text.append(f"{summary.estimates}.")
     if summary.weights:
-        text.append(f"{describe_weights(summary.weights)}. The others are evidence: what another tagger says.")
+        text.append(_sources(summary.weights))
     text.append(f"{summary.doubts}." if summary.doubted else "None of the given tags looks wrong.")
     text += [summary.what_changed()] if summary.past else []
     return Section("trust", "How far it can be trusted", tuple(text))
