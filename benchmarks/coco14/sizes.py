@@ -21,7 +21,7 @@ QUICK_SIZES = (200, None)
 """Training photos; None is all of them."""
 
 METHODS = {"an": Job("one-0", "an"), "role": Job("one-0", "role")}
-RATE = 1e-3
+RATES = (3e-4, 1e-3, 3e-3)
 BATCH, FEW, LONG = 64, 4_000, 25
 """Of fewer than all photos: batch size; up to this many photos, so many epochs."""
 
@@ -38,10 +38,10 @@ def subset(data: tagfill.Dataset, count: int) -> tagfill.Dataset:
 
 
 def measure(bench: Bench, write: Write) -> None:
-    """One seed and one rate; written after every run."""
+    """One seed, rates chosen on validation; written after every row."""
     dataset(bench, 0)
     found: dict[str, dict[str, Any]] = {}
-    setting = {"rate": RATE}
+    setting = {"rates": RATES}
     total = len(bench.material.open("one-0").split("train"))
     for count in QUICK_SIZES if bench.quick else SIZES:
         for name, entry in METHODS.items():
@@ -51,11 +51,11 @@ def measure(bench: Bench, write: Write) -> None:
             epochs = bench.epochs if bench.quick or (count or total) > FEW else LONG
             batch = entry.batch if count is None else BATCH
             job = replace(entry, data=data, epochs=epochs, batch=batch)
-            best = bench.tuned(job, (RATE,), boosted=count is None)
+            best = bench.tuned(job, RATES, boosted=count is None)
             if best is None:
                 continue
             job, scores = best
-            row = {"epochs": epochs, "batch": batch, "test": scores["test"]}
+            row = {"epochs": epochs, "batch": batch, "rate": job.lr, "test": scores["test"]}
             found.setdefault(str(count or total), {})[name] = row
             write({"setting": setting, "sizes": found})
 
@@ -68,13 +68,16 @@ def section(results: dict[str, Any]) -> str:
         row += [f"{found[name]['test']:.2f}" if name in found else "–" for name in METHODS]
         whole = "role" in found and "an" in found
         row += [f"{found['role']['test'] - found['an']['test']:+.2f}" if whole else "–"]
+        row += [f"{found[name]['rate']:g}" if name in found else "–" for name in METHODS]
         row += [f"{found['role'][key]}" if "role" in found else "–" for key in ("epochs", "batch")]
         rows.append(row)
     verdict = conclusion(results["sizes"])
+    rates = ", ".join(f"{rate:g}" for rate in results["setting"]["rates"])
+    columns = ["training photos", "`an`", "`role`", "gain of `role` over `an`", "rate of `an`", "of `role`"]
     return f"""Fewer training photos, drawn at random; validation and test photos are the same. Smaller sets have
-smaller batches and the smallest more epochs, so that they do not lose for lack of steps; Adam with rate
-{results["setting"]["rate"]:g}, not searched; one seed.
+smaller batches and the smallest more epochs, so that they do not lose for lack of steps. Rates are the best of
+{rates} on validation; one seed.
 
-{table(["training photos", "`an`", "`role`", "gain of `role` over `an`", "epochs", "batch"], rows)}
+{table([*columns, "epochs", "batch"], rows)}
 
 {verdict}"""

@@ -26,7 +26,7 @@ def photo_counts(arguments: str, top: str) -> str:
         rows.append([f"{int(count):,}", *cells, gain])
     head = ["training photos", "`an`", "`role`", "gain over `an`"]
     legend = f"""[COCO 2014]({top}benchmarks/coco14.md), 80 classes, one positive per photo, frozen features; test mAP,
-one seed, one learning rate; small sets get more epochs."""
+one seed, rates chosen on validation; small sets get more epochs."""
     return f"{table(head, rows)}\n\n{conclusion(found['sizes'])}\n\n{legend}"
 
 
