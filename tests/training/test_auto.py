@@ -184,26 +184,24 @@ def test_two_methods_that_suit_the_data_are_compared_on_what_is_known(material, 
     assert chosen(material, tagfill.Dataset.open(material.single), options=run.recipe.options).rival is None
 
 
-@pytest.mark.parametrize(("score", "joins"), [(89.9, True), (80.0, False)])
-def test_evidence_of_other_taggers_joins_unless_it_is_worse(material, tmp_path, monkeypatch, score, joins):
+@pytest.mark.parametrize(("together", "joins"), [((90.4, 90.5, 90.6), True), ((90.4, 89.4, 90.3), False)])
+def test_evidence_of_other_taggers_joins_if_it_helps(material, tmp_path, monkeypatch, together, joins):
     monkeypatch.setattr(auto, "_LEAST_COMPARED", 1)
     monkeypatch.setattr(run_module, "_fit_auto", lambda run, *arguments, **settings: run)
-    noise = iter([0.5, -0.5, 0.0] * 3)
-
-    def curve(dataset, recipe, *settings):
-        return [(score if recipe.method == "evidence" else 90.0) + next(noise) * (recipe.method == "evidence")]
-
-    monkeypatch.setattr(cross_fitting, "_curve", curve)
+    monkeypatch.setattr(cross_fitting, "_curve", lambda *arguments: [90.0])
+    monkeypatch.setattr(cross_fitting, "_scores_of_sum", lambda first, second: ((90.0, 90.0, 90.0), together))
     run = train(material, tmp_path / "run")
     members = ["wan", *(["evidence"] if joins else []), "lda", "lda-soft", "lda-cells"]
     assert run.recipe.options["auto"]["members"] == members
-    assert ("wan and evidence are taken" in run.description()["auto"]["reason"]) == joins
+    reason = run.description()["auto"]["reason"]
+    assert "wan with evidence 90." in reason
+    assert ("wan and evidence are taken" in reason) == joins
 
 
 def test_folds_have_the_evidence_of_their_dataset(material, tmp_path, monkeypatch):
     monkeypatch.setattr(auto, "_LEAST_COMPARED", 1)
     run = train(material, tmp_path / "run", epochs=1)
-    assert ", evidence " in run.description()["auto"]["reason"]
+    assert " with evidence " in run.description()["auto"]["reason"]
     taken = run.recipe.options["auto"]["members"]
     assert Classifier.load(run.model_folder).head.members == len(taken)
 

@@ -14,7 +14,7 @@ those of `wan` and of discriminants cannot be compared between classes, and whic
 
 Where our benchmarks find two methods equally good, `wan` and `ll-r`, or `csl` and `ignore`, both are cross-fitted on
 what is known, and the better one is taken (`tagfill.training.cross_fitting`). If the dataset has tags only and evidence
-of other taggers, the method `evidence` is cross-fitted too, and becomes a further member unless it is clearly worse.
+of other taggers, the method `evidence` is cross-fitted too, and becomes a further member if that helps.
 
 A head other than `cam`, and a backbone that trains, cannot be combined: then the first method is trained alone.
 
@@ -84,7 +84,7 @@ class Choice:
         members: methods in order, those to train first.
         reason: one or two sentences for the user.
         rival: a method that may be better than the first member here; cross-fitting can tell.
-        guest: a method that joins the members unless cross-fitting finds it worse.
+        guest: a method that joins the members if cross-fitting says that it helps.
     """
 
     recipe: Recipe
