@@ -37,7 +37,7 @@ SE_METHODS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 BUDGETS = (5, 2, 10)
-WEIGHTS = (0.2, 1.0, 5.0, 20.0)
+WEIGHTS = (0.05, 0.2, 1.0, 5.0, 20.0)
 """Of the cells: tried for points at the first budget, chosen on validation."""
 
 CSL_P = {"patch_unknown": "selective", "k_patch": 25, "patch_weights": [24.0, 1.0, 1.0]}
@@ -66,6 +66,7 @@ class Entry:
         stage: other settings of the stage.
         localize: also score class maps against boxes.
         precision: of the arithmetic.
+        rated_as: row and column whose search decides the learning rate; its own if None.
     """
 
     table: str
@@ -83,6 +84,7 @@ class Entry:
     stage: dict[str, Any] = field(default_factory=dict)
     localize: bool = False
     precision: str = "bfloat16"
+    rated_as: tuple[str, str] | None = None
 
     @property
     def epochs(self) -> int:
@@ -103,29 +105,33 @@ def single_positive(seed: int) -> list[Entry]:
     for name in ("ll-r", "em", "role", "en", "wan"):
         rows.append(replace(base, row=name, method=name))
     for name, plain in (("ll-r", rows[2]), ("an", base), ("full", full)):
-        rows.append(replace(plain, row=f"{name}, boost at inference", head_options=AT_INFERENCE))
+        boosted = replace(plain, row=f"{name}, boost at inference", head_options=AT_INFERENCE)
+        rows.append(replace(boosted, rated_as=(name, "")))
     rows.append(replace(rows[2], row="ll-r, boost", head_options=BOOST))
     rows.append(replace(base, row="en+scl", method="en+scl"))
     rows.append(replace(base, row="en+cl", method="en+cl"))
     rows.append(replace(rows[2], row="ll-r, boost in training", head_options=IN_TRAINING))
     rows.append(replace(base, row="an, boost", head_options=BOOST))
     rows.append(replace(full, row="full, boost", head_options=BOOST))
-    rows.append(replace(base, row="an, float32", precision="float32"))
+    rows.append(replace(base, row="an, float32", precision="float32", rated_as=("an", "")))
     return rows
 
 
 def soft_exposure(seed: int) -> list[Entry]:
-    """Table 2, by columns."""
+    """Table 2, by columns; rates are searched at the first fraction and in the hierarchy."""
     found = []
-    for at in (f"{FRACTIONS[0]} %", HIERARCHY, *(f"{percent} %" for percent in FRACTIONS[1:])):
+    first = f"{FRACTIONS[0]} %"
+    for at in (first, HIERARCHY, *(f"{percent} %" for percent in FRACTIONS[1:])):
         data = f"verified-{seed}" if at == HIERARCHY else f"fraction-{at.split()[0]}-{seed}"
         for name, options in SE_METHODS.items():
-            found.append(Entry("2", name, at, data, name, {name: options} if options else {}, seed=seed))
+            rated_as = None if at in (first, HIERARCHY) else (name, first)
+            own = {name: options} if options else {}
+            found.append(Entry("2", name, at, data, name, own, seed=seed, rated_as=rated_as))
     return found
 
 
 def points(seed: int, weight: float) -> list[Entry]:
-    """Table 3, by budgets.
+    """Table 3, by budgets; rates are searched at the first.
 
     Args:
         seed: of labels and run.
@@ -153,10 +159,11 @@ def weights_of_cells() -> list[Entry]:
 def _point(
     row: str, kind: str, percent: int, seed: int, weight: float, options: dict[str, Any], term: str | None
 ) -> Entry:
-    """Only photos with a label are visited: `patchml` learns nothing from others."""
+    """Without a term only photos with a label are visited: `patchml` learns nothing from others."""
     return Entry(
         "3", row, f"{percent} %", f"budget-{kind}-{percent}-s{seed}", "patchml" + (f"+{term}" if term else ""),
-        {"patchml": {"w_patch": weight, **options}}, seed=seed, stage={"labeled_share": 1.0}, localize=True,
+        {"patchml": {"w_patch": weight, **options}}, seed=seed, stage={} if term else {"labeled_share": 1.0},
+        localize=True, rated_as=None if percent == BUDGETS[0] else (row, f"{BUDGETS[0]} %"),
     )  # fmt: skip
 
 
@@ -171,6 +178,16 @@ def heads(seed: int) -> list[Entry]:
             )
             found.append(replace(layer, row=f"query, {train}", head="query", lr=QUERY["rate"], multiplier=1.0))
     return found
+
+
+def decides_rate(row: str, at: str) -> tuple[str, str]:
+    """Row and column whose search decides the learning rate.
+
+    >>> decides_rate("se", "30 %"), decides_rate("se", "hierarchy")
+    (('se', '10 %'), ('se', 'hierarchy'))
+    """
+    every = [*single_positive(0), *soft_exposure(0), *points(0, 1.0)]
+    return next((entry.rated_as for entry in every if (entry.row, entry.at) == (row, at) and entry.rated_as), (row, at))
 
 
 def make_data(material: Material, name: str) -> None:
@@ -217,10 +234,10 @@ def in_order(
         return points(seed, weight()) if table == "3" else made[table](seed)
 
     yield from rows(0)
-    searched = [entry for entry in rows(0) if rate(entry) is not None]
+    searched = [entry for entry in rows(0) if rate(entry) is not None and entry.rated_as is None]
     for lr in OTHER_RATES:
         yield from (replace(entry, lr=lr * entry.lr / RATE) for entry in searched)
-    for seed in range(1, seeds):
+    for seed in range(seeds):
         for entry in rows(seed):
             chosen = rate(entry)
             yield entry if chosen is None else replace(entry, lr=chosen)

@@ -133,8 +133,9 @@ class Bench:
         return scores
 
     def _found(self, entry: Entry) -> list[dict[str, Any]]:
-        """Runs of the same row with the first seed, at any rate."""
-        same = {"backbone": self._backbone, "row": entry.row, "at": entry.at, "train": entry.train, "seed": 0}
+        """Runs with the first seed, at any rate, of the row that decides the entry's."""
+        row, at = entry.rated_as or (entry.row, entry.at)
+        same = {"backbone": self._backbone, "row": row, "at": at, "train": entry.train, "seed": 0}
         return [one for one in self._runs if one.items() >= same.items()]
 
     def rate(self, entry: Entry) -> float:
