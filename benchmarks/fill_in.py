@@ -15,19 +15,17 @@ in docs/ and README.md by the function of that kind in `filling.KINDS`.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 sys.path.append(str(Path(__file__).parent))
 
-from bookkeeping import ROOT
+from bookkeeping import ROOT, module_of
 
 from filling import KINDS
 
@@ -87,15 +85,6 @@ def modules_beside(script: Path) -> Iterator[None]:
         for name in set(sys.modules) - before:
             if str(getattr(sys.modules[name], "__file__", "")).startswith(f"{folder}/"):
                 del sys.modules[name]
-
-
-def module_of(script: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("page", script)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def filled(text: str, path: Path) -> str:

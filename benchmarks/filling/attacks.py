@@ -6,27 +6,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
+
+from bookkeeping import module_of
 
 TABLES = Path(__file__).parents[2] / "attacks" / "tables.py"
-
-
-def tables_of_attacks() -> ModuleType:
-    """The module that stores results of attacks; benchmarks have others of this name."""
-    spec = importlib.util.spec_from_file_location("tables_of_attacks", TABLES)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def attacks(arguments: str, top: str) -> str:
     """The table of one attack."""
     del top
-    tables = tables_of_attacks()
+    tables = module_of(TABLES)
     found = tables.read(arguments)
     machine = found["machine"]
     where = f"`{found['command']}` at commit `{found['commit']}` on {machine['cores']} cores, load {machine['load']:g}"
