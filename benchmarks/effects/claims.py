@@ -15,7 +15,7 @@ class Claim:
     """One row is better than another.
 
     Attributes:
-        text: what is claimed.
+        text: what is claimed, without the column.
         table: of both rows.
         row: the better one.
         base: the other one.
@@ -31,6 +31,17 @@ class Claim:
     at: str = ""
     paper: float | None = None
     key: str = "test"
+
+    @property
+    def place(self) -> str:
+        """Where it is claimed, to follow the text; empty if the table has no columns.
+
+        >>> Claim("SE beats NE", "2", "se", "ne", "hierarchy").place
+        'in the hierarchy'
+        """
+        if not self.at or "%" in self.at:
+            return self.at and f"at {self.at}"
+        return "in the hierarchy" if self.at == "hierarchy" else f"with {self.at}"
 
 
 AN = {
@@ -55,8 +66,8 @@ OVER_POINTS = {"SP + CSL-P": 63.61 - 63.41, "SP + PatchCluster": 65.1 - 63.41, "
 CLAIMS: dict[str, list[Claim]] = {
     "BoostLU (Kim et al., CVPR 2023)": [
         Claim("LL-R beats AN", "1", "ll-r", "an", paper=88.27 - 85.89),
-        Claim("the boost at inference helps AN", "1", "an, boost at inference", "an", paper=87.31 - 86.10),
-        Claim("it helps LL-R", "1", "ll-r, boost at inference", "ll-r", paper=88.90 - 88.24),
+        Claim("a boost at inference helps AN", "1", "an, boost at inference", "an", paper=87.31 - 86.10),
+        Claim("a boost at inference helps LL-R", "1", "ll-r, boost at inference", "ll-r", paper=88.90 - 88.24),
         Claim("LL-R gains more from boosting in training too", "1", "ll-r, boost", "ll-r, boost at inference",
               paper=89.27 - 88.90),
         Claim("a boost in training and at inference helps AN less than one at inference", "1",
@@ -71,30 +82,30 @@ CLAIMS: dict[str, list[Claim]] = {
         Claim("WAN beats AN", "1", "wan", "an", paper=86.4 - 86.0),
     ],
     "Soft Exposure": [
-        *(Claim(f"SE beats NE {'in the' if at == 'hierarchy' else 'at'} {at}", "2", "se", "ne", at, paper)
+        *(Claim("SE beats NE", "2", "se", "ne", at, paper)
           for at, paper in (("10 %", None), ("30 %", None), ("50 %", None), ("hierarchy", 64.91 - 57.70))),
-        *(Claim(f"SE beats FE {'in the' if at == 'hierarchy' else 'at'} {at}", "2", "se", "fe", at, paper)
+        *(Claim("SE beats FE", "2", "se", "fe", at, paper)
           for at, paper in (("10 %", None), ("30 %", None), ("50 %", None), ("hierarchy", 64.91 - 60.12))),
-        Claim("SE beats SE-L in the hierarchy", "2", "se", "se-l", "hierarchy", 64.91 - 64.56),
-        Claim("SE beats LS in the hierarchy", "2", "se", "ls", "hierarchy", 64.91 - 63.47),
+        Claim("SE beats SE-L", "2", "se", "se-l", "hierarchy", 64.91 - 64.56),
+        Claim("SE beats LS", "2", "se", "ls", "hierarchy", 64.91 - 63.47),
     ],
     "PatchML": [
-        *(Claim(f"points beat tags of the same cost in mAP-cls at {at}", "3", "SP", "I", at,
+        *(Claim("points beat tags of the same cost in mAP-cls", "3", "SP", "I", at,
                 OVER_TAGS["SP"][0] if at == "2 %" else None) for at in ("2 %", "5 %", "10 %")),
-        *(Claim(f"points beat tags of the same cost in mAP-loc at {at}", "3", "SP", "I", at,
+        *(Claim("points beat tags of the same cost in mAP-loc", "3", "SP", "I", at,
                 OVER_TAGS["SP"][1] if at == "2 %" else None, "loc")
           for at in ("2 %", "5 %", "10 %")),
-        *(Claim(f"points beat boxes of the same cost at {at}", "3", "SP", "SB", at,
+        *(Claim("points beat boxes of the same cost", "3", "SP", "SB", at,
                 63.29 - 61.45 if at == "2 %" else None) for at in ("2 %", "5 %", "10 %")),
-        *(Claim(f"PatchCluster adds to points at {at}", "3", "SP + PatchCluster", "SP", at,
+        *(Claim("PatchCluster adds to points", "3", "SP + PatchCluster", "SP", at,
                 OVER_POINTS["SP + PatchCluster"] if at == "2 %" else None) for at in ("2 %", "5 %", "10 %")),
-        *(Claim(f"CSL-P adds to points at {at}", "3", "SP + CSL-P", "SP", at,
+        *(Claim("CSL-P adds to points", "3", "SP + CSL-P", "SP", at,
                 OVER_POINTS["SP + CSL-P"] if at == "2 %" else None) for at in ("2 %", "5 %", "10 %")),
     ],
     "Query2Label and MLSPL (the fifth paper reproduces both)": [
-        Claim("Query2Label's head beats one layer with the top trained", "4", "query, top", "one layer, top",
-              "all labels"),
-        Claim("it does so on frozen features", "4", "query, head", "one layer, head", "all labels"),
+        *(Claim(f"Query2Label's head beats one layer {how}", "4", f"query, {train}", f"one layer, {train}", at)
+          for how, train in (("with the top trained", "top"), ("on frozen features", "head"))
+          for at in ("all labels", "one label")),
         Claim("ROLE beats AN", "1", "role", "an", paper=AN["role"]),
     ],
 }  # fmt: skip

@@ -30,7 +30,7 @@ def page(found: dict[str, dict[str, Any]]) -> str:
     for number, title in TABLES.items():
         if number in found:
             parts += [f"## {number}. {title}", origin(found[number]), *sections(number, found[number]["runs"])]
-    parts += ["## What holds", CONCLUDING, *(sentence(paper, listed, found) for paper, listed in CLAIMS.items())]
+    parts += ["## What holds", CONCLUDING, *(conclusion(paper, listed, found) for paper, listed in CLAIMS.items())]
     return "\n\n".join(parts) + "\n"
 
 
@@ -47,8 +47,11 @@ frozen, bfloat16, the best epoch by validation mAP. The columns *frozen* are tho
 1e-4; where several were tried (3e-5, 1e-4, 3e-4), validation chose with the first seed. Scores are test mAP in
 percent; gains are paired by seed, ± is the standard error of their mean, and a gain without ± is that of one seed."""
 
-CONCLUDING = """A claim holds if the mean gain has its sign and, with several seeds, exceeds its standard error; in
-parentheses the gain here and the paper's gain if it prints one. One seed alone decides little."""
+CONCLUDING = """A claim holds if the mean gain has its sign and, with several seeds, exceeds its standard error. One
+seed alone decides little. Gains are those with the top of EfficientNet-Lite0 trained."""
+
+VERDICTS = ("holds", "does not hold", "too close to call")
+NOT_MEASURED = "not measured with the top"
 
 
 def origin(results: dict[str, Any]) -> str:
@@ -225,31 +228,47 @@ def heads(runs: Runs) -> str:
     return table(["labels", "network", "one layer", "query", "gain", "seeds"], rows, left=2)
 
 
-def sentence(paper: str, listed: list[Claim], found: dict[str, dict[str, Any]]) -> str:
-    """One sentence: which of a paper's claims hold here, which do not, and what was tried for those."""
-    groups: dict[str, list[str]] = {"holds here:": [], "does not:": [], "too close to call:": []}
-    frozen: dict[str, list[str]] = {"holds:": [], "does not:": [], "too close to call:": []}
-    missing = []
+def judged(claim: Claim, found: dict[str, dict[str, Any]]) -> tuple[str, str]:
+    """The verdict on a claim, and the gain here: with the top trained, or else with a head alone."""
+    runs = [run for run in found.get(claim.table, {"runs": []})["runs"] if run["backbone"] == "lite0"]
+    mine, base = (chosen(runs, row, claim.at, claim.key) for row in (claim.row, claim.base))
+    if mine.keys() & base.keys():
+        return VERDICTS[verdict(mine, base)], gain(mine, base)
+    mine, base = (frozen_scores(claim.table, row, claim.at, claim.key) for row in (claim.row, claim.base))
+    if mine.keys() & base.keys():
+        return NOT_MEASURED, f"frozen: {gain(mine, base)}"
+    return NOT_MEASURED, "–"
+
+
+def conclusion(paper: str, listed: list[Claim], found: dict[str, dict[str, Any]]) -> str:
+    """A table of a paper's claims, and a sentence: which hold here, which do not, and what was tried for those."""
+    groups: dict[str, list[Claim]] = {name: [] for name in (*VERDICTS, NOT_MEASURED)}
+    rows = []
     for claim in listed:
-        runs = [run for run in found.get(claim.table, {"runs": []})["runs"] if run["backbone"] == "lite0"]
-        mine, base = (chosen(runs, row, claim.at, claim.key) for row in (claim.row, claim.base))
-        into = groups
-        if not mine.keys() & base.keys():
-            mine, base = (frozen_scores(claim.table, row, claim.at, claim.key) for row in (claim.row, claim.base))
-            into = frozen
-        if not mine.keys() & base.keys():
-            missing.append(claim.text)
-            continue
-        paper_gain = "" if claim.paper is None else f"; paper {claim.paper:+.2f}"
-        list(into.values())[verdict(mine, base)].append(f"{claim.text} ({gain(mine, base)}{paper_gain})")
-    parts = [f"{title} {', '.join(texts)}" for title, texts in groups.items() if texts]
-    if any(frozen.values()):
-        told = "; ".join(f"{title} {', '.join(texts)}" for title, texts in frozen.items() if texts)
-        parts.append(f"not yet measured with the top, so here is what a frozen head shows: {told}")
-    if missing:
-        parts.append(f"not measured: {', '.join(missing)}")
-    tried = f"; tried for what does not hold: {attempts(listed, found)}" if groups["does not:"] else ""
-    return f"**{paper}**: {'; '.join(parts)}{tried}."
+        outcome, here = judged(claim, found)
+        groups[outcome].append(claim)
+        paper_gain = "–" if claim.paper is None else f"{claim.paper:+.2f}"
+        rows.append([f"{claim.text} {claim.place}".strip(), here, paper_gain, outcome])
+    told = [f"{name}: {together(claims)}" for name, claims in groups.items() if claims]
+    tried = f"; tried for what does not hold: {attempts(listed, found)}" if groups[VERDICTS[1]] else ""
+    columns = ["claim", "gain here", "gain in the paper", "verdict"]
+    return f"### {paper}\n\n{table(columns, rows)}\n\n**In one sentence**: {'; '.join(told)}{tried}."
+
+
+def together(claims: list[Claim]) -> str:
+    """Claims in words, those that differ only in the column as one.
+
+    >>> together([Claim("SE beats NE", "2", "se", "ne", at) for at in ("10 %", "30 %", "hierarchy")])
+    'SE beats NE at 10 %, at 30 % and in the hierarchy'
+    """
+    places: dict[str, list[str]] = {}
+    for claim in claims:
+        places.setdefault(claim.text, []).append(claim.place)
+    listed = []
+    for text, where in places.items():
+        *some, last = where
+        listed.append(f"{text} {', '.join(some)} and {last}" if some else f"{text} {last}".strip())
+    return ", ".join(listed)
 
 
 def verdict(mine: Scores, base: Scores) -> int:
