@@ -6,9 +6,10 @@ three do not import each other; each imports this file.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -38,6 +39,7 @@ __all__ = [
     "Ranks",
     "TaggerEvidence",
     "Task",
+    "upload",
 ]
 
 
@@ -80,6 +82,8 @@ class Batch:
         geometry: crops and flips of the V·B views.
         views: names of the views; rows v·B … (v+1)·B of inputs, geometry and prediction belong to view v.
         marks: locations of labels in these images; None unless the method needs them.
+        host_labels: the same labels on the host, if `labels` are on an accelerator. `index`, `geometry` and `marks`
+            always stay on the host.
     """
 
     index: Tensor
@@ -88,6 +92,30 @@ class Batch:
     geometry: Geometry
     views: tuple[str, ...] = ("train",)
     marks: Marks | None = None
+    host_labels: Tensor | None = None
+
+    @property
+    def labels_on_host(self) -> Tensor:
+        """The labels for computations on the CPU, without waiting for an accelerator."""
+        return self.labels.cpu() if self.host_labels is None else self.host_labels
+
+    def to(self, device: torch.device) -> Batch:
+        """The batch with its inputs and labels on a device."""
+        if device.type == "cpu":
+            return self
+        labels, inputs = upload(self.labels, device), upload(self.inputs, device)
+        return replace(self, labels=labels, inputs=inputs, host_labels=self.labels)
+
+
+def upload(values: Tensor, device: torch.device) -> Tensor:
+    """Copy values from the host to a device, without waiting for what the device computes.
+
+    A plain copy to a CUDA device waits for everything before it. MPS has no safe copy that does not wait.
+    """
+    if device.type == "cpu" or values.device == device:
+        return values
+    staged = values.pin_memory() if device.type == "cuda" and values.device.type == "cpu" else values
+    return staged.to(device, non_blocking=device.type != "mps")
 
 
 @dataclass(slots=True)
@@ -117,11 +145,12 @@ class Prediction:
         return Prediction(self.logits.detach(), *(None if part is None else part.detach() for part in rest))
 
 
-@dataclass(frozen=True, slots=True)
 class Decisions:
     """Labels that a method changed or left out in its last step.
 
-    Attributes:
+    What `of` makes from a mask stays on the device of the mask until one of the attributes is read.
+
+    Args:
         image: n, positions in the training set.
         label: n, classes.
         kind: n, `rejected` (left out because the loss is large), `flipped` (treated as present, for this step or from
@@ -129,25 +158,76 @@ class Decisions:
         value: n, the value that was used instead: 1 present, 0 absent, -1 none.
     """
 
-    image: NDArray[np.int64]
-    label: NDArray[np.int64]
-    kind: NDArray[np.str_]
-    value: NDArray[np.int8]
-
-    def __len__(self) -> int:
-        return len(self.image)
+    def __init__(
+        self,
+        image: NDArray[np.int64],
+        label: NDArray[np.int64],
+        kind: NDArray[np.str_],
+        value: NDArray[np.int8],
+    ) -> None:
+        self._masks: list[tuple[Tensor, Tensor, str, int]] = []
+        self._columns: tuple[NDArray[Any], ...] | None = (image, label, kind, value)
 
     @classmethod
     def of(cls, index: Tensor, mask: Tensor, kind: str, value: int) -> Decisions:
         """The same decision for all entries of a B×L mask over a batch of images."""
-        row, label = np.nonzero(mask.cpu().numpy())
-        image = index.cpu().numpy()[row]
-        return cls(image, label, np.full(len(row), kind), np.full(len(row), value, dtype=np.int8))
+        return cls._of_masks([(index, mask, kind, value)])
+
+    @classmethod
+    def _of_masks(cls, masks: list[tuple[Tensor, Tensor, str, int]]) -> Decisions:
+        made = cls.__new__(cls)
+        made._masks, made._columns = masks, None
+        return made
 
     @classmethod
     def join(cls, parts: list[Decisions]) -> Decisions:
         """Concatenate the decisions of several methods."""
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__))
+        if all(part._columns is None for part in parts):
+            return cls._of_masks([mask for part in parts for mask in part._masks])
+        return cls(*(np.concatenate(column) for column in zip(*(part._read() for part in parts), strict=True)))
+
+    def counts(self) -> dict[str, Tensor | int]:
+        """How many labels were decided in each way; numbers of masks stay on their device."""
+        if self._columns is not None:
+            return dict(Counter(self.kind.tolist()))
+        counted: dict[str, Tensor | int] = {}
+        for _, mask, kind, _ in self._masks:
+            counted[kind] = counted.get(kind, 0) + mask.sum()
+        return counted
+
+    @property
+    def image(self) -> NDArray[np.int64]:
+        """n, positions in the training set."""
+        return self._read()[0]
+
+    @property
+    def label(self) -> NDArray[np.int64]:
+        """n, classes."""
+        return self._read()[1]
+
+    @property
+    def kind(self) -> NDArray[np.str_]:
+        """n, in which way it was decided."""
+        return self._read()[2]
+
+    @property
+    def value(self) -> NDArray[np.int8]:
+        """n, the value that was used instead."""
+        return self._read()[3]
+
+    def __len__(self) -> int:
+        return len(self.image)
+
+    def _read(self) -> tuple[NDArray[Any], ...]:
+        """The four columns; copies masks to the host."""
+        if self._columns is None:
+            parts = []
+            for index, mask, kind, value in self._masks:
+                row, label = np.nonzero(mask.cpu().numpy())
+                image = index.cpu().numpy()[row]
+                parts.append((image, label, np.full(len(row), kind), np.full(len(row), value, dtype=np.int8)))
+            self._columns = tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+        return self._columns
 
 
 class Ranks:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from methods.cases import GRID, task_of
+from pretended_device import DEVICE, PretendedDevice, host
 from tagfill.contract import Batch, Decisions, Marks, Prediction
 from tagfill.images.geometry import Geometry
 from tagfill.labels import LabelMatrix
@@ -77,6 +78,7 @@ class Outcome:
     weights: Tensor
     losses: list[float] = field(default_factory=list)
     decisions: list[Decisions] = field(default_factory=list)
+    waits: list[list[str]] = field(default_factory=list)  # of each step, on the pretended device
 
 
 def full_name(name: str) -> str:
@@ -84,30 +86,39 @@ def full_name(name: str) -> str:
     return f"an+{name}" if name in TERMS else name
 
 
-def train(name: str, labels: np.ndarray, epochs: int = 3, options: Mapping[str, Any] | None = None) -> Outcome:
-    """A few epochs of a method on the problem with these labels."""
+def train(
+    name: str,
+    labels: np.ndarray,
+    epochs: int = 3,
+    options: Mapping[str, Any] | None = None,
+    device: PretendedDevice | None = None,
+    batch: int = BATCH,
+) -> Outcome:
+    """A few epochs of a method on the problem with these labels, on the CPU or on the pretended device."""
     matrix = LabelMatrix.from_dense(labels)
     torch.manual_seed(0)
     classifier = torch.nn.Linear(CHANNELS, CLASSES)
+    place = torch.device("cpu") if device is None else DEVICE
+    classifier.to(place)
     adam = torch.optim.Adam(classifier.parameters(), lr=2e-2)
-    method = create(full_name(name), {name: options or {}})
+    method = create(full_name(name), {name: options} if options else {})
     views = ("weak", "strong") if "weak+strong" in method.needs else ("train",)
 
     def look(index: np.ndarray, names: tuple[str, ...]) -> Batch:
         inputs = FEATURES[torch.from_numpy(index)].repeat(len(names), 1, 1, 1)
         marks = marks_of(index, matrix) if "marks" in method.needs else None
         known = torch.from_numpy(matrix.rows(index))
-        return Batch(torch.from_numpy(index), known, inputs, Geometry.whole(len(inputs)), names, marks)
+        return Batch(torch.from_numpy(index), known, inputs, Geometry.whole(len(inputs)), names, marks).to(place)
 
-    def answer(batch: Batch) -> Prediction:
-        maps = classifier(batch.inputs.movedim(1, -1)).movedim(-1, 1)
-        return Prediction(maps.mean((2, 3)), maps, batch.inputs)
+    def answer(seen: Batch) -> Prediction:
+        maps = classifier(seen.inputs.movedim(1, -1)).movedim(-1, 1)
+        return Prediction(maps.mean((2, 3)), maps, seen.inputs)
 
     def predict(split: str) -> Iterator[tuple[Batch, Prediction]]:
         with torch.no_grad():
             for index in np.split(np.arange(IMAGES), 2):
-                batch = look(index, ("eval",))
-                yield batch, answer(batch)
+                seen = look(index, ("eval",))
+                yield seen, answer(seen)
 
     task = task_of(
         matrix,
@@ -119,22 +130,27 @@ def train(name: str, labels: np.ndarray, epochs: int = 3, options: Mapping[str, 
         truth=lambda: LabelMatrix.from_dense(TRUTH),
         evidence=lambda names: OTHER_TAGGER,
     )
-    outcome = Outcome(classifier.weight.detach())
+    outcome = Outcome(host(classifier.weight))
     method.setup(task)
     for epoch in range(1, epochs + 1):
         method.begin_epoch(epoch)
-        for index in np.split(np.random.default_rng(epoch).permutation(IMAGES), IMAGES // BATCH):
-            batch = look(index, views)
+        for index in np.split(np.random.default_rng(epoch).permutation(IMAGES), IMAGES // batch):
+            seen = look(index, views)
             task.memory.begin_step()
-            prediction = answer(batch)
-            loss = torch.stack(list(method.loss(batch, prediction).values())).sum()
+            prediction = answer(seen)
+            if device is not None:
+                device.reset()
+            loss = torch.stack(list(method.loss(seen, prediction).values())).sum()
             adam.zero_grad()
             loss.backward()
             with torch.no_grad():
-                method.observe(batch, prediction.detach())
+                method.observe(seen, prediction.detach())
             adam.step()
+            decided = method.decisions()
+            if device is not None:
+                outcome.waits.append(device.reset().waits)
             outcome.losses.append(loss.item())
-            if (decided := method.decisions()) is not None:
+            if decided is not None:
                 outcome.decisions.append(decided)
     return outcome
 

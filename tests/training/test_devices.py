@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import tagfill
+from pretended_device import DEVICE, PretendedDevice
 from tagfill import methods
 from tagfill.data import Sampler
 from tagfill.dataset import Dataset
@@ -197,3 +198,16 @@ def test_mean_losses_do_not_depend_on_the_number_of_ranks(measured: list[dict[st
     assert len(one) > 20
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, rtol=1e-4, atol=1e-6)
+
+
+def test_a_run_on_a_device_ends_as_on_the_cpu(
+    material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensors live on a pretended device that refuses to be mixed with the host; validation and checkpoints too."""
+    settings: dict[str, Any] = {"method": "en+scl", "features": material.cache, "epochs": 2, **material.settings}
+    tagfill.train(material.single, out=tmp_path / "cpu", **settings)
+    monkeypatch.setattr(Devices, "device", DEVICE)
+    with PretendedDevice():
+        tagfill.train(material.single, out=tmp_path / "device", **settings)
+
+    assert outcome(tmp_path / "device") == outcome(tmp_path / "cpu")

@@ -98,13 +98,14 @@ def large_loss_mask(
     if candidates not in ("unknown", "not_positive"):
         raise ValueError(f"There are no candidates '{candidates}'. Known: unknown, not_positive.")
     candidate = labels == UNKNOWN if candidates == "unknown" else labels != POSITIVE
-    losses = negative_term(logits, eps)[candidate]
-    count = min(entry_count(rate, labels.numel()), len(losses))
+    count = min(entry_count(rate, labels.numel()), labels.numel())
     if count == 0:
         return torch.zeros_like(candidate)
-    threshold = losses.kthvalue(len(losses) - count + 1).values
-    chosen = losses > threshold if strict else losses >= threshold
-    return torch.zeros_like(candidate).masked_scatter(candidate, chosen)
+    losses = negative_term(logits, eps).masked_fill(~candidate, -torch.inf)
+    largest = losses.flatten().topk(count).values
+    last = (candidate.sum().clamp(max=count) - 1).clamp(min=0)  # there may be fewer candidates
+    threshold = largest.gather(0, last[None])
+    return candidate & (losses > threshold if strict else losses >= threshold)
 
 
 def large_loss_from_mask(

@@ -149,6 +149,6 @@ def _selected(logits: Tensor, labels: Tensor, unknown: str, k: int, scope: str) 
     if scope == "class":
         return open_cells & ~top_k_mask(logits, open_cells, k)
     if scope == "batch":
-        spared = top_k_mask(logits.flatten(), open_cells.flatten(), k * int(marked.sum()))
+        spared = top_k_mask(logits.flatten(), open_cells.flatten(), k * marked.sum())
         return open_cells & ~spared.view_as(open_cells)
     raise ValueError(f"There is no scope '{scope}' of the likeliest cells. Known: class, batch.")

@@ -81,13 +81,14 @@ def selective(
     return reduce(loss.masked_fill(ignored, 0.0), labels, reduction)
 
 
-def top_k_mask(logits: Tensor, among: Tensor, count: int) -> Tensor:
+def top_k_mask(logits: Tensor, among: Tensor, count: int | Tensor) -> Tensor:
     """A mask of the `count` entries with the largest logits in each row, among those in `among`.
 
     Args:
         logits: …×n.
         among: …×n bool.
-        count: entries per row; fewer where `among` has fewer. Of equal logits the first are taken.
+        count: entries per row, or a tensor with that number; fewer where `among` has fewer. Of equal logits the first
+            are taken.
 
     Returns:
         …×n bool.
@@ -97,8 +98,10 @@ def top_k_mask(logits: Tensor, among: Tensor, count: int) -> Tensor:
         tensor([False, False,  True])
     """
     ranked = logits.detach().masked_fill(~among, -torch.inf).argsort(dim=-1, descending=True, stable=True)
-    found = torch.zeros_like(among).scatter_(-1, ranked[..., :count], True)
-    return found & among
+    if isinstance(count, int):
+        return torch.zeros_like(among).scatter_(-1, ranked[..., :count], True) & among
+    taken = torch.arange(among.shape[-1], device=among.device) < count  # a number that stays on its device
+    return torch.zeros_like(among).scatter_(-1, ranked, taken.expand_as(ranked)) & among
 
 
 def _by_state(values: tuple[float, float, float], positive: Tensor, unknown: Tensor, like: Tensor) -> Tensor:

@@ -38,6 +38,7 @@ from tagfill.labels import LabelMatrix
 from tagfill.memory.disk import BackgroundArray, JournaledArray
 
 _BLOCK = 256  # rows that are copied at a time
+STEPS_TOGETHER = 16  # whose updates leave an accelerator in one copy
 
 
 class Shard:
@@ -292,6 +293,7 @@ class Store:
 
     def __init__(self, shard: Shard, **fields: Field) -> None:
         self._shard, self._fields = shard, fields
+        self._waiting: list[tuple[Tensor, Tensor, tuple[Any, ...]]] = []
 
     @property
     def bytes(self) -> int:
@@ -310,6 +312,7 @@ class Store:
 
     def state_dict(self) -> dict[str, Tensor]:
         """The fields that are in memory, not copied."""
+        self.settle()
         self._before_save()
         contents = {name: getattr(self, name) for name in self._fields}
         return {
@@ -344,6 +347,34 @@ class Store:
 
     def expect(self, batches: Sequence[NDArray[np.int64]]) -> None:
         """Learn the images of the coming batches, in order; a store on disk reads them ahead."""
+
+    def settle(self, index: Tensor | None = None) -> None:
+        """Write what waits on an accelerator, if it is about these images; all of it without an index."""
+        if not self._waiting:
+            return
+        if index is not None and not np.isin(index.numpy(), torch.cat([at for at, *_ in self._waiting]).numpy()).any():
+            return
+        waiting, self._waiting = self._waiting, []
+        together = torch.cat([values for _, values, _ in waiting]).cpu()  # the one copy that the host waits for
+        parts = torch.split(together, [len(values) for _, values, _ in waiting])
+        for (at, _, rest), values in zip(waiting, parts, strict=True):
+            self._write(at, values, *rest)
+
+    def _write_soon(self, index: Tensor, values: Tensor, *rest: Any) -> None:
+        """Call `_write` with values on the host: now if they are there, else after some steps or when they are read.
+
+        The order of writes and what is read between them do not depend on that.
+        """
+        if values.device.type == "cpu":
+            self._write(index, values, *rest)
+            return
+        self._waiting.append((index, values, rest))
+        if len(self._waiting) == STEPS_TOGETHER:
+            self.settle()
+
+    def _write(self, index: Tensor, values: Tensor, *rest: Any) -> None:
+        """Change the state of these images."""
+        raise TypeError(f"{type(self).__name__} does not define how it is written")
 
     def _initialize(self) -> None:
         """Set initial content that is more than one number for all."""
@@ -411,6 +442,7 @@ class NamedStores:
 
     def begin_stage(self) -> None:
         """Continue with the same memory in another stage."""
+        self._settle()
         for store in self._stores.values():
             store.warm_start()
 
@@ -445,6 +477,7 @@ class NamedStores:
         Returns:
             The checksum of each file, by the name of its store.
         """
+        self._settle()
         checksums = {}
         for name, array in self._files().items():
             array.mark(checkpoint)
@@ -453,10 +486,12 @@ class NamedStores:
 
     def checksums(self) -> dict[str, str]:
         """The checksum of the current content of each file."""
+        self._settle()
         return {name: array.checksum() for name, array in self._files().items()}
 
     def paths(self) -> list[Path]:
         """The files, with all changes written."""
+        self._settle()
         return [array.written() for array in self._files().values()]
 
     def forget(self, before: int) -> None:
@@ -466,8 +501,13 @@ class NamedStores:
 
     def close(self) -> None:
         """Close all files."""
+        self._settle()
         for array in self._files().values():
             array.close()
+
+    def _settle(self) -> None:
+        for store in self._stores.values():
+            store.settle()
 
     def _files(self) -> dict[str, BackgroundArray]:
         return {name: store.disk for name, store in self._stores.items() if store.disk is not None}

@@ -114,6 +114,8 @@ class Estimates(Store):
             return
         rows = self._rows(index)
         new = self.classes[rows, 0] < 0
+        if not bool(new.any()):
+            return
         first = rows[new]
         annotated = torch.from_numpy(self._labels.rows(self._shard.index[first.numpy()]) == POSITIVE)
         chosen = top_classes(logits.float().sigmoid().cpu()[new], annotated, self.classes.shape[1])

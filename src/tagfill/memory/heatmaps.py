@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -114,6 +114,7 @@ class Heatmaps(Store):
 
     def read(self, index: Tensor, geometry: Geometry, grid: tuple[int, int]) -> Tensor:
         """The part of these images' heatmaps that the views show, B×k×G×G in [0, 1], classes innermost in memory."""
+        self.settle(index)
         rows = self._shard.rows(index)
         self._prefetcher.advance(rows)
         shown = torch.empty(len(rows), *grid, self._shape[2])
@@ -129,8 +130,11 @@ class Heatmaps(Store):
 
     def update(self, index: Tensor, geometry: Geometry, probabilities: Tensor, epoch: int = 0) -> None:
         """Move the visible part of these images' heatmaps towards new maps, B×k×G×G."""
+        self._write_soon(index, probabilities.permute(0, 2, 3, 1).float(), geometry, epoch)
+
+    def _write(self, index: Tensor, views: Tensor, *rest: Any) -> None:
+        geometry, epoch = rest
         rows = self._shard.rows(index)
-        views = probabilities.permute(0, 2, 3, 1).float().cpu()
         values = torch.empty(len(rows), *self._shape, dtype=torch.uint8)
         for few in self._pieces(len(rows)):
             part = slice(few[0], few[-1] + 1)

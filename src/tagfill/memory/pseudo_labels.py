@@ -139,6 +139,7 @@ class ChangedLabels(Store):
 
     def __len__(self) -> int:
         """The number of changes."""
+        self.settle()
         self._merge()
         return len(self._merged)
 
@@ -147,11 +148,12 @@ class ChangedLabels(Store):
 
         Args:
             index: B, the images.
-            labels: B×L, their annotated labels.
+            labels: B×L, their annotated labels, on the host.
 
         Returns:
             B×L, a copy.
         """
+        self.settle(index)
         changed, images = labels.clone(), self._images(index)
         for overlay in (self._merged, self._recent):
             row, label, value = overlay.entries(images)
@@ -166,8 +168,11 @@ class ChangedLabels(Store):
             entries: B×L bool, the labels to change.
             value: 1 present, 0 absent, -1 unknown.
         """
-        images = self._images(index)
-        row, label = np.nonzero(entries.cpu().numpy())
+        self._write_soon(index, entries, value)
+
+    def _write(self, index: Tensor, values: Tensor, *rest: int) -> None:
+        images, (value,) = self._images(index), rest
+        row, label = np.nonzero(values.numpy())
         self._recent.set(images[row], label, value)
         if len(self._recent) > max(_MERGE_AT, len(self._merged) // 16):
             self._merge()

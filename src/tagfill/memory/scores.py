@@ -48,18 +48,23 @@ class Scores(Store):
 
     def read(self, index: Tensor) -> Tensor:
         """The scores of these images, B×L float32."""
+        self.settle(index)
         return self.values[torch.from_numpy(self._shard.rows(index))].float()
 
     def columns(self, start: int, stop: int) -> tuple[Tensor, Tensor | None]:
         """The scores of some classes for all images of this rank, n×c float16, and None: all of them are kept."""
+        self.settle()
         return self.values[:, start:stop], None
 
     def update(self, index: Tensor, probabilities: Tensor) -> None:
         """Move the scores of these images towards new probabilities, B×L."""
-        rows = torch.from_numpy(self._shard.rows(index))
-        average = self.momentum * self.values[rows].float() + (1 - self.momentum) * probabilities.float().cpu()
-        self.values[rows] = average.half()
+        self._write_soon(index, probabilities.float())
         self.visited = True
+
+    def _write(self, index: Tensor, values: Tensor, *rest: object) -> None:
+        rows = torch.from_numpy(self._shard.rows(index))
+        average = self.momentum * self.values[rows].float() + (1 - self.momentum) * values
+        self.values[rows] = average.half()
 
 
 class TopKScores(Store):
@@ -88,6 +93,7 @@ class TopKScores(Store):
 
     def read(self, index: Tensor) -> Tensor:
         """The scores of these images, B×L float32; zero for classes that are not kept."""
+        self.settle(index)
         rows = torch.from_numpy(self._shard.rows(index))
         dense = self._observed(rows).float()
         seen = self.classes[rows, 0] >= 0
@@ -98,6 +104,7 @@ class TopKScores(Store):
 
     def columns(self, start: int, stop: int) -> tuple[Tensor, Tensor | None]:
         """The scores of some classes for all images of this rank, n×c float16, and which of them are kept."""
+        self.settle()
         values = torch.zeros(len(self._shard), stop - start, dtype=torch.float16)
         kept = torch.zeros(values.shape, dtype=torch.bool)
         row, column = ((self.classes >= start) & (self.classes < stop)).nonzero(as_tuple=True)
@@ -107,7 +114,11 @@ class TopKScores(Store):
 
     def update(self, index: Tensor, probabilities: Tensor) -> None:
         """Move the scores of these images towards new probabilities, B×L."""
-        rows, seen = torch.from_numpy(self._shard.rows(index)), probabilities.float().cpu()
+        self._write_soon(index, probabilities.float())
+        self.visited = True
+
+    def _write(self, index: Tensor, values: Tensor, *rest: object) -> None:
+        rows, seen = torch.from_numpy(self._shard.rows(index)), values
         new = self.classes[rows, 0] < 0
         if bool(new.any()):
             annotated = self._observed(rows[new])
@@ -116,7 +127,6 @@ class TopKScores(Store):
             self.values[rows[new]] = annotated.half().gather(1, self.classes[rows[new]].long())
         past = self.values[rows].float()
         self.values[rows] = self._average(past, seen.gather(1, self.classes[rows].long()))
-        self.visited = True
 
     def _average(self, past: Tensor, seen: Tensor) -> Tensor:
         return (self.momentum * past + (1 - self.momentum) * seen).half()

@@ -24,6 +24,7 @@ from tagfill.memory.base import Shard, Store, Total
 
 FAR = 4.0  # the distance to a class without a prototype: larger than any other
 _CLASSES_AT_ONCE = 256
+_NO_IMAGES = torch.empty(0, dtype=torch.int64)  # the prior is not about single images
 
 
 class Prior(Store):
@@ -42,20 +43,26 @@ class Prior(Store):
 
     def update(self, probabilities: Tensor) -> None:
         """Count one more visit of some images, B×L."""
-        self.sums += probabilities.double().sum(0).cpu()
-        self.visits += len(probabilities)
+        self._write_soon(_NO_IMAGES, probabilities)
+
+    def _write(self, index: Tensor, values: Tensor, *rest: object) -> None:
+        self.sums += values.double().sum(0)
+        self.visits += len(values)
 
     def clear(self) -> None:
         """Start from zero."""
+        self.settle()
         self.sums.zero_()
         self.visits.zero_()
 
     def total_visits(self, ranks: Ranks) -> int:
         """Visits of all ranks; every rank has to call this."""
+        self.settle()
         return int(ranks.sum(self.visits.clone()))
 
     def mean(self, ranks: Ranks) -> Tensor:
         """The mean probability of each class over the visits of all ranks, L float64; 0 without visits."""
+        self.settle()
         return ranks.sum(self.sums.clone()) / max(self.total_visits(ranks), 1)
 
 

@@ -198,7 +198,7 @@ def of_view(batch: Batch, prediction: Prediction, name: str) -> tuple[Batch, Pre
         return None if values is None else values[rows]
 
     geometry = batch.geometry.take(np.arange(first, first + size))
-    seen = Batch(batch.index, batch.labels, batch.inputs[rows], geometry, (name,), batch.marks)
+    seen = Batch(batch.index, batch.labels, batch.inputs[rows], geometry, (name,), batch.marks, batch.host_labels)
     predicted = Prediction(
         prediction.logits[rows], part(prediction.maps), part(prediction.features), part(prediction.attention)
     )

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from tagfill import losses
-from tagfill.contract import Batch, Prediction, Task
+from tagfill.contract import Batch, Prediction, Task, upload
 from tagfill.errors import TagfillError
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
 from tagfill.losses import Reduction
@@ -209,7 +209,8 @@ class OracleNegatives(BaseMethod):
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """Binary cross-entropy of observed positives and true negatives."""
         truth = self._truth.rows(batch.index.cpu().numpy())
-        absent = torch.from_numpy(np.where(truth == NEGATIVE, NEGATIVE, UNKNOWN)).to(batch.labels)
+        absent = torch.from_numpy(np.where(truth == NEGATIVE, NEGATIVE, UNKNOWN)).to(batch.labels.dtype)
+        absent = upload(absent, batch.labels.device)
         labels = torch.where(batch.labels == POSITIVE, batch.labels, absent)
         return {"iun": losses.binary(prediction.logits, labels, eps=self._eps)}
 

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from tagfill import losses
-from tagfill.contract import Batch, Decisions, Prediction, Task
+from tagfill.contract import Batch, Decisions, Prediction, Task, upload
 from tagfill.errors import TagfillError
 from tagfill.labels import UNKNOWN
 from tagfill.losses.selective import Mode
@@ -33,20 +33,20 @@ from tagfill.memory import Prior, read_prior
 from tagfill.methods.base import BaseMethod, by_label_state
 
 
-def likely_positives(logits: Tensor, candidates: Tensor, places: int, frequent: Tensor | None) -> Tensor:
+def likely_positives(logits: Tensor, candidates: Tensor, places: int | Tensor, frequent: Tensor | None) -> Tensor:
     """The unknown labels that CSL ignores: those of frequent classes, and the likeliest of all.
 
     Args:
         logits: B×L.
         candidates: B×L bool, the unknown labels that can be ignored.
-        places: number of the likeliest candidates to ignore, including those of frequent classes.
+        places: number of the likeliest candidates to ignore, including those of frequent classes; also as a tensor.
         frequent: L bool, classes whose prior is above the threshold; None ignores by likelihood alone.
 
     Returns:
         B×L bool.
     """
     likely = losses.top_k_mask(logits.flatten(), candidates.flatten(), places).view_as(candidates)
-    return likely if frequent is None else likely | (candidates & frequent.to(candidates.device))
+    return likely if frequent is None else likely | (candidates & upload(frequent, candidates.device))
 
 
 def estimated_prior(task: Task) -> Tensor:

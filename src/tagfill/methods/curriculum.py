@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from tagfill import losses
-from tagfill.contract import Batch, Decisions, Prediction, Task
+from tagfill.contract import Batch, Decisions, Prediction, Task, upload
 from tagfill.errors import TagfillError
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
 from tagfill.methods.base import BaseMethod, pseudo_label_decisions, training_scores
@@ -66,8 +66,8 @@ class Curriculum(BaseMethod):
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """Cross-entropy of labels and pseudo-labels, weighted by how many there are."""
-        pseudo = self._pseudo.read(batch.index)  # 1, 0, or -1 for none
-        pseudo = pseudo.to(batch.labels).masked_fill(batch.labels != UNKNOWN, UNKNOWN)
+        pseudo = self._pseudo.read(batch.index).to(batch.labels.dtype)  # 1, 0, or -1 for none
+        pseudo = upload(pseudo, batch.labels.device).masked_fill(batch.labels != UNKNOWN, UNKNOWN)
         self._last = batch.index, pseudo
         labels = torch.where(batch.labels == UNKNOWN, pseudo, batch.labels)
         return {"curriculum": losses.weighted_known(prediction.logits, labels)}

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from tagfill import losses
-from tagfill.contract import Batch, Decisions, Prediction, Task
+from tagfill.contract import Batch, Decisions, Prediction, Task, upload
 from tagfill.errors import TagfillError
 from tagfill.labels import NEGATIVE, UNKNOWN
 from tagfill.methods.base import BaseMethod, training_scores
@@ -95,7 +95,7 @@ class AsymmetricPseudoLabeling(BaseMethod):
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """Positives, soft negatives, and the entropy of the rest."""
-        soft = self._labels.read(batch.index).to(prediction.logits.device)
+        soft = upload(self._labels.read(batch.index), prediction.logits.device)
         self._last = batch.index, soft >= 0
         return {
             "em-apl": losses.entropy_maximization(prediction.logits, batch.labels, soft_labels=soft, **self._options)

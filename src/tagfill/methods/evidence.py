@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from tagfill import losses
-from tagfill.contract import Batch, Decisions, Prediction, TaggerEvidence, Task
+from tagfill.contract import Batch, Decisions, Prediction, TaggerEvidence, Task, upload
 from tagfill.errors import TagfillError
 from tagfill.labels import POSITIVE, UNKNOWN
 from tagfill.methods.base import BaseMethod, check_evidence, evidence_state
@@ -117,7 +117,8 @@ class VisionLanguagePseudoLabels(_FromEvidence):
         chosen = torch.zeros_like(labels, dtype=torch.bool)
         if self._epoch > self._warmup:
             score = self._opened.softmax(batch.index.cpu().numpy(), self._temperature)
-            chosen = torch.from_numpy(np.nan_to_num(score) >= self._threshold).to(labels.device) & (labels == UNKNOWN)
+            sure = torch.from_numpy(np.nan_to_num(score) >= self._threshold)
+            chosen = upload(sure, labels.device) & (labels == UNKNOWN)
         self._last = batch.index, chosen
         value = losses.entropy_maximization(
             prediction.logits,
@@ -182,6 +183,6 @@ class TrustedEvidence(_FromEvidence):
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """Known labels, the trusted share of unknown ones, and the entropy of the rest."""
         labels = batch.labels
-        probability = self._opened.probabilities(batch.index.cpu().numpy(), labels.cpu().numpy())
-        share = (self._trust * torch.from_numpy(np.nan_to_num(probability))).to(labels.device)
+        probability = self._opened.probabilities(batch.index.cpu().numpy(), batch.labels_on_host.numpy())
+        share = upload(self._trust * torch.from_numpy(np.nan_to_num(probability)), labels.device)
         return {"evidence": losses.soft_positive(prediction.logits, labels, share, **self._weights)}

@@ -21,7 +21,7 @@ from fractions import Fraction
 from torch import Tensor
 
 from tagfill import losses
-from tagfill.contract import Batch, Decisions, Prediction, Task
+from tagfill.contract import Batch, Decisions, Prediction, Task, upload
 from tagfill.errors import TagfillError
 from tagfill.labels import POSITIVE, UNKNOWN
 from tagfill.losses.large_loss import Candidates, Mode
@@ -123,7 +123,7 @@ class PermanentCorrection(LargeLoss):
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """The loss of LL-Ct, on labels that earlier visits may have changed."""
-        labels = self._changed.read(batch.index, batch.labels)
+        labels = upload(self._changed.read(batch.index, batch.labels_on_host), prediction.logits.device)
         return {self.name: self._loss(batch.index, labels, prediction.logits)}
 
     def observe(self, batch: Batch, prediction: Prediction) -> None:
@@ -131,8 +131,8 @@ class PermanentCorrection(LargeLoss):
         if not self._memory.first_write("overlay"):
             return
         if self._strict:
-            labels = self._changed.read(batch.index, batch.labels)
             rate, logits = self.share(), prediction.logits
+            labels = upload(self._changed.read(batch.index, batch.labels_on_host), logits.device)
             large = losses.large_loss_mask(logits, labels, rate=rate, candidates=self._candidates, strict=True)
         else:
             assert self._large is not None

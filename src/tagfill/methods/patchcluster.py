@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tagfill import losses
-from tagfill.contract import Batch, Decisions, Marks, Prediction, Ranks, Task
+from tagfill.contract import Batch, Decisions, Marks, Prediction, Ranks, Task, upload
 from tagfill.deprecation import warn_renamed
 from tagfill.errors import TagfillError
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix
@@ -131,10 +131,11 @@ class PatchCluster(BaseMethod):
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """The loss of the pseudo-labels of these images, mean over all images of the batch."""
-        pseudo, cells = (part.to(batch.labels.device) for part in self._found_labels.read(batch.index))
-        pseudo = pseudo.masked_fill(batch.labels != UNKNOWN, UNKNOWN)
+        pseudo, cells = self._found_labels.read(batch.index)
+        pseudo = pseudo.masked_fill(batch.labels_on_host != UNKNOWN, UNKNOWN)
         self._last = batch.index, pseudo
-        loss = losses.selective(prediction.logits, pseudo, gammas=self._gammas, mode="ignore", reduction="batchmean")
+        labels = upload(pseudo, prediction.logits.device)
+        loss = losses.selective(prediction.logits, labels, gammas=self._gammas, mode="ignore", reduction="batchmean")
         loss = self._w_image * loss
         if self._w_patch:
             assert prediction.maps is not None
@@ -146,12 +147,12 @@ class PatchCluster(BaseMethod):
         return None if self._last is None else pseudo_label_decisions(*self._last)
 
     def _patch_loss(self, maps: Tensor, batch: Batch, pseudo: Tensor, cells: Tensor) -> Tensor:
-        """The patch loss of nearest cells, each marked by a point in its center."""
-        image, label = (part.cpu().numpy() for part in torch.nonzero(pseudo == POSITIVE, as_tuple=True))
-        row, column = np.divmod(cells.cpu().numpy()[image, label].astype(np.int64), self._grid[1])
+        """The patch loss of nearest cells, each marked by a point in its center; `pseudo` and `cells` on the host."""
+        image, label = np.nonzero(pseudo.numpy() == POSITIVE)
+        row, column = np.divmod(cells.numpy()[image, label].astype(np.int64), self._grid[1])
         place = np.stack([(column + 0.5) / self._grid[1], (row + 0.5) / self._grid[0]], axis=1)
         points = Marks(image, label, np.concatenate([place, np.zeros_like(place)], axis=1), (None,) * len(image))
-        targets = patch_targets(points, batch.geometry, pseudo, (maps.shape[2], maps.shape[3]))
+        targets = patch_targets(points, batch.geometry, pseudo, (maps.shape[2], maps.shape[3])).to(maps.device)
         entries = losses.patch_entries(maps[targets.image, targets.label], targets.cells, gammas=self._gammas)
         return entries.sum() / max(len(maps), 1)
 
@@ -177,12 +178,12 @@ class PatchCluster(BaseMethod):
             features = features_of(prediction, self._features)
             prototypes = prototypes or Prototypes(len(self._task.classes), features.shape[1])
             if self._features == "image":
-                image, label = torch.nonzero(batch.labels == POSITIVE, as_tuple=True)
+                image, label = torch.nonzero(batch.labels_on_host == POSITIVE, as_tuple=True)
                 prototypes.add(features[image], label)
                 continue
             assert batch.marks is not None
             grid = (features.shape[2], features.shape[3])
-            targets = patch_targets(batch.marks, batch.geometry, batch.labels, grid, min_cover=self._min_cover)
+            targets = patch_targets(batch.marks, batch.geometry, batch.labels_on_host, grid, min_cover=self._min_cover)
             pair, row, column = torch.nonzero(targets.cells == POSITIVE, as_tuple=True)
             prototypes.add(features[targets.image[pair], :, row, column], targets.label[pair])
         assert prototypes is not None

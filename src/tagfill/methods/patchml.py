@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tagfill import losses
-from tagfill.contract import Batch, Geometry, Marks, Prediction, Task
+from tagfill.contract import Batch, Geometry, Marks, Prediction, Task, upload
 from tagfill.errors import TagfillError
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
 from tagfill.methods.base import BaseMethod, by_label_state, grid_of
@@ -133,7 +133,8 @@ class PatchML(BaseMethod):
         """The cell labels of a batch."""
         assert batch.marks is not None
         grid = (maps.shape[2], maps.shape[3])
-        return patch_targets(batch.marks, batch.geometry, batch.labels, grid, min_cover=self._min_cover)
+        found = patch_targets(batch.marks, batch.geometry, batch.labels_on_host, grid, min_cover=self._min_cover)
+        return found.to(maps.device)
 
     def image_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """L_image, summed over classes, mean over images."""
@@ -141,7 +142,7 @@ class PatchML(BaseMethod):
             return losses.selective(logits, labels, gammas=self._image_gammas, mode="ignore", reduction="batchmean")
         unknown = labels == UNKNOWN
         labeled = ~unknown.all(1, keepdim=True)
-        places = self._k_image * int(labeled.sum())
+        places = self._k_image * labeled.sum()
         ignored = ~labeled | likely_positives(logits, unknown & labeled, places, self._frequent)
         return losses.selective(logits, labels, gammas=self._image_gammas, ignore=ignored, reduction="batchmean")
 
@@ -165,6 +166,10 @@ class PatchTargets:
     label: Tensor
     cells: Tensor
 
+    def to(self, device: torch.device) -> PatchTargets:
+        """The same on a device."""
+        return PatchTargets(*(upload(part, device) for part in (self.image, self.label, self.cells)))
+
     def dense(self, size: int, width: int) -> Tensor:
         """All cells at once, B×L×H×W int8; for small batches and few classes."""
         whole = torch.full((size, width, *self.cells.shape[1:]), UNKNOWN, dtype=torch.int8)
@@ -180,7 +185,7 @@ def patch_targets(
     Args:
         marks: of B images.
         geometry: of one view of each.
-        labels: B×L, 1 present, 0 absent, -1 unknown; a mark of a class that is not present does not count.
+        labels: B×L on the host, 1 present, 0 absent, -1 unknown; a mark of a class that is not present does not count.
         grid: H, W.
         min_cover: share of a cell that a box or mask must cover to mark it; 0 for any part of it.
 
@@ -193,14 +198,13 @@ def patch_targets(
         raise TagfillError(
             "Points and boxes can be mapped only into views that are exact crops and flips; remove strong augmentation."
         )
-    state = labels.cpu()
-    image, label, cells = _marked(marks, geometry, state.numpy(), grid, min_cover)
-    absent_image, absent_label = torch.nonzero(state == NEGATIVE, as_tuple=True)
+    image, label, cells = _marked(marks, geometry, labels.numpy(), grid, min_cover)
+    absent_image, absent_label = torch.nonzero(labels == NEGATIVE, as_tuple=True)
     absent = torch.full((len(absent_image), *grid), NEGATIVE, dtype=torch.int8)
     return PatchTargets(
-        torch.cat([torch.from_numpy(image), absent_image]).to(labels.device),
-        torch.cat([torch.from_numpy(label), absent_label]).to(labels.device),
-        torch.cat([torch.from_numpy(cells), absent]).to(labels.device),
+        torch.cat([torch.from_numpy(image), absent_image]),
+        torch.cat([torch.from_numpy(label), absent_label]),
+        torch.cat([torch.from_numpy(cells), absent]),
     )
 
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from tagfill import losses
-from tagfill.contract import Batch, Prediction, Task
+from tagfill.contract import Batch, Prediction, Task, upload
 from tagfill.memory.estimates import EstimateOptimizer
 from tagfill.methods.base import BaseMethod, expected_positives
 
@@ -95,7 +95,7 @@ class Role(BaseMethod):
 
     def _table_half(self, batch: Batch, logits: Tensor) -> tuple[Tensor, Tensor]:
         """The estimates of a batch, and ½ L'(q | f) with a gradient to them."""
-        estimates = self._estimates.read(batch.index).to(logits.device).requires_grad_()
+        estimates = upload(self._estimates.read(batch.index), logits.device).requires_grad_()
         with torch.enable_grad():
             return estimates, 0.5 * self._half(estimates, logits, batch.labels)
 

@@ -36,7 +36,7 @@ import torch
 from torch import Tensor
 
 from tagfill import losses
-from tagfill.contract import Batch, Decisions, Prediction, Task
+from tagfill.contract import Batch, Decisions, Prediction, Task, upload
 from tagfill.errors import TagfillError
 from tagfill.labels import POSITIVE, UNKNOWN
 from tagfill.losses.expected_negative import Distance
@@ -115,12 +115,12 @@ class ExpectedNegative(BaseMethod):
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """Positives, and negatives that are not likely positives."""
-        likely = self._likely.read(batch.index)
-        self._last = batch.index, likely & (batch.labels.cpu() == UNKNOWN)
+        likely = upload(self._likely.read(batch.index), prediction.logits.device)
+        self._last = batch.index, likely & (batch.labels == UNKNOWN)
         value = losses.expected_negative(
             prediction.logits,
             batch.labels,
-            likely.to(prediction.logits.device),
+            likely,
             also_positive=self.also_positive,
             literal=self._literal,
         )
@@ -183,7 +183,7 @@ class Consistency(BaseMethod):
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """Distance of the predictions to the running scores."""
-        target = self._scores.read(batch.index).to(prediction.logits.device)
+        target = upload(self._scores.read(batch.index), prediction.logits.device)
         value = losses.consistency(
             prediction.logits, batch.labels, target, distance=self._distance, reduction=self._reduction
         )
@@ -261,7 +261,7 @@ class SpatialConsistency(Scheduled):
         if not self._heatmaps.chosen:
             return {"scl": 0.0 * prediction.maps.sum()}
         maps, labels = self._kept(batch, prediction.maps)
-        target = self._heatmaps.read(batch.index, batch.geometry, self._grid).to(maps.device)
+        target = upload(self._heatmaps.read(batch.index, batch.geometry, self._grid), maps.device)
         value = losses.consistency(maps, labels, target, distance=self._distance, reduction=self._reduction)
         return {"scl": self._weight * value}
 
@@ -279,6 +279,6 @@ class SpatialConsistency(Scheduled):
         kept = self._heatmaps.kept(batch.index)
         if kept is None:
             return maps, batch.labels
-        kept, cells = kept.to(maps.device), maps.permute(0, 2, 3, 1)  # classes innermost, as in heatmaps
+        kept, cells = upload(kept, maps.device), maps.permute(0, 2, 3, 1)  # classes innermost, as in heatmaps
         chosen = cells.gather(3, kept[:, None, None, :].expand(-1, *cells.shape[1:3], -1))
         return chosen.permute(0, 3, 1, 2), batch.labels.gather(1, kept)

@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tagfill import losses
-from tagfill.contract import Batch, Decisions, Prediction, TaggerEvidence, Task
+from tagfill.contract import Batch, Decisions, Prediction, TaggerEvidence, Task, upload
 from tagfill.errors import TagfillError
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix
 from tagfill.memory.neighbors import DistanceKind, PrototypeKind, Search, unit_rows
@@ -102,7 +102,7 @@ class SoftExposure(BaseMethod):
                 source.setup(task, features)
 
     def temperatures(self, index: Tensor, labels: Tensor) -> Tensor:
-        """T of these images' labels, B×L; 0 for those that are known or ignored."""
+        """T of these images' labels, B×L on the host; 0 for those that are known or ignored."""
         known = labels.cpu().numpy()
         present, absent, covered = self._evidence(index, known)
         asked = known == UNKNOWN
@@ -112,9 +112,11 @@ class SoftExposure(BaseMethod):
 
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """Known labels, and unknown ones at their temperature."""
-        logits, temperature = prediction.logits, self.temperatures(batch.index, batch.labels)
-        self._last = batch.index, batch.labels, temperature
-        value = losses.soft_exposure(logits, batch.labels, temperature.to(logits.device), positive_weight=self._weight)
+        logits, labels = prediction.logits, batch.labels_on_host
+        temperature = self.temperatures(batch.index, labels)
+        self._last = batch.index, labels, temperature
+        softness = upload(temperature, logits.device)
+        value = losses.soft_exposure(logits, batch.labels, softness, positive_weight=self._weight)
         return {self._name: value}
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -131,7 +133,7 @@ class SoftExposure(BaseMethod):
         if self._last is None:
             return None
         index, labels, temperature = self._last
-        left_out = (temperature == 0) & (labels.cpu() == UNKNOWN)
+        left_out = (temperature == 0) & (labels == UNKNOWN)
         raised = Decisions.of(index, temperature > 0, "pseudo-labelled", POSITIVE)
         return Decisions.join([raised, Decisions.of(index, left_out, "ignored", UNKNOWN)])
 

@@ -56,7 +56,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tagfill.contract import Prediction
+from tagfill.contract import Prediction, upload
 from tagfill.errors import TagfillError
 from tagfill.models.heads import Head
 
@@ -284,7 +284,7 @@ def sine_positions(height: int, width: int, channels: int, device: torch.device 
     >>> sine_positions(2, 3, 8).shape
     torch.Size([6, 8])
     """
-    return torch.from_numpy(_position_table(height, width, channels)).to(device)
+    return upload(torch.from_numpy(_position_table(height, width, channels)), torch.device(device))
 
 
 @functools.lru_cache(maxsize=32)

@@ -12,7 +12,6 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -56,6 +55,11 @@ class Devices:
         self._plain = world == 1 and precision == "float32"  # nothing to share or to convert
 
     @property
+    def device(self) -> torch.device:
+        """The device of this process."""
+        return self._fabric.device
+
+    @property
     def main(self) -> bool:
         """Whether this process is the one that writes shared files."""
         return self.ranks.rank == 0
@@ -70,20 +74,17 @@ class Devices:
             The module to call, and the optimizer to step.
         """
         if self._plain:
-            return module.to(self._fabric.device), optimizer
+            return module.to(self.device), optimizer
         wrapped, stepper = self._fabric.setup(module, optimizer)
         return wrapped, stepper
 
     def place(self, batch: Batch) -> Batch:
         """Move the inputs and labels of a batch to the device."""
-        device = self._fabric.device
-        if device.type == "cpu":
-            return batch
-        return replace(batch, labels=batch.labels.to(device), inputs=batch.inputs.to(device))
+        return batch if self.device.type == "cpu" else batch.to(self.device)
 
     def seed(self, seed: int) -> None:
         """Seed the random numbers of the network."""
-        if self._fabric.device.type == "cpu":
+        if self.device.type == "cpu":
             torch.default_generator.manual_seed(seed)  # torch.manual_seed would look for accelerators each time
         else:
             torch.manual_seed(seed)

@@ -237,6 +237,7 @@ def enter_stage(
     module.mask_boost(torch.from_numpy(labels.positives > 0))
     if checkpoint is not None:
         module.load_state_dict(sub_state(checkpoint.model, "module"))
+    module.to(devices.device)  # before the optimizer takes hold of its weights
     optimizer = build_optimizer(stage.optimizer, module, scaled=devices.scaled)
     wrapped, stepper = devices.wrap(module, optimizer)
     average = None if stage.average is None else weight_average(module, stage.average)

@@ -259,7 +259,7 @@ class Trainer:
             self._recorder.end_epoch(epoch)
         line: dict[str, Any] = {"stage": stage.name, "epoch": epoch, "lr": active.task.lr}
         line["loss"] = self._totals.means(devices.ranks)
-        decisions = merge_counts(devices.gather_json(self._totals.decisions))
+        decisions = merge_counts(devices.gather_json(self._totals.decided()))
         validation = self._validate()
         score = float(epoch)
         if validation is not None:
@@ -502,12 +502,13 @@ class Totals:
     Attributes:
         sums: of each loss term, weighted by images.
         images: that were visited.
-        decisions: how many labels were decided in each way; None while no method has decided anything.
+        decisions: how many labels were decided in each way, as numbers on the device; None while no method has
+            decided anything.
     """
 
     sums: dict[str, float] = field(default_factory=dict)
     images: int = 0
-    decisions: Counter[str] | None = None
+    decisions: dict[str, Tensor | int] | None = None
 
     def add(self, terms: Mapping[str, float], images: int, decisions: Decisions | None = None) -> None:
         """Add a micro-batch: its mean loss terms, its images, and what was decided about their labels."""
@@ -515,8 +516,15 @@ class Totals:
             self.sums[name] = self.sums.get(name, 0.0) + value * images
         self.images += images
         if decisions is not None:
-            self.decisions = self.decisions or Counter()
-            self.decisions.update(decisions.kind.tolist())
+            self.decisions = self.decisions or {}
+            for kind, count in decisions.counts().items():
+                self.decisions[kind] = self.decisions.get(kind, 0) + count
+
+    def decided(self) -> dict[str, int] | None:
+        """How many labels were decided in each way, where any were."""
+        if self.decisions is None:
+            return None
+        return {kind: int(count) for kind, count in self.decisions.items() if int(count)}
 
     def means(self, ranks: Ranks) -> dict[str, float]:
         """The mean of each term over the images of all ranks."""
@@ -528,8 +536,8 @@ class Totals:
     def state_dict(self) -> dict[str, Tensor]:
         """The sums as tensors."""
         state = {f"sum.{name}": torch.tensor(value, dtype=torch.float64) for name, value in self.sums.items()}
-        if self.decisions is not None:
-            state |= {f"decided.{kind}": torch.tensor(count) for kind, count in {"": 0, **self.decisions}.items()}
+        if (decided := self.decided()) is not None:
+            state |= {f"decided.{kind}": torch.tensor(count) for kind, count in {"": 0, **decided}.items()}
         return {**state, "images": torch.tensor(self.images)}
 
     @classmethod
@@ -537,7 +545,8 @@ class Totals:
         """The inverse of `state_dict`."""
         sums = {name.removeprefix("sum."): float(value) for name, value in state.items() if name.startswith("sum.")}
         decided = {name.removeprefix("decided."): int(n) for name, n in state.items() if name.startswith("decided.")}
-        return cls(sums, int(state["images"]), +Counter(decided) if decided else None)
+        found: dict[str, Tensor | int] = {kind: count for kind, count in decided.items() if count}
+        return cls(sums, int(state["images"]), found if decided else None)
 
 
 def merge_counts(counts: list[dict[str, int] | None]) -> dict[str, int] | None:
