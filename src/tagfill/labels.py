@@ -110,6 +110,17 @@ class LabelMatrix:
         dense[row, self.classes[entry]] = True
         return dense
 
+    def has_entries(self, image: NDArray[np.integer], label: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """Which of these (image, class) pairs are annotated; the time grows with the entries of these images.
+
+        >>> LabelMatrix.from_dense(np.array([[1, -1], [-1, 0]], np.int8)).has_entries([0, 1, 0], [0, 0, 1]).tolist()
+        [True, False, False]
+        """
+        entry, pair = self.entries(np.asarray(image, dtype=np.int64))
+        found = np.zeros(len(image), dtype=bool)
+        found[pair[self.classes[entry] == np.asarray(label)[pair]]] = True
+        return found
+
     def looked_at(self, index: NDArray[np.integer]) -> NDArray[np.bool_]:
         """The old name of `is_annotated`, kept for one version."""
         warn_renamed("LabelMatrix.looked_at", "LabelMatrix.is_annotated")

@@ -170,8 +170,9 @@ def test_the_top_of_a_stream_is_the_top_of_all(size, limit, per_class, parts):
     everything = pairs(np.random.default_rng(size), size)
     top = TopPairs(limit, per_class, lambda some: some.probability)
     for part in np.array_split(np.arange(size), parts):
-        top.add(everything.take(part))
-        top._pairs = top.top()  # as if there had been too many to keep
+        some = everything.take(part)
+        top.add(some.take(np.flatnonzero(some.probability >= top.floor(some.label))))
+        top._shrink()  # as if there had been too many to keep
     expected, counts = [], {}
     for p, row, label in sorted(zip(-everything.probability, everything.row, everything.label, strict=True)):
         counts[label] = counts.get(label, 0) + 1

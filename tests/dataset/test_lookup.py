@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tagfill.dataset import lookup
-from tagfill.dataset.lookup import Lookup
+from tagfill.dataset.lookup import Lookup, TextNumbers
 
 NAMES = [f"{number:05d}.jpg" for number in range(2000)]
 
@@ -88,3 +88,12 @@ def test_null_counts_as_empty():
 def test_hashes_are_the_same_in_every_version():
     numbers = lookup.hash_text(pa.array(["", "cat", "a longer name.jpg"]))
     assert [f"{number:016x}" for number in numbers] == ["e220a8397b1dcdaf", "94e5daa6cc184b85", "905fd77fb829f4a9"]
+
+
+@given(st.lists(st.lists(st.sampled_from(["", "a", "b", "ab", "é", *NAMES[:30]]), max_size=20), max_size=12))
+def test_text_is_numbered_in_the_order_in_which_it_appears(batches):
+    numbers, known = TextNumbers(), {}
+    for batch in batches:
+        expected = [known.setdefault(text, len(known)) for text in batch]
+        assert numbers.add(pa.array(batch, pa.string())).tolist() == expected
+        assert len(numbers) == len(known)

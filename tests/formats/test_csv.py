@@ -102,6 +102,34 @@ def test_bad_rows_are_named(tmp_path, text, message):
         csv.read(write_text(tmp_path / "a.csv", text))
 
 
+@pytest.mark.parametrize("rows", [1, 2, 100])
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_the_first_wrong_row_is_named_however_many_are_read_at_a_time(tmp_path, monkeypatch, rows, ending):
+    monkeypatch.setattr(csv, "_BATCH_ROWS", rows)
+    monkeypatch.setattr(csv, "_PARQUET_ROWS", rows)
+    columns = {
+        "image": ["1.jpg", "2.jpg", "1.jpg", "2.jpg", "/3.jpg", "4.jpg"],
+        "label": ["a", "b", "b", "a", "c", ""],
+        "value": ["1", "0", "", "1", "2", "1"],
+        "split": ["val", "", "val", "test", "", ""],
+    }
+
+    def write(count):
+        part = {name: cells[:count] for name, cells in columns.items()}
+        if ending == "parquet":
+            pq.write_table(pa.table(part), tmp_path / "a.parquet")
+        else:
+            lines = [",".join(cells) for cells in zip(*part.values(), strict=True)]
+            write_text(tmp_path / "a.csv", "\n".join([",".join(part), *lines]))
+        return csv.read(tmp_path / f"a.{ending}")
+
+    data = write(3)
+    assert known_labels(data) == {"1.jpg": {"a": True, "b": None}, "2.jpg": {"b": False}}
+    assert splits(data) == {"1.jpg": "val", "2.jpg": "train"}
+    with pytest.raises(DatasetError, match=f"{'row 3' if ending == 'parquet' else 'line 5'}: .* in split 'test', but"):
+        write(6)
+
+
 def test_other_encodings_are_refused(tmp_path):
     path = write_text(tmp_path / "a.csv", "image,label,value\né.jpg,cat,1\n", "latin-1")
     with pytest.raises(DatasetError, match=r"line 2: found bytes that are not UTF-8"):

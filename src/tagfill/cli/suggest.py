@@ -3,6 +3,8 @@
 Example: `tagfill suggest photos --run runs/photos-en --out suggestions.parquet`
 
 Example: `tagfill suggest photos runs/photos-en --split new --order value --per-class 200 --out suggestions.csv`
+
+Example: `tagfill suggest photos --predictions 1.parquet --predictions 2.parquet --per-class 100 --out s.parquet`
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Annotated
 import typer
 
 from tagfill.cli import flags, terminal
+from tagfill.errors import TagfillError
 
 
 def suggest(
@@ -20,6 +23,10 @@ def suggest(
     out: Annotated[Path, typer.Option(help="The .parquet or .csv file to write.")],
     run_folder: flags.RunArgument = None,
     run: Annotated[Path | None, typer.Option(help="A run folder; with --folds 0 also a model folder.")] = None,
+    predictions: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Take the top of this Parquet file of `predict` instead; repeatable."),
+    ] = None,
     split: Annotated[str, typer.Option(help="Split of the images.")] = "train",
     folds: Annotated[
         int | None,
@@ -46,9 +53,30 @@ def suggest(
 ) -> None:
     """Suggest."""
     from tagfill.curation import Suggestions
+    from tagfill.curation.from_predictions import suggest_from_predictions
     from tagfill.curation.suggest import describe_weights
     from tagfill.curation.suggest import suggest as make_suggestions
+    from tagfill.dataset import Dataset
 
+    if predictions:
+        if run is not None or run_folder is not None:
+            raise TagfillError("Suggestions come from a run or from predictions; leave out --run or --predictions.")
+        Suggestions.check_path(out, spreadsheet=spreadsheet)
+        taken = suggest_from_predictions(
+            Dataset.open(dataset),
+            predictions,
+            per_class=per_class,
+            missing=missing if per_class is None else None,
+            minimum=minimum,
+            progress=terminal.progress(quiet),
+        )
+        taken.save(out, spreadsheet=spreadsheet)
+        if as_json:
+            terminal.show_json({"file": str(out), "suggestions": len(taken), "missing": len(taken)})
+            return
+        terminal.show(f"{len(taken):,} probably missing labels: {out}")
+        terminal.next_step(f"tagfill review {dataset} --suggestions {out}", quiet=quiet)
+        return
     dataset, run = flags.dataset_and_run("suggest", dataset, run_folder, run)
     Suggestions.check_path(out, spreadsheet=spreadsheet)
     found = make_suggestions(

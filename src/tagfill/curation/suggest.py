@@ -33,6 +33,7 @@ from tagfill.progress import NOTEBOOK, Progress
 
 ORDERS = ("probability", "value")
 _MOST_PAIRS = 10_000_000  # pairs whose annotations are judged together
+_SPARE_PAIRS = 10_000  # beyond four times the limit, before the top is chosen
 
 
 @dataclass(frozen=True)
@@ -318,11 +319,20 @@ class Pairs:
 
     def concatenate(self, other: Pairs) -> Pairs:
         """These pairs followed by others."""
-        return Pairs(*(np.concatenate([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)))
+        return Pairs.concatenated([self, other])
+
+    @classmethod
+    def concatenated(cls, parts: Sequence[Pairs]) -> Pairs:
+        """The pairs of all parts, one part after the other."""
+        every = [cls.empty(), *parts]
+        return cls(*(np.concatenate([getattr(part, f.name) for part in every]) for f in fields(cls)))
 
 
 class TopPairs:
     """The top pairs of a stream, without keeping the rest.
+
+    Pairs are collected and sorted only when they have become several times as many as can be kept, so that the time per
+    pair depends neither on the length of the stream nor on the limits.
 
     Args:
         limit: number of pairs to keep.
@@ -332,20 +342,41 @@ class TopPairs:
 
     def __init__(self, limit: int, per_class: int | None, key: Callable[[Pairs], NDArray[np.float64]]) -> None:
         self._limit, self._per_class, self._key = limit, per_class, key
-        self._pairs = Pairs.empty()
+        self._parts: list[Pairs] = []
+        self._size = 0
+        self._floors = np.empty(0)
 
     def add(self, pairs: Pairs) -> None:
         """Take more pairs of the stream."""
-        self._pairs = self._pairs.concatenate(pairs)
-        if len(self._pairs) > 4 * self._limit + 10_000:
-            self._pairs = self.top()
+        self._parts.append(pairs)
+        self._size += len(pairs)
+        if self._size > 4 * self._limit + _SPARE_PAIRS:
+            self._shrink()
 
     def top(self) -> Pairs:
         """The top pairs so far, in order."""
-        order = np.lexsort((self._pairs.label, self._pairs.row, -self._key(self._pairs)))
+        pairs = Pairs.concatenated(self._parts)
+        order = np.lexsort((pairs.label, pairs.row, -self._key(pairs)))
         if self._per_class is not None:
-            order = order[first_per_group(self._pairs.label[order], self._per_class)]
-        return self._pairs.take(order[: self._limit])
+            order = order[first_per_group(pairs.label[order], self._per_class)]
+        return pairs.take(order[: self._limit])
+
+    def floor(self, label: NDArray[np.integer]) -> NDArray[np.float64]:
+        """A key below which a pair of this class is not kept, whatever follows; -inf if there is none yet."""
+        floors: NDArray[np.float64] = np.append(self._floors, -np.inf)[np.minimum(label, len(self._floors))]
+        return floors
+
+    def _shrink(self) -> None:
+        """Keep the top alone, and note the key of the last pair of each class that is full, and of all if they are."""
+        kept = self.top()
+        self._parts, self._size = [kept], len(kept)
+        key, count = self._key(kept), np.bincount(kept.label)
+        self._floors = np.full(len(count), -np.inf if len(kept) < self._limit else key.min(initial=np.inf))
+        if self._per_class is not None:
+            lowest = np.full(len(count), np.inf)
+            np.minimum.at(lowest, kept.label, key)
+            full = count >= self._per_class
+            self._floors[full] = np.maximum(self._floors[full], lowest[full])
 
 
 def first_per_group(groups: NDArray[np.int64], limit: int) -> NDArray[np.bool_]:

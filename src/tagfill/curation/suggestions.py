@@ -37,7 +37,7 @@ from tagfill.dataset.tables import spreadsheet_safe
 from tagfill.deprecation import renamed
 from tagfill.errors import TagfillError
 from tagfill.io import atomic_write, nan_to_none, plain_cell
-from tagfill.labels import LabelMatrix, in_sorted
+from tagfill.labels import LabelMatrix
 
 MISSING, WRONG = "missing", "wrong"
 KINDS = (MISSING, WRONG)
@@ -230,9 +230,7 @@ def _annotated(table: pa.Table, dataset: Dataset) -> NDArray[np.bool_]:
     """Which pairs of a table have an annotation."""
     row = pc.index_in(table["image"], value_set=dataset.images["image"]).to_numpy().astype(np.int64)
     label = pc.index_in(table["label"], value_set=pa.array(dataset.classes, pa.string())).to_numpy().astype(np.int64)
-    labels = dataset.labels()
-    annotated = labels.images() * labels.width + labels.classes
-    return in_sorted(annotated, row * labels.width + label)
+    return dataset.labels().has_entries(row, label)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tagfill.dataset.hierarchy import Hierarchy
-from tagfill.dataset.lookup import Lookup
+from tagfill.dataset.lookup import GrowingArray, Lookup
 from tagfill.dataset.tables import KINDS
 from tagfill.errors import DatasetError, unknown_name
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix, in_sorted
@@ -44,7 +44,6 @@ _BELONGS = {
     "image": "in the image table",
     "kind": f"one of {', '.join(KINDS)}",
 }
-_GROWTH = 1 << 20
 
 
 def resolve_labels(dataset: Dataset, split: str | None, conflict: str) -> LabelMatrix:
@@ -261,7 +260,7 @@ def collect_answers(
     dataset: Dataset, position: NDArray[np.int64], *, strict: bool = True
 ) -> tuple[NDArray[np.int64], NDArray[np.int8], NDArray[np.int64] | None]:
     """Keys, answers and times of all rows about the images of a selection; see `stream_answers`."""
-    keys, values, times = _GrowingArray(np.int64), _GrowingArray(np.int8), _GrowingArray(np.int64)
+    keys, values, times = GrowingArray(np.int64), GrowingArray(np.int8), GrowingArray(np.int64)
     timed = False
     for batch in stream_answers(dataset, position, strict=strict):
         keys.add(batch.keys)
@@ -332,28 +331,6 @@ def _times(column: pa.Array, use: NDArray[np.int64]) -> NDArray[np.int64] | None
 
 def _joined(parts: list[NDArray[Any]], kind: type[np.generic]) -> NDArray[Any]:
     return np.concatenate([np.empty(0, kind), *parts])
-
-
-class _GrowingArray:
-    """An array that is appended to; the kernel moves large blocks without copying them."""
-
-    def __init__(self, kind: type[np.generic]) -> None:
-        self._array: NDArray[Any] = np.empty(0, dtype=kind)
-        self._size = 0
-
-    def __len__(self) -> int:
-        return self._size
-
-    def add(self, part: NDArray[Any]) -> None:
-        end = self._size + len(part)
-        if end > len(self._array):
-            self._array.resize(max(end, len(self._array) + min(len(self._array), _GROWTH)), refcheck=False)
-        self._array[self._size : end] = part
-        self._size = end
-
-    def whole(self) -> NDArray[Any]:
-        self._array.resize(self._size, refcheck=False)
-        return self._array
 
 
 # Errors

@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tagfill.dataset import IMAGES_SCHEMA, SCHEMA, Dataset, table
+from tagfill.dataset.lookup import Lookup
 from tagfill.dataset.tables import RowSpool
 from tagfill.errors import DatasetError, one_of
 
@@ -103,9 +103,8 @@ class DatasetBuilder:
         return Dataset(self._name, self._root, self.classes, images, self._spool.close(), hierarchy)
 
     def _check_distinct(self, images: pa.ChunkedArray) -> None:
-        if pc.count_distinct(images).as_py() < len(images):
-            counts = pc.value_counts(images)
-            repeated = next(entry["values"] for entry in counts.to_pylist() if entry["counts"] > 1)
+        if (rows := Lookup(images).repeated()) is not None:
+            repeated = images[rows[0]].as_py()
             raise DatasetError(f"{self._name}: image '{repeated}' is listed twice; each image belongs to one split.")
 
     def _flush_images(self) -> None:

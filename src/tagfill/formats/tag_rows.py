@@ -124,7 +124,8 @@ def order_classes(cells: TableCells, found: list[str], classes: Sequence[str] | 
         if not found:
             raise DatasetError(f"{cells.where} has no tag in any row; there is nothing to learn from.")
         return tuple(found)
-    if unlisted := [tag for tag in found if tag not in set(classes)]:
+    listed = frozenset(classes)
+    if unlisted := [tag for tag in found if tag not in listed]:
         raise DatasetError(
             f"{cells.where} has tag '{unlisted[0][:60]}', which is not among the classes given; add it to them."
         )
