@@ -116,6 +116,19 @@ def test_a_data_frame_and_back(small):
         dataset(classes=("split",)).to_pandas(per_class=True)
 
 
+def test_polars_data_frames_have_the_same_columns_and_build_the_same_dataset(small):
+    frame = small.to_polars()
+    assert frame.to_dicts() == small.to_pandas().to_dict("records")
+    back = Dataset.from_polars(frame.reverse(), name="back")
+    assert sorted(back.names()) == sorted(small.names())
+    assert sorted(back.classes) == sorted(small.classes)
+    wide = small.to_polars("train", per_class=True)
+    expected = small.labels("train").dense()
+    assert wide.select(CLASSES).fill_null(-1).to_numpy().tolist() == expected.tolist()
+    again = Dataset.from_polars(wide, class_columns=CLASSES)
+    assert again.labels().dense().tolist() == expected.tolist()
+
+
 def test_a_data_frame_with_paths_in_its_index(small):
     frame = pandas.DataFrame({"keywords": ["cat, dog", "cat", "dog"]})
     frame.index = pandas.Index([small.root / name for name in ("a.jpg", "b.jpg", "gone.jpg")], name="file")

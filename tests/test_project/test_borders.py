@@ -53,6 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evidence": {"contract", "models", "images", "dataset", "data", "metrics", "inference"},
     "curation": {*_EXPERIMENTS, "experiments", "formats"},
     "filling": {*_EXPERIMENTS, "experiments", "formats", "curation"},
+    "sklearn": {"contract", "images", "memory", "methods", "metrics"},
 }
 IN_FUNCTIONS = {"dataset": {"images", "formats"}}  # displays and `from_pandas`; at the top these would be circular
 MAY_IMPORT["cli"] = {*MAY_IMPORT, "tagfill"}

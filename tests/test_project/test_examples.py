@@ -16,6 +16,7 @@ SMALL = ("--train", "18", "--epochs", "1")
 FEWER = {  # of what a script compares, so that all of them together take seconds
     "baselines": ("--jobs", "1", "--methods", "hill"),
     "expected_negatives": ("--methods", "en+cl", "en+scl"),
+    "label_issues": ("--changed", "0.2"),
     "large_loss": ("--methods", "ll-r"),
     "query_head": ("--heads", "query"),
     "review_loop": ("--decisions", "50"),
@@ -24,6 +25,7 @@ FEWER = {  # of what a script compares, so that all of them together take second
 PRINTED = {  # the rows of the table that each script prints then
     "baselines": ["full", "an", "hill"],
     "expected_negatives": ["en+cl", "en+scl"],
+    "label_issues": ["cleanlab"],  # Tagfill doubts nothing after an epoch on 18 images
     "large_loss": ["an", "an, boosted afterwards", "ll-r", "ll-r, BoostLU"],
     "own_backbone": ["guessing", "small_network"],
     "own_format": ["ignore", "an"],
@@ -34,6 +36,7 @@ PRINTED = {  # the rows of the table that each script prints then
     "single_positives": ["an", "epr", "role", "role, LinearInit"],
     "soft_exposure": ["fe", "se"],
 }
+PUBLIC = {"tagfill", "tagfill.curation.cleanlab"}
 each_script = pytest.mark.parametrize("name", SCRIPTS)
 
 
@@ -70,7 +73,7 @@ def test_scripts_use_the_public_names_alone():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert {module for module in modules if module.startswith("tagfill")} <= {"tagfill"}, name
+            assert {module for module in modules if module.startswith("tagfill")} <= PUBLIC, name
 
 
 def test_the_page_of_examples_shows_every_script():

@@ -29,6 +29,7 @@ from tagfill.progress import NOTEBOOK
 
 if TYPE_CHECKING:
     import pandas
+    import polars
     from PIL import Image
 
 
@@ -136,6 +137,25 @@ class Dataset:
 
         return tags.read(frame, root=photos, **{"progress": NOTEBOOK, **options}).replace(name=name)
 
+    @classmethod
+    def from_polars(
+        cls,
+        frame: polars.DataFrame,
+        photos: str | os.PathLike[str] | None = None,
+        *,
+        name: str = "tags",
+        **options: Any,
+    ) -> Dataset:
+        """Build a dataset from a Polars data frame; everything else is as in `from_pandas`.
+
+        >>> import polars
+        >>> Dataset.from_polars(polars.DataFrame({"file": ["a.jpg", "b.jpg"], "tags": [["cat", "dog"], ["cat"]]}))[0]
+        <a.jpg (train), tags: cat, dog>
+        """
+        from tagfill.formats import tags
+
+        return tags.read(pa.table(frame), root=photos, **{"progress": NOTEBOOK, **options}).replace(name=name)
+
     def to_pandas(self, split: str | None = None, *, per_class: bool = False) -> pandas.DataFrame:
         """Return a data frame with one row per image: `image`, `split`, `tags` (a list), and `complete`.
 
@@ -147,6 +167,14 @@ class Dataset:
             TagfillError: if pandas is not installed; it is the extra `pandas`.
         """
         return notebook.to_data_frame(self, split, per_class)
+
+    def to_polars(self, split: str | None = None, *, per_class: bool = False) -> polars.DataFrame:
+        """Return the same as `to_pandas` as a Polars data frame; unknown labels are null.
+
+        Raises:
+            TagfillError: if Polars is not installed; it is the extra `polars`.
+        """
+        return notebook.to_polars(self, split, per_class)
 
     def with_records(self, rows: Sequence[Mapping[str, Any]]) -> Dataset:
         """Return a copy, not saved yet, with these rows added.

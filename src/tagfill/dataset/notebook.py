@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from tagfill.errors import DatasetError, TagfillError
@@ -18,6 +19,7 @@ from tagfill.labels import NEGATIVE, POSITIVE, LabelMatrix
 
 if TYPE_CHECKING:
     import pandas
+    import polars
     from PIL import Image
 
     from tagfill.dataset.dataset import Dataset
@@ -196,20 +198,38 @@ def to_data_frame(dataset: Dataset, split: str | None, per_class: bool) -> panda
         import pandas
     except ModuleNotFoundError:
         raise TagfillError("to_pandas needs pandas; install it with: pip install 'tagfill[pandas]'.") from None
+    columns, states = _columns(dataset, split, per_class)
+    integers = {name: pandas.array(column, dtype="Int8") for name, column in states.items()}
+    for name, column in states.items():
+        integers[name][column < 0] = pandas.NA
+    return pandas.DataFrame({**columns, **integers})
+
+
+def to_polars(dataset: Dataset, split: str | None, per_class: bool) -> polars.DataFrame:
+    """The images and their labels as a Polars data frame; see `Dataset.to_polars`."""
+    try:
+        import polars
+    except ModuleNotFoundError:
+        raise TagfillError("to_polars needs Polars; install it with: pip install 'tagfill[polars]'.") from None
+    columns, states = _columns(dataset, split, per_class)
+    nullable = {name: polars.Series(pa.array(column, mask=column < 0)) for name, column in states.items()}
+    return polars.DataFrame({**columns, **nullable})
+
+
+def _columns(
+    dataset: Dataset, split: str | None, per_class: bool
+) -> tuple[dict[str, Any], dict[str, NDArray[np.int8]]]:
+    """Columns of a data frame, and with `per_class` those of the classes: 1 present, 0 absent, -1 unknown."""
     rows = np.arange(len(dataset)) if split is None else dataset.split(split)
     labels = dataset.labels().take(rows)
-    splits = dataset.split_of_images()[rows]
-    columns: dict[str, Any] = {"image": dataset.names(rows), "split": splits.tolist()}
+    columns: dict[str, Any] = {"image": dataset.names(rows), "split": dataset.split_of_images()[rows].tolist()}
     if not per_class:
         columns["tags"], columns["complete"] = _tags(labels, dataset.classes)
-        return pandas.DataFrame(columns)
+        return columns, {}
     if clash := next((name for name in dataset.classes if name in columns), None):
         raise DatasetError(f"Class '{clash}' has the name of another column; leave out per_class=True.")
     dense = labels.dense()
-    states = {name: pandas.array(dense[:, at], dtype="Int8") for at, name in enumerate(dataset.classes)}
-    for at, name in enumerate(dataset.classes):
-        states[name][dense[:, at] < 0] = pandas.NA
-    return pandas.DataFrame({**columns, **states})
+    return columns, {name: dense[:, at] for at, name in enumerate(dataset.classes)}
 
 
 def _tags(labels: LabelMatrix, classes: tuple[str, ...]) -> tuple[list[list[str]], list[bool]]:
