@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all fuzz attack minimal lock audit format lint types bench bench-voc bench-coco numbers notebooks docs
+.PHONY: help venv demo test test-all fuzz attack build pythons minimal lock audit format lint types bench bench-voc bench-coco numbers notebooks docs
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -61,6 +61,12 @@ fuzz: venv ## run CASES damaged files (10,000) through the reader of each format
 
 attack: venv ## attack servers and kill commands on this machine, and print what was noticed
 	@set -e; for script in attacks/serve.py attacks/kill.py; do echo "$$script"; $(BIN)/python "$$script"; done
+
+build: venv ## build the source archive and the wheel into dist/
+	@$(BIN)/python -m build --no-isolation --outdir dist .
+
+pythons: venv ## run part of the tests with every Python of this machine that Tagfill supports, in .venv-3.*
+	@$(BIN)/python tests/pythons.py $(PYTHONS)
 
 # Old versions may warn of what newer libraries beside them deprecate.
 minimal: ## run part of the tests with the lowest versions of dependencies, in .venv-minimal

@@ -1,11 +1,14 @@
-"""The wheel in an empty environment, as a user gets it: without any extra, and with the bundled weights."""
+"""The source archive and the wheel, and the wheel in an empty environment: without any extra, and with weights."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -13,22 +16,34 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parents[2]
-PACKAGED = ("src", "pyproject.toml", "README.md", "LICENSE")
+PACKAGED = (
+    "src",
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "CHANGELOG.md",
+    "CITATION.cff",
+    "MANIFEST.in",
+    "constraints.txt",
+)
 CORE = ("dataset", "formats", "losses", "methods", "metrics", "models", "protocols", "scenes", "training")
-
-pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
-    """Built from a copy of the tree, in which nothing is left behind."""
-    place = tmp_path_factory.mktemp("wheel")
+def built(tmp_path_factory) -> Path:
+    """The folder with the source archive, and with the wheel that was built from it; made from a copy of the tree."""
+    place = tmp_path_factory.mktemp("built")
     for name in PACKAGED:
         copy = shutil.copytree if (PROJECT / name).is_dir() else shutil.copy
         copy(PROJECT / name, place / name)
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", place / "dist", place]
-    subprocess.run(command, check=True)
-    return next((place / "dist").glob("*.whl"))
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", place / "dist", place]
+    subprocess.run(command, check=True, capture_output=True)
+    return place / "dist"
+
+
+@pytest.fixture(scope="module")
+def wheel(built) -> Path:
+    return next(built.glob("*.whl"))
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +74,37 @@ def test_the_wheel_holds_what_is_no_python(wheel):
             assert path.relative_to(PROJECT / "src").as_posix() in names
 
 
+def test_the_source_archive_holds_what_a_packager_needs(built):
+    with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "constraints.txt", "pyproject.toml"} <= names
+    assert "src/tagfill/py.typed" in names
+    assert not [name for name in names if name.startswith("tests/")]
+
+
+def test_the_wheel_says_what_it_is(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
+        text = archive.read(name).decode()
+    assert "License-Expression: Apache-2.0" in text
+    assert "Requires-Python: >=3.11" in text
+    assert text.count("Programming Language :: Python :: 3.1") == 3
+
+
+def test_the_citation_names_the_version():
+    version = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert f"\nversion: {version}\n" in (PROJECT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+def test_the_container_file_copies_what_it_may():
+    lines = (PROJECT / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    copied = [name for line in lines if line.startswith("COPY") for name in line.split()[1:-1]]
+    allowed = re.findall(r"^!(.+)$", (PROJECT / ".dockerignore").read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(copied) == set(allowed)
+    assert all((PROJECT / name).exists() for name in copied)
+
+
+@pytest.mark.long
 def test_without_extras(environment, tmp_path):
     assert "demo" in run(environment / "tagfill", "--help", place=tmp_path).stdout
     imports = "; ".join(f"import tagfill.{name}" for name in CORE)
@@ -71,6 +117,7 @@ def test_without_extras(environment, tmp_path):
     assert not (tmp_path / "demo").exists()
 
 
+@pytest.mark.long
 def test_with_the_bundled_weights(environment, wheel, tmp_path):
     install(environment, f"{wheel}[pretrained]")
     demo = run(environment / "tagfill", "demo", "--epochs", "1", "--images", "90", place=tmp_path)
