@@ -20,7 +20,7 @@ from tagfill.memory.base import STEPS_TOGETHER
 from tagfill.methods import METHODS
 from tagfill.models import HEADS, create_head
 
-# docs/scaling.md gives the reasons.
+# docs/accelerators.md gives the reasons.
 WAITS_EACH_STEP = {"role": 1, "role few": 2}
 WAITS_IN_A_LOSS = {"patch"}
 
@@ -51,6 +51,20 @@ def test_a_method_trains_on_a_device_as_on_the_cpu_and_rarely_waits(case):
     stores = 2 if "scl" in case else 1
     most = WAITS_EACH_STEP.get(case, stores / STEPS_TOGETHER)
     assert sum(map(len, on_device.waits)) <= len(on_device.waits) * most
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_method_learns_in_bfloat16_what_it_learns_in_float32(case):
+    """docs/accelerators.md states these distances."""
+    name, options = CASES[case]
+    labels = SITUATIONS["everything known" if name.startswith("bce") else "single positive"]
+    exact = train(name, labels, epochs=5, options=options, batch=6)
+    rounded = train(name, labels, epochs=5, options=options, batch=6, precision="bfloat16")
+
+    assert len(rounded.losses) == 20
+    assert np.isfinite(rounded.losses).all()
+    assert rounded.losses[0] == pytest.approx(exact.losses[0], rel=1e-3)
+    assert 0 < (rounded.weights - exact.weights).norm() < 0.02 * (exact.weights - exact.initial).norm()
 
 
 def test_decisions_are_the_same_on_a_device():

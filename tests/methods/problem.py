@@ -16,6 +16,7 @@ from tagfill.contract import Batch, Decisions, Marks, Prediction
 from tagfill.images.geometry import Geometry
 from tagfill.labels import LabelMatrix
 from tagfill.methods import TERMS, create
+from tagfill.training.devices import Devices
 
 IMAGES, CLASSES, CHANNELS, BATCH = 24, 6, 8, 12
 
@@ -73,12 +74,25 @@ SITUATIONS = {
 
 @dataclass
 class Outcome:
-    """Weights at the end, and what was seen on the way."""
+    """Weights at the end and at the beginning, and what was seen on the way."""
 
     weights: Tensor
+    initial: Tensor
     losses: list[float] = field(default_factory=list)
     decisions: list[Decisions] = field(default_factory=list)
     waits: list[list[str]] = field(default_factory=list)  # of each step, on the pretended device
+
+
+class _Maps(torch.nn.Module):
+    """A linear classifier of cells."""
+
+    def __init__(self, classifier: torch.nn.Linear) -> None:
+        super().__init__()
+        self.classifier = classifier
+
+    def forward(self, features: Tensor) -> Prediction:
+        maps = self.classifier(features.movedim(1, -1)).movedim(-1, 1).float()
+        return Prediction(maps.mean((2, 3)), maps, features)
 
 
 def full_name(name: str) -> str:
@@ -93,8 +107,12 @@ def train(
     options: Mapping[str, Any] | None = None,
     device: PretendedDevice | None = None,
     batch: int = BATCH,
+    precision: str = "float32",
 ) -> Outcome:
-    """A few epochs of a method on the problem with these labels, on the CPU or on the pretended device."""
+    """A few epochs of a method on the problem with these labels, on the CPU or on the pretended device.
+
+    `precision` is that of the network, in the wrapper that runs use.
+    """
     matrix = LabelMatrix.from_dense(labels)
     torch.manual_seed(0)
     classifier = torch.nn.Linear(CHANNELS, CLASSES)
@@ -110,9 +128,14 @@ def train(
         known = torch.from_numpy(matrix.rows(index))
         return Batch(torch.from_numpy(index), known, inputs, Geometry.whole(len(inputs)), names, marks).to(place)
 
+    devices = Devices(device="cpu", precision=precision)
+    network, stepper = _Maps(classifier), adam
+    if device is None:
+        network, stepper = devices.wrap(network, adam)
+
     def answer(seen: Batch) -> Prediction:
-        maps = classifier(seen.inputs.movedim(1, -1)).movedim(-1, 1)
-        return Prediction(maps.mean((2, 3)), maps, seen.inputs)
+        prediction: Prediction = network(seen.inputs)
+        return prediction
 
     def predict(split: str) -> Iterator[tuple[Batch, Prediction]]:
         with torch.no_grad():
@@ -130,7 +153,7 @@ def train(
         truth=lambda: LabelMatrix.from_dense(TRUTH),
         evidence=lambda names: OTHER_TAGGER,
     )
-    outcome = Outcome(host(classifier.weight))
+    outcome = Outcome(host(classifier.weight).detach(), host(classifier.weight).detach().clone())
     method.setup(task)
     for epoch in range(1, epochs + 1):
         method.begin_epoch(epoch)
@@ -141,11 +164,11 @@ def train(
             if device is not None:
                 device.reset()
             loss = torch.stack(list(method.loss(seen, prediction).values())).sum()
-            adam.zero_grad()
-            loss.backward()
+            stepper.zero_grad()
+            devices.backward(loss)
             with torch.no_grad():
                 method.observe(seen, prediction.detach())
-            adam.step()
+            stepper.step()
             decided = method.decisions()
             if device is not None:
                 outcome.waits.append(device.reset().waits)
