@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import tagfill
-from tagfill.engines import create_engine
+from tagfill.engines import TASKS_PER_CORE, create_engine
 from tagfill.errors import ImageError, TagfillError
 from tagfill.experiments.runs import Outcome, RunJob
 from tagfill.training import make_recipe
@@ -98,6 +98,23 @@ def test_ray_starts_a_task_again_whose_process_was_killed(ray_instance: None, tm
 
     assert list(create_engine("ray", workers=2).map(dies_once, [0, 1, 2])) == [0, 1, 2]
     assert (tmp_path / "been-here").exists()
+
+
+def test_a_machine_without_a_folder_is_named(ray_instance: None, tmp_path: Path) -> None:
+    def never(item: int) -> int:
+        raise AssertionError
+
+    sentence = rf"The machine {socket.gethostname()} \(127\.0\.0\.1\) of the Ray cluster has no {tmp_path}/photos"
+    with pytest.raises(TagfillError, match=sentence):
+        list(create_engine("ray", workers=2).map(never, [0, 1], needs=[tmp_path, tmp_path / "photos"]))
+
+
+def test_more_tasks_than_are_sent_ahead(ray_instance: None) -> None:
+    def square(number: int) -> int:
+        return number**2
+
+    numbers = range(3 * TASKS_PER_CORE * 2)
+    assert list(create_engine("ray", workers=2).map(square, numbers)) == [number**2 for number in numbers]
 
 
 def test_a_task_that_always_dies_ends_in_a_sentence() -> None:

@@ -9,15 +9,20 @@ Results come in the order of the items:
     for outcome in create_engine("ray", workers=2).map(train_one, jobs):
         ...
 
-Ray repeats a task whose process died, so a task must be able to continue from the files that the dead one left, as runs
-do from their checkpoints. On a cluster, all machines must see the same folders. Scheduling is left to the libraries.
+Ray repeats a task whose process or machine died, so a task must be able to continue from the files that the dead one
+left, as runs do from their checkpoints. On a cluster, all machines must see the same folders; `needs` names files that
+prove it, and a machine that lacks one is named. Scheduling is left to the libraries.
 """
 
 from __future__ import annotations
 
 import os
+import socket
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from tagfill.errors import TagfillError, unknown_name
@@ -26,7 +31,10 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 RETRIES = 3
-"""How often Ray repeats a task whose process died."""
+"""How often Ray repeats a task whose process or machine died."""
+
+TASKS_PER_CORE = 4
+"""Tasks that are sent to a cluster ahead of time, so that items of a long list do not fill its memory."""
 
 _LOOPBACK = "127.0.0.1"
 _OBJECT_STORE = 100_000_000  # bytes; results are small, and Ray's default is a third of the memory
@@ -36,16 +44,20 @@ _HINT = "repeat the command to continue, with fewer --jobs if memory is short"
 class Engine(Protocol):
     """Runs tasks in parallel."""
 
-    def map(self, task: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    def map(
+        self, task: Callable[[Item], Result], items: Sequence[Item], *, needs: Sequence[Path] = ()
+    ) -> Iterator[Result]:
         """Yield the result of the task for each item, in order, as soon as it is available.
 
         Args:
             task: a module-level function, so that other processes can import it; it may be called twice for an item
                 if a process died.
             items: arguments of the task; they are sent to other processes.
+            needs: files and folders that every machine must have, by absolute path.
 
         Raises:
-            TagfillError: if processes die repeatedly. An exception of a task is raised unchanged.
+            TagfillError: if processes die repeatedly, or a machine lacks what it needs. An exception of a task is
+                raised unchanged.
         """
         ...
 
@@ -80,7 +92,9 @@ class _Joblib:
     workers: int | None
     address: None
 
-    def map(self, task: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    def map(
+        self, task: Callable[[Item], Result], items: Sequence[Item], *, needs: Sequence[Path] = ()
+    ) -> Iterator[Result]:
         from joblib import Parallel, delayed
         from joblib.externals.loky.process_executor import TerminatedWorkerError
 
@@ -96,27 +110,42 @@ class _Ray:
     workers: int | None
     address: str | None
 
-    def map(self, task: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    def map(
+        self, task: Callable[[Item], Result], items: Sequence[Item], *, needs: Sequence[Path] = ()
+    ) -> Iterator[Result]:
         ray = self._import_ray()
-        started_here = not ray.is_initialized()
-        if started_here:
+        if not ray.is_initialized():
             self._start(ray)
+            weakref.finalize(self, ray.shutdown)  # the next call uses the same processes, which have loaded libraries
+        remote = ray.remote(num_cpus=1, max_retries=RETRIES)(_run_on_machine)
+        ahead = max(TASKS_PER_CORE * int(ray.cluster_resources().get("CPU", 1)), 1)
+        waiting = deque[Any]()
         try:
-            remote = ray.remote(num_cpus=1, max_retries=RETRIES)(task)
-            for reference in [remote.remote(item) for item in items]:
-                try:
-                    yield ray.get(reference)
-                except ray.exceptions.RayTaskError as error:
-                    raise error.cause from None  # the original exception, without Ray's description of the worker
-                except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError):
-                    raise TagfillError(f"The process of a task died {RETRIES + 1} times; {_HINT}.") from None
-        finally:
-            if started_here:
-                ray.shutdown()
+            for item in items:
+                waiting.append(remote.remote(task, item, [str(path) for path in needs]))
+                if len(waiting) >= ahead:
+                    yield self._result(ray, waiting.popleft())
+            while waiting:
+                yield self._result(ray, waiting.popleft())
+        finally:  # after an error, the cluster must not go on with the rest
+            if ray.is_initialized():
+                for reference in waiting:
+                    ray.cancel(reference)
+
+    def _result(self, ray: Any, reference: Any) -> Any:
+        try:
+            return ray.get(reference)
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None  # the original exception, without Ray's description of the worker
+        except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError):
+            raise TagfillError(f"The process of a task died {RETRIES + 1} times; {_HINT}.") from None
+        except (ray.exceptions.ObjectLostError, ray.exceptions.NodeDiedError):
+            raise TagfillError(f"The machine of a task was lost {RETRIES + 1} times; {_HINT}.") from None
 
     def _import_ray(self) -> Any:
         """Import Ray without usage statistics and, unless there is a cluster, bound to the loopback address."""
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")  # warnings would surround our own sentence
         if self.address is None:
             os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # then Ray binds to 127.0.0.1
         try:
@@ -143,7 +172,28 @@ class _Ray:
             )
         except (ConnectionError, TimeoutError, RuntimeError) as error:
             where = f"the Ray cluster at {self.address}" if self.address else "a Ray instance"
-            raise TagfillError(f"Cannot reach {where}: {str(error).splitlines()[0].rstrip('.')}.") from None
+            reason = str(error).splitlines()[0].rstrip(".")
+            if self.address and "RAY_AUTH_MODE" not in os.environ:
+                reason += "; if it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"
+            raise TagfillError(f"Cannot reach {where}: {reason}.") from None
+
+
+def _run_on_machine(task: Callable[[Item], Result], item: Item, needs: Sequence[str]) -> Result:
+    """Run a task if this machine has everything that it needs."""
+    for path in needs:
+        if not Path(path).exists():
+            raise TagfillError(
+                f"The machine {_machine()} of the Ray cluster has no {path}, which the others have; mount the same "
+                "folders under the same paths on all machines, or take this one out of the cluster."
+            )
+    return task(item)
+
+
+def _machine() -> str:
+    """The name and address of the machine that a task runs on."""
+    import ray
+
+    return f"{socket.gethostname()} ({ray.util.get_node_ip_address()})"
 
 
 ENGINES: dict[str, Callable[[int | None, Any], Engine]] = {"joblib": _Joblib, "ray": _Ray}

@@ -168,7 +168,8 @@ class Counting:
     def __init__(self) -> None:
         self.items = 0
 
-    def map(self, task, items):
+    def map(self, task, items, *, needs=()):
+        assert all(path.exists() for path in needs)
         self.items += len(items)
         return map(task, items)
 

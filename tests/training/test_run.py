@@ -19,7 +19,7 @@ import tagfill
 from tagfill.dataset import Dataset
 from tagfill.errors import DatasetError, RunError, TagfillError
 from tagfill.progress import SILENT
-from tagfill.training import Run, make_recipe, start
+from tagfill.training import Run, make_recipe, start, start_or_resume
 from tagfill.training.checkpoints import open_newest
 from tagfill.training.run import _check_free
 from tagfill.training.trainer import Interrupt
@@ -240,7 +240,22 @@ def test_resuming_a_finished_run_does_nothing(material: Material, tmp_path: Path
     before = outcome(run.folder)
 
     assert tagfill.resume(run.folder).best == run.best
+    assert start_or_resume(Dataset.open(material.single), run.recipe, out=run.folder).best == run.best
     assert outcome(run.folder) == before
+
+
+def test_start_or_resume_continues_only_the_same_run(material: Material, tmp_path: Path) -> None:
+    data, run = Dataset.open(material.single), Run(tmp_path / "run")
+    given = {"features": str(material.cache), "method": "an", "stages": [{"input": "cache", "epochs": 1}]}
+    recipe = make_recipe({"dataset": str(material.single), **given, **material.settings})
+    start_or_resume(data, recipe, out=run.folder)
+    expected = outcome(run.folder)
+    shutil.rmtree(run.folder / "checkpoints")  # as if it had been killed before the first one
+    start_or_resume(data, recipe, out=run.folder)
+
+    assert outcome(run.folder) == expected
+    with pytest.raises(RunError, match="holds a run with other settings"):
+        start_or_resume(data, recipe.model_copy(update={"seed": 7}), out=run.folder)
 
 
 def test_resuming_with_other_labels_is_refused(

@@ -123,6 +123,9 @@ def train(
     save_minutes: Annotated[float, typer.Option(min=0.01, help="Minutes between checkpoints.")] = 5.0,
     save_steps: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints, besides minutes.")] = None,
     force: flags.Force = False,
+    continue_: Annotated[
+        bool, typer.Option("--continue", help="Continue the run in --out if it has begun; for jobs that are restarted.")
+    ] = False,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -207,7 +210,9 @@ def train(
             return
         made = build(of_row(row))
         data = Dataset.open(made.dataset)
-        training.check_start(made, out=out, device=device, force=force)
+        if continue_ and (out is None or force):
+            raise TagfillError("--continue needs --out, and cannot be combined with --force.")
+        training.check_start(made, out=out, device=device, force=force or continue_)
         require_valid(data, progress=progress)  # before features are computed
         if cache and recipe is None:  # a recipe says itself what its stages train on
             made = training.cache_features(
@@ -216,17 +221,12 @@ def train(
         if cross_fit_epochs:
             folds = Path(f"{out or Path('runs') / default_name(data, made)}-folds")
             made = training.cross_fit_epochs(data, made, folds, device=device, workers=workers, progress=progress)
-        run = training.start(
-            data,
-            made,
-            out=out,
-            processes=processes,
-            device=device,
-            workers=workers,
-            saving=saving,
-            force=force,
-            progress=progress,
-        )
+        common: dict[str, Any] = {"processes": processes, "device": device, "workers": workers}
+        common |= {"saving": saving, "progress": progress}
+        if continue_ and out is not None:
+            run = training.start_or_resume(data, made, out=out, **common)
+        else:
+            run = training.start(data, made, out=out, force=force, **common)
     if as_json:
         terminal.show_json({"run": str(run.folder), **run.best})
     else:

@@ -53,7 +53,8 @@ from tagfill.data.stored_dtype import choose_dtype
 from tagfill.dataset import SCHEMA, Dataset
 from tagfill.engines import Engine, create_engine
 from tagfill.errors import ImageError, TagfillError
-from tagfill.images import input_size
+from tagfill.images import input_size, open_root
+from tagfill.images.roots import WITNESSES, shared_files
 from tagfill.io import cache_folder, exclusive_lock
 from tagfill.models import Backbone, BackboneTop, choose_device, create_backbone
 from tagfill.models.allocator import disable_heap_trimming
@@ -547,15 +548,22 @@ class _Extraction:
             return
         file = BackboneFile.write(self.backbone, self.folder / ".backbone.safetensors")
         images = self.dataset.images.select(["image", "split"])
-        bare = self.dataset.replace(annotations=SCHEMA.empty_table(), truth=None, protocol=None, folder=None)
+        root = self.dataset.root.absolute() if isinstance(self.dataset.root, Path) else self.dataset.root
+        nothing = SCHEMA.empty_table()
+        bare = self.dataset.replace(root=root, annotations=nothing, truth=None, protocol=None, folder=None)
         remote = [
             RemoteShardJob(
                 job, bare.replace(images=images.take(self._dataset_rows[job.rows])), file, self.workers, self.device
             )
             for job in jobs
         ]
+        needs = [file.path]
+        if self.inner is None:
+            needs += shared_files(open_root(self.dataset.root), images["image"].slice(0, WITNESSES).to_pylist())
+        else:
+            needs.append(self.inner.folder.absolute() / "manifest.json")
         try:
-            for job, shard in zip(jobs, self.engine.map(make_remote_shard, remote), strict=True):
+            for job, shard in zip(jobs, self.engine.map(make_remote_shard, remote, needs=needs), strict=True):
                 bar.advance(len(job.rows))
                 yield shard
         finally:

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from pydantic import Field, TypeAdapter, ValidationError
 
 from tagfill.dataset import Dataset
+from tagfill.dataset.description import FILE as DATASET_FILE
 from tagfill.engines import Engine
 from tagfill.errors import TagfillError
 from tagfill.io import write_json
@@ -188,10 +189,20 @@ def run_jobs(
         bar: to advance, if these are not all runs of the experiment; by default a new one.
     """
     with nullcontext(bar) if bar is not None else progress.bar("runs", len(jobs), "runs") as counter:
-        for job, outcome in zip(jobs, engine.map(run_job, jobs), strict=True):
+        for job, outcome in zip(jobs, engine.map(run_job, jobs, needs=_needed_files(jobs)), strict=True):
             counter.advance()
             progress.say(f"{job.title}: {outcome.summary()}")
             yield outcome
+
+
+def _needed_files(jobs: Sequence[RunJob]) -> list[Path]:
+    """What every machine must have: the datasets, the feature caches, and the folders that runs are written to."""
+    needed = {job.folder.absolute().parent for job in jobs}
+    for folder in needed:
+        folder.mkdir(parents=True, exist_ok=True)
+    needed |= {Path(job.recipe.dataset).absolute() / DATASET_FILE for job in jobs}
+    needed |= {Path(cache).absolute() / "manifest.json" for job in jobs if (cache := job.recipe.final_features)}
+    return sorted(needed)
 
 
 def run_job(job: RunJob) -> Outcome:

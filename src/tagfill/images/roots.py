@@ -46,6 +46,7 @@ _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _NOT_CACHED = ("file", "local", "memory")  # protocols of URLs
 _RETRY_PAUSES = (0.2, 1.0)  # seconds before another attempt, unless the file is missing
 _CHUNK = 1 << 20
+WITNESSES = 100  # images of which one proves that a machine sees them
 _ENDS = 1 << 16  # bytes at each end of a file that tell it from another
 _HTTP_STREAM = {"block_size": 0, "size": 1}  # fsspec: one request whose answer is streamed, without asking for a size
 
@@ -100,6 +101,21 @@ def open_root(root: str | os.PathLike[str], *, progress: Progress = SILENT) -> R
         f"There is no image root {path}; it may be a folder, a zip file, tar shards such as "
         "shards-{000..012}.tar, or a URL."
     )
+
+
+def shared_files(root: Root, names: Sequence[str]) -> list[Path]:
+    """Local files that prove that another machine sees the same root: its shards, or its folder and one image.
+
+    Args:
+        root: the root.
+        names: of images in it; the first one that exists is taken.
+    """
+    if isinstance(root, ShardRoot):
+        return [path.absolute() for path in root.shards]
+    if isinstance(root, FolderRoot):
+        found = next((name for name in names[:WITNESSES] if root.size(name)), None)
+        return [root.folder.absolute(), *([] if found is None else [root.folder.absolute() / found])]
+    return []
 
 
 def file_sizes(root: Root, names: Sequence[str]) -> list[int | None]:

@@ -47,6 +47,7 @@ from tagfill.inference.pipeline import (
     score_images,
 )
 from tagfill.inference.prediction_parts import (
+    PLAN,
     WRITERS,
     BadImage,
     HeatmapOptions,
@@ -168,7 +169,9 @@ def predict_to_file(
         if pool is None:
             results = ((len(part[1]), _make_part(predictor, parts, *part, workers, bar)) for part in todo)
         else:
-            results = pool.map(_make_part_in_worker, [(parts, *part, workers, model) for part in todo])
+            needs = [Path(model[0]), parts.folder / PLAN, *found.shared_files()]
+            sent = replace(parts, out=out.absolute())
+            results = pool.map(_make_part_in_worker, [(sent, *part, workers, model) for part in todo], needs=needs)
         for (_, part, _), (count, bad) in zip(todo, results, strict=True):
             made += count
             if pool is not None:

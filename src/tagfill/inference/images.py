@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
 from tagfill.images import Root, open_root
-from tagfill.images.roots import SUFFIXES, FolderRoot, is_image
+from tagfill.images.roots import SUFFIXES, FolderRoot, is_image, shared_files
 from tagfill.io import sha256_of_strings
 from tagfill.labels import LabelMatrix
 from tagfill.probabilities import COMPLETE_SHARE
@@ -76,6 +76,10 @@ class ImageList:
     def identity(self) -> str:
         """A hash of all names, in order."""
         return sha256_of_strings(self.name(number) for number in range(len(self)))
+
+    def shared_files(self) -> list[Path]:
+        """Local files that prove that another machine sees these images."""
+        return [path for group in self._groups for path in shared_files(group.root, group.names)]
 
     def subset(self, numbers: range) -> ImageList:
         """Consecutive images as a list of their own, numbered from 0; short enough to send to another process."""

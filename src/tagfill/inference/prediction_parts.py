@@ -167,6 +167,7 @@ class PredictionManifest(BaseModel):
         write_json(path, {**counts, **self.model_dump(mode="json", exclude={"predicted", "bad"})})
 
 
+PLAN = "plan.json"
 _DIFFERENCES = {
     "model": "another model",
     "images": "another list of images",
@@ -219,7 +220,7 @@ class PartsFolder:
             return finished
         if self.out.exists() and not self.folder.exists():
             raise TagfillError(f"{self.out} exists already; choose another --out, or give --force to overwrite it.")
-        path = self.folder / "plan.json"
+        path = self.folder / PLAN
         begun = PredictionManifest.read(path)
         if begun is None:
             self.manifest.write(path, finished=False)

@@ -5,7 +5,7 @@ from tagfill.training.cross_fitting import cross_fit_epochs
 from tagfill.training.evaluation import evaluate
 from tagfill.training.evaluation_result import Evaluation, Mistake
 from tagfill.training.recipe import Recipe, build_recipe, make_recipe, override, read_recipe
-from tagfill.training.run import check_start, resume, start, train
+from tagfill.training.run import check_start, resume, start, start_or_resume, train
 from tagfill.training.run_folder import Run
 from tagfill.training.trainer import Saving
 
@@ -25,5 +25,6 @@ __all__ = [
     "read_recipe",
     "resume",
     "start",
+    "start_or_resume",
     "train",
 ]

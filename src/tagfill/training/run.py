@@ -149,6 +149,31 @@ def start(
         return _fit(RunContext(run, recipe, dataset, cache, devices, workers, progress), saving, None)
 
 
+def start_or_resume(dataset: Dataset, recipe: Recipe, *, out: str | Path, **settings: Any) -> Run:
+    """Start a run, or continue the one with the same recipe that the folder holds.
+
+    The same command then does the right thing each time, as torchrun with `--max-restarts` and queues that requeue a
+    job need it: they only repeat what they were given.
+
+    Args:
+        dataset: the data that the recipe names.
+        recipe: all settings that decide the result.
+        out: the run folder.
+        **settings: `processes`, `device`, `workers`, `saving` and `progress`, as of `start`.
+
+    Raises:
+        RunError: if the folder holds a run with other settings, or anything else.
+    """
+    run = Run(Path(out))
+    if not run.description_path.exists():
+        return start(dataset, recipe, out=out, **settings)
+    if recipe.method != auto.AUTO and run.description()["recipe_hash"] != recipe.hash():
+        raise RunError(f"{run.folder} holds a run with other settings; choose another --out, or leave out --continue.")
+    if run.begun or recipe.method == auto.AUTO:
+        return resume(run.folder, **settings)
+    return start(dataset, recipe, out=out, force=True, **settings)  # it was killed before its first checkpoint
+
+
 def check_start(recipe: Recipe, *, out: str | Path | None, device: str = "auto", force: bool = False) -> None:
     """Raise for what can be known to be wrong before anything is computed or written.
 
