@@ -28,7 +28,7 @@ from tagfill import protocols, scenes
 from tagfill.training import trainer
 
 RECORD = Record("step_files", ("training", "methods", "memory", "losses", "data", "models"), libraries=("torch",))
-LIMITS = {"an": 10, "en+scl": 16}
+LIMITS = {"an": 10, "en+scl": 17}
 BACKBONE = {"backbone": "test_efficientnet", "pretrained": False, "image_size": 64}
 STEP = ("training/trainer.py", "_step")
 

@@ -56,8 +56,10 @@ def single_positive(folder: Path, names: list[str], classes: int) -> Dataset:
     ).save(folder)
 
 
-def features(folder: Path, count: int, classes: int, *, maps: bool) -> Dataset:
-    """A dataset without image files and, in `cache` below it, random features of two views of each."""
+def features(
+    folder: Path, count: int, classes: int, *, maps: bool, views: tuple[str, ...] = ("eval", "flip")
+) -> Dataset:
+    """A dataset without image files and, in `cache` below it, random features of one or two views of each."""
     dataset = single_positive(folder, [f"{number:06d}.jpg" for number in range(count)], classes)
     backbone = create_backbone(BACKBONE, pretrained="bundled")
     assert backbone.bound is not None
@@ -76,7 +78,7 @@ def features(folder: Path, count: int, classes: int, *, maps: bool) -> Dataset:
         views={},
     )
     rng = np.random.default_rng(0)
-    for number, view in enumerate(("eval", "flip")):
+    for number, view in enumerate(views):
         place = folder / "cache" / "views" / view
         place.mkdir(parents=True)
         np.save(place / "rows.npy", np.arange(count))

@@ -5,6 +5,7 @@ Contestants are processes that take turns, and ratios are within a round: times 
     python benchmarks/training/run.py                 about ten minutes
     python benchmarks/training/run.py --quick         a minute or two, printed and not written down
     python benchmarks/training/run.py --images DIR    on the first JPEGs below a folder instead of rendered ones
+    python benchmarks/training/run.py --only cached   this section alone; the others stay as they were measured
 """
 
 from __future__ import annotations
@@ -38,11 +39,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a small run that writes no file")
     parser.add_argument("--images", type=Path, help="a folder of JPEGs to train on")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, help="sections to measure again")
     options = parser.parse_args()
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="training-") as folder:
-        results = run(Path(folder), options.quick, options.images)
-    results["minutes"] = (time.monotonic() - begin) / 60
+        if options.only:
+            results = again(Path(folder), options.quick, options.only)
+        else:
+            results = run(Path(folder), options.quick, options.images)
+            results["minutes"] = (time.monotonic() - begin) / 60
     results = rounded(results)
     if options.quick:
         print(json.dumps(results, indent=2))
@@ -65,6 +70,15 @@ def run(folder: Path, quick: bool, images: Path | None) -> dict[str, Any]:
     results["cached"] = cached(folder, quick)
     results["checkpoints"] = checkpoints(folder, quick)
     results["processes"] = processes(folder / "photos", count, quick)
+    return results
+
+
+def again(folder: Path, quick: bool, sections: list[str]) -> dict[str, Any]:
+    """The results so far, with some sections measured again, each with the commit that it was measured at."""
+    results: dict[str, Any] = json.loads(RECORD.results.read_text(encoding="utf-8"))
+    for name in sections:
+        results[name] = SECTIONS[name](folder, quick)
+        results.setdefault("commits", {})[name] = RECORD.begin()["commit"]
     return results
 
 
@@ -92,15 +106,16 @@ def decoding(folder: Path, images: Path | None, quick: bool) -> list[dict[str, A
 def overhead(folder: Path, quick: bool) -> dict[str, Any]:
     say("the engine against a bare loop")
     pooled = 1_000 if quick else 10_000
-    features(folder / "pooled", pooled, 80, maps=False)
+    features(folder / "pooled", pooled, 80, maps=False, views=("eval",))
     single_positive(folder / "pixels", [f"{number}.jpg" for number in range(2 * BATCH)], classes=20)
     table = {}
     for name, data, size, extra, budget in (
         ("images", folder / "pixels", 2 * BATCH, [], 60),
-        ("pooled features", folder / "pooled", pooled, ["--cache"], 20),
+        ("pooled features", folder / "pooled", pooled, ["--cache"], 60),
     ):
         shared = [str(data), "--batch", str(BATCH), *extra]
-        contestants = {"bare": ["bare.py", *shared], "engine": ["trained.py", *shared, "--recorded"]}
+        engine = ["trained.py", *shared, *([] if extra else ["--recorded"])]
+        contestants = {"bare": ["bare.py", *shared], "engine": engine}
         results = race(contestants, 5 if quick else budget, rounds=1 if quick else 5)
         table[name] = compare(results, "bare", size)
     return table
@@ -134,6 +149,9 @@ def processes(folder: Path, count: int, quick: bool) -> dict[str, Any]:
         "two": [*shared, str(folder / "two"), "--processes", "2"],
     }
     return compare(race(contestants, 5 if quick else 45, rounds=1 if quick else 3), "one", count)
+
+
+SECTIONS = {"overhead": overhead, "cached": cached, "checkpoints": checkpoints}
 
 
 def output(script: str, *words: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import torch
 
 from reference import terms as reference
 from tagfill.losses import reduce
-from tagfill.losses.base import cross_entropy, negative_term, positive_term
+from tagfill.losses.base import cross_entropy, hard_cross_entropy, negative_term, positive_term
 
 
 @pytest.mark.parametrize(
@@ -61,3 +61,16 @@ def test_soft_targets_mix_the_terms():
     g = torch.tensor(0.7, dtype=torch.float64)
     expected = 0.3 * positive_term(g) + 0.7 * negative_term(g)
     assert cross_entropy(g, torch.tensor(0.3, dtype=torch.float64)).item() == pytest.approx(expected.item())
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-5])
+def test_hard_targets_give_the_bits_of_soft_ones(eps):
+    g = torch.cat([20 * torch.randn(500, generator=torch.Generator().manual_seed(0)), torch.tensor([0.0, 1e4, -1e4])])
+    present = torch.arange(len(g)) % 3 == 0
+    found = []
+    for hard in (True, False):
+        logits = g.clone().requires_grad_()
+        loss = hard_cross_entropy(logits, present, eps) if hard else cross_entropy(logits, present.float(), eps)
+        loss.sum().backward()
+        found.append((loss, logits.grad))
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))

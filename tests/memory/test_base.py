@@ -118,6 +118,8 @@ def test_names_and_types_in_checkpoints_are_those_of_version_0_1() -> None:
         "estimates.adam.step": "float32",
         "estimates.adam.exp_avg": "float32",
         "estimates.adam.exp_avg_sq": "float32",
+        "estimates.adam.row_step": "int64",  # since 0.2
+        "estimates.adam.rates": "float64",  # since 0.2
         "pseudo_labels.values": "float16",
         "found_labels.keys": "int64",
         "found_labels.values": "int8",

@@ -7,6 +7,7 @@ import torch
 
 from tagfill.models import create
 from tagfill.training.optimizers import (
+    LeanAdam,
     Optimizer,
     average_state,
     build_optimizer,
@@ -79,6 +80,36 @@ def test_fused_adam_takes_the_same_steps() -> None:
         steps.append(model.state_dict())
 
     assert all(torch.allclose(steps[0][name], steps[1][name], atol=1e-6) for name in steps[0])
+
+
+@pytest.mark.parametrize(
+    "settings", [Optimizer(), Optimizer(weight_decay=0.1), Optimizer(name="adamw", weight_decay=1)]
+)
+def test_lean_adam_has_the_bits_and_the_state_of_torch_s(settings: Optimizer) -> None:
+    finals, states = [], []
+    for lean in (False, True):
+        model = create("test_efficientnet", "cam", ["cat", "dog"], image_size=64)
+        model.freeze(backbone=True)
+        optimizer = build_optimizer(settings, model)
+        assert LeanAdam.suits(optimizer)
+        stepper = LeanAdam(optimizer) if lean else optimizer
+        for step in range(6):
+            for weights in model.head.parameters():
+                weights.grad = torch.sin(weights.detach() + step)
+            stepper.step()
+            if step == 2:  # as a resumed run
+                load_optimizer_state(optimizer, *optimizer_state(optimizer))
+        finals.append(model.head.state_dict())
+        states.append(optimizer_state(optimizer)[0])
+
+    for plain, other in (finals, states):
+        assert list(plain) == list(other)
+        assert all(torch.equal(plain[name], other[name]) for name in plain)
+
+
+def test_lean_adam_leaves_other_optimizers_to_torch(model: torch.nn.Module) -> None:
+    assert not LeanAdam.suits(build_optimizer(Optimizer(name="sgd"), model))
+    assert not LeanAdam.suits(build_optimizer(Optimizer(), model))  # fused
 
 
 def test_loaded_moments_belong_to_the_same_weights_in_any_memory_layout() -> None:

@@ -22,6 +22,8 @@ from tagfill.data import FeatureCache, PixelSource
 from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
 from tagfill.images import EVAL
+from tagfill.memory import sub_state
+from tagfill.memory.estimates import DenseAdam
 from tagfill.methods import BaseMethod
 from tagfill.methods.fixmatch import FixMatch
 from tagfill.models import Classifier, create_backbone
@@ -162,7 +164,10 @@ def final(run: Run) -> dict[str, torch.Tensor]:
 
 
 def test_the_estimates_of_the_best_linear_epoch_are_carried_over(run: Run) -> None:
-    kept = load_file(run.folder / "memory" / "best" / "rank0" / "memory.safetensors")["estimates.values"]
+    saved = load_file(run.folder / "memory" / "best" / "rank0" / "memory.safetensors")
+    adam = DenseAdam(saved["estimates.values"])  # each row as of its last visit
+    adam.load_state_dict(sub_state(saved, "estimates.adam"))
+    kept = adam.read(torch.arange(len(saved["estimates.values"])))
     bound = math.log((1 - 1e-5) / 1e-5)
 
     assert kept.abs().max() > bound

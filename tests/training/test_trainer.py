@@ -22,14 +22,14 @@ from safetensors.torch import load_file
 import tagfill
 from tagfill import methods
 from tagfill.cli import main
-from tagfill.contract import Batch, Decisions, Prediction, Ranks
+from tagfill.contract import Batch, Prediction
 from tagfill.data import sources
 from tagfill.dataset import Dataset
 from tagfill.methods import METHODS, BaseMethod
 from tagfill.models import Classifier
 from tagfill.models.model_folder import read_description
-from tagfill.training import Run, make_recipe
-from tagfill.training.trainer import Totals, Trainer, merge_counts
+from tagfill.training import Run, Saving, make_recipe, trainer
+from tagfill.training.trainer import Trainer
 
 from .conftest import Material
 from .extra_methods import Rejecting
@@ -200,13 +200,43 @@ def test_too_many_bad_images_stop_the_run(material: Material, tmp_path: Path) ->
         train(material, tmp_path / "run", {"input": "images"}, dataset=tmp_path / "data", max_bad_images=0.01)
 
 
-def test_images_of_a_batch_without_a_finite_loss_are_kept(material: Material, tmp_path: Path) -> None:
-    with pytest.raises(tagfill.TagfillError, match=r"not-finite-rank0\.json lists the images"):
-        train(material, tmp_path / "run", {"optimizer": {"lr": 3e37}}, method="an")
+class Breaking(BaseMethod):
+    """A loss that is not a number in one step, and an error two steps later because of it."""
+
+    def __init__(self) -> None:
+        self.steps: list[list[int]] = []
+
+    def loss(self, batch: Batch, prediction: Prediction) -> dict[str, torch.Tensor]:
+        self.steps.append(batch.index.tolist())
+        assert len(self.steps) < 13, "the weights are not numbers"
+        return {"fine": prediction.logits.mean(), "bad": prediction.logits.sum() * (np.nan if self.broken else 0.0)}
+
+    @property
+    def broken(self) -> bool:
+        return len(self.steps) == 11
+
+
+@pytest.mark.parametrize("every_steps", [6, None])
+def test_a_loss_that_is_not_finite_is_found_late_and_never_saved(
+    material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every_steps: int | None
+) -> None:
+    """Losses are read every few steps: before a save, or when the method itself fails because of it."""
+    method, data = Breaking(), Dataset.open(material.single)
+    monkeypatch.setitem(METHODS, "breaking", lambda: method)
+    monkeypatch.setattr(trainer, "_SHOW_EVERY", np.inf)
+    content = {"dataset": str(material.single), "features": str(material.cache), "method": "breaking"}
+    stages = [{"input": "cache", "epochs": 3}]
+    recipe = make_recipe({**content, **material.settings, "batch_size": 16, "stages": stages})
+    saving = Saving(every_steps=every_steps)
+
+    with pytest.raises(tagfill.TagfillError, match="The loss term 'bad' is nan in epoch 2, step 4"):
+        tagfill.training.start(data, recipe, out=tmp_path / "run", saving=saving)
 
     content = json.loads((tmp_path / "run" / "not-finite-rank0.json").read_text())
-    assert len(content["images"]) == 16
-    assert set(content["images"]) <= set(Dataset.open(material.single).names())
+    assert content["images"] == data.names(data.split("train")[method.steps[10]])
+    assert (content["epoch"], content["step"]) == (2, 3)
+    saved = [load_file(folder / "model.safetensors") for folder in (tmp_path / "run" / "checkpoints").iterdir()]
+    assert all(value.isfinite().all() for state in saved for value in state.values())
 
 
 class Steep(BaseMethod):
@@ -351,32 +381,6 @@ def test_interrupting_once_saves_and_stops(
     assert "stopped and saved" in capsys.readouterr().err
     assert len(Run.open(run).metrics()) == 1
     assert outcome(tagfill.resume(run).folder) == outcome(unbroken.folder)
-
-
-def decided(kinds: list[str]) -> Decisions:
-    return Decisions(np.arange(len(kinds)), np.arange(len(kinds)), np.array(kinds), np.zeros(len(kinds), np.int8))
-
-
-def test_means_weigh_micro_batches_by_their_images() -> None:
-    totals = Totals()
-    totals.add({"a": 1.0, "b": 4.0}, 3)
-    totals.add({"a": 5.0, "b": 0.0}, 1)
-
-    assert totals.means(Ranks()) == {"a": 2.0, "b": 3.0}
-
-
-@pytest.mark.parametrize("kinds", [None, [], ["rejected"], ["flipped", "rejected", "flipped"]])
-def test_totals_come_back_from_a_checkpoint(kinds: list[str] | None) -> None:
-    totals = Totals()
-    totals.add({"a": 1 / 3}, 7, None if kinds is None else decided(kinds))
-
-    assert Totals.from_state(totals.state_dict()) == totals
-
-
-def test_decisions_of_ranks_add_up() -> None:
-    assert merge_counts([None, None]) is None
-    assert merge_counts([None, {}]) == {}
-    assert merge_counts([{"rejected": 2}, {"flipped": 1, "rejected": 3}]) == {"flipped": 1, "rejected": 5}
 
 
 def test_decisions_of_an_epoch_are_counted(material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

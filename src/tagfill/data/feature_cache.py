@@ -201,22 +201,57 @@ class FeatureCache:
             maps: read spatial features, B×D×G×G with channels last in memory; otherwise B×D pooled features.
             tokens: read B×D class tokens instead.
         """
+        at = self.locate(views, drawn, rows)
+        return self.gather(views, drawn, at, maps=maps, tokens=tokens), self.geometry(views, drawn, at)
+
+    def locate(self, views: Sequence[str], drawn: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Find many rows, each in its own view; for arguments see `read`.
+
+        Returns:
+            B, the position of each row in its view, which `gather` and `geometry` take.
+        """
+        at = np.empty(len(rows), np.int64)
+        cached = self.cached_rows(rows)
+        for number, name in enumerate(views):
+            places = np.flatnonzero(drawn == number)
+            if len(places):
+                at[places] = self.view(name).find(cached[places])
+        return at
+
+    def gather(
+        self,
+        views: Sequence[str],
+        drawn: NDArray[np.int64],
+        at: NDArray[np.int64],
+        *,
+        maps: bool,
+        tokens: bool = False,
+    ) -> Tensor:
+        """Read the features at B positions that `locate` found; for the other arguments see `read`."""
+        if not maps and len(views) == 1:
+            view = self.view(views[0])
+            return torch.from_numpy(view.token(at) if tokens else view.pooled(at))
         shape = (*self.manifest.grid, self.manifest.channels) if maps else (self.manifest.channels,)
-        features = np.empty((len(rows), *shape), np.float32)
-        packed = np.empty((len(rows), 7), np.float32)
+        features = np.empty((len(at), *shape), np.float32)
         for number, name in enumerate(views):
             places = np.flatnonzero(drawn == number)
             if not len(places):
                 continue
             view = self.view(name)
-            at = view.find(self.cached_rows(rows[places]))
             if maps:
-                view.read_cells(at, features, places)
+                view.read_cells(at[places], features, places)
             else:
-                features[places] = view.token(at) if tokens else view.pooled(at)
-            packed[places] = view.geometry[at]
+                features[places] = view.token(at[places]) if tokens else view.pooled(at[places])
         inputs = torch.from_numpy(features)
-        return inputs.permute(0, 3, 1, 2) if maps else inputs, unpack_geometry(packed)
+        return inputs.permute(0, 3, 1, 2) if maps else inputs
+
+    def geometry(self, views: Sequence[str], drawn: NDArray[np.int64], at: NDArray[np.int64]) -> Geometry:
+        """The geometry at B positions that `locate` found; for the other arguments see `read`."""
+        packed = np.empty((len(at), 7), np.float32)
+        for number, name in enumerate(views):
+            places = np.flatnonzero(drawn == number)
+            packed[places] = self.view(name).geometry[at[places]]
+        return unpack_geometry(packed)
 
 
 class CachedView:
@@ -254,11 +289,11 @@ class CachedView:
 
     def pooled(self, at: NDArray[np.int64]) -> NDArray[np.float32]:
         """Mean features at these positions, B×D."""
-        return self._pooled[at]
+        return self._pooled.take(at, axis=0)
 
     def token(self, at: NDArray[np.int64]) -> NDArray[np.float32]:
         """Class tokens at these positions, B×D."""
-        return self._token[at]
+        return self._token.take(at, axis=0)
 
     def read_cells(self, at: NDArray[np.int64], out: NDArray[np.float32], places: NDArray[np.int64]) -> None:
         """Read the spatial features at these positions of the view, G×G×D each, into `out[places]`."""

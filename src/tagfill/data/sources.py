@@ -6,6 +6,7 @@ view), and its crop is drawn from that address, so neither their number nor thei
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -28,6 +29,7 @@ from tagfill.models.allocator import trim_heap
 from tagfill.rng import random_bits
 
 EVALUATION_BATCH = 64
+_IMAGES_AT_ONCE, _LABELS_AT_ONCE = 4096, 1 << 22  # whose labels are made dense at a time: at most 4 MB
 TRAIN_SPLIT = "train"  # the split that runs learn from
 
 
@@ -156,17 +158,14 @@ class FeatureSource:
         sets = self._view_sets()
         roles = ("weak", "strong") if self._pairs else ("train",)
         kept = [self._kept(TRAIN_SPLIT, index) for index in batches]
-        everything = np.concatenate([np.empty(0, np.int64), *kept])
-        drawn = (random_bits(self._seed, "cached view", epoch, everything) % np.uint64(len(sets))).astype(np.int64)
-        ends = np.cumsum([len(index) for index in kept])
-        for index, which in zip(kept, np.split(drawn, ends[:-1]), strict=True):
-            yield self._batch(TRAIN_SPLIT, index, sets, which, roles)
+        visited = np.concatenate([np.empty(0, np.int64), *kept])
+        drawn = (random_bits(self._seed, "cached view", epoch, visited) % np.uint64(len(sets))).astype(np.int64)
+        yield from self._batches(TRAIN_SPLIT, kept, sets, drawn, roles)
 
     def evaluate(self, split: str, index: NDArray[np.int64]) -> Iterator[Batch]:
         """Yield batches of these positions of a split, whole images."""
-        for part in chunks(index, EVALUATION_BATCH):
-            kept = self._kept(split, part)
-            yield self._batch(split, kept, [("eval",)], np.zeros(len(kept), np.int64), ("eval",))
+        kept = [self._kept(split, part) for part in chunks(index, EVALUATION_BATCH)]
+        return self._batches(split, kept, [("eval",)], np.zeros(sum(map(len, kept)), np.int64), ("eval",))
 
     def _view_sets(self) -> list[tuple[str, ...]]:
         """Sets of views that cover the training split; each visit draws one set."""
@@ -193,30 +192,85 @@ class FeatureSource:
                 self._on_bad(ImageError(image.image, image.problem))
         return index[[row not in self._missing for row in rows]]
 
-    def _batch(
+    def _batches(
         self,
         split: str,
-        index: NDArray[np.int64],
+        batches: Sequence[NDArray[np.int64]],
         sets: Sequence[tuple[str, ...]],
         drawn: NDArray[np.int64],
         roles: tuple[str, ...],
-    ) -> Batch:
-        """Read a batch in which image i has the views of sets[drawn[i]]; the first views of all images come first."""
-        split_rows, split_labels = self._split(split)
-        rows = split_rows[index]
+    ) -> Iterator[Batch]:
+        """Read batches; the first views of all images of a batch come first.
+
+        Where each image lies in its view is looked up for all batches at once, and labels and geometry are read for
+        many batches at a time: on pooled features, reading them one by one would take longer than the step itself.
+
+        Args:
+            split: the split.
+            batches: positions in the split, of each batch.
+            sets: sets of views, one view for each role.
+            drawn: number of the set of each image, of all batches one after the other.
+            roles: names of the views of a batch.
+        """
+        split_rows, labels = self._split(split)
         names = [names[role] for role in range(len(roles)) for names in sets]
-        which = np.concatenate([role * len(sets) + drawn for role in range(len(roles))])
-        inputs, geometry = self._cache.read(
-            names, which, np.tile(rows, len(roles)), maps=self._maps, tokens=self._tokens
-        )
-        labels = torch.from_numpy(split_labels.rows(index))
-        return Batch(torch.from_numpy(index), labels, inputs, geometry, roles)
+        ends = list(itertools.accumulate(map(len, batches), initial=0))
+        order = _view_major(ends, len(roles))
+        rows = split_rows[np.concatenate([np.empty(0, np.int64), *batches])]
+        which = (np.arange(len(roles))[:, None] * len(sets) + drawn).ravel()[order]
+        at = self._cache.locate(names, which, np.tile(rows, len(roles))[order])
+        step = max(1, min(_IMAGES_AT_ONCE, _LABELS_AT_ONCE // max(labels.width, 1)))
+        for part in _group(batches, step):
+            first, last = ends[part.start], ends[part.stop]
+            index = np.concatenate([np.empty(0, np.int64), *batches[part]])
+            images, known = torch.from_numpy(index), torch.from_numpy(labels.rows(index))
+            inside = slice(first * len(roles), last * len(roles))
+            geometry = self._cache.geometry(names, which[inside], at[inside])
+            for begin, end in itertools.pairwise(ends[part.start : part.stop + 1]):
+                here = slice(begin - first, end - first)
+                views = slice(begin * len(roles), end * len(roles))
+                inputs = self._cache.gather(names, which[views], at[views], maps=self._maps, tokens=self._tokens)
+                cut = slice(views.start - inside.start, views.stop - inside.start)
+                seen = Geometry(geometry.box[cut], geometry.flip_x[cut], geometry.flip_y[cut], geometry.exact[cut])
+                yield Batch(images[here], known[here], inputs, seen, roles)
 
     def _split(self, name: str) -> tuple[NDArray[np.int64], LabelMatrix]:
         """Rows in the image table and labels of a split, looked up once."""
         if name not in self._splits:
             self._splits[name] = self._dataset.split(name), self._dataset.labels(name)
         return self._splits[name]
+
+
+def _view_major(ends: Sequence[int], views: int) -> NDArray[np.int64]:
+    """The order that puts the views of each batch together, its first views first.
+
+    Args:
+        ends: where the batches begin among the images, and where the last one ends.
+        views: V; the input is all first views, then all second views, and so on.
+
+    >>> _view_major([0, 2, 3], 2).tolist()
+    [0, 1, 3, 4, 2, 5]
+    """
+    if views == 1:
+        return np.arange(ends[-1])
+    every = np.arange(views * ends[-1]).reshape(views, -1)
+    return np.concatenate([np.empty(0, np.int64), *(every[:, a:b].ravel() for a, b in itertools.pairwise(ends))])
+
+
+def _group(batches: Sequence[NDArray[np.int64]], most: int) -> Iterator[slice]:
+    """Consecutive batches of at most `most` images together, or one larger batch alone.
+
+    >>> [(part.start, part.stop) for part in _group([np.arange(2), np.arange(2), np.arange(9), np.arange(1)], 4)]
+    [(0, 2), (2, 3), (3, 4)]
+    """
+    first = images = 0
+    for number, batch in enumerate(batches):
+        if number > first and images + len(batch) > most:
+            yield slice(first, number)
+            first, images = number, 0
+        images += len(batch)
+    if batches:
+        yield slice(first, len(batches))
 
 
 class SourceWithMarks:

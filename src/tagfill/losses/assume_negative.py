@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from tagfill.labels import POSITIVE
-from tagfill.losses.base import Reduction, cross_entropy, prepare, reduce
+from tagfill.losses.base import Reduction, cross_entropy, hard_cross_entropy, prepare, reduce
 
 
 def assume_negative(
@@ -55,9 +55,14 @@ def assume_negative(
     """
     logits = prepare(logits, labels)
     positive = labels == POSITIVE
-    target = torch.full_like(logits, smoothing).masked_fill(positive, 1 - smoothing)
-    weight = torch.full_like(logits, negative_weight).masked_fill(positive, 1.0)
-    return reduce(weight * cross_entropy(logits, target, eps), labels, reduction)
+    if smoothing == 0:
+        loss = hard_cross_entropy(logits, positive, eps)
+    else:
+        target = torch.full_like(logits, smoothing).masked_fill(positive, 1 - smoothing)
+        loss = cross_entropy(logits, target, eps)
+    if negative_weight != 1:
+        loss = torch.full_like(logits, negative_weight).masked_fill(positive, 1.0) * loss
+    return reduce(loss, labels, reduction)
 
 
 def pairwise_rank(logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean", eps: float = 0.0) -> Tensor:

@@ -93,6 +93,22 @@ def cross_entropy(logits: Tensor, target: Tensor, eps: float = 0.0) -> Tensor:
     return target * positive_term(logits, eps) + (1 - target) * negative_term(logits, eps)
 
 
+def hard_cross_entropy(logits: Tensor, present: Tensor, eps: float = 0.0) -> Tensor:
+    """H(g; b) for targets of 0 and 1 only: the same numbers as `cross_entropy` with half the operations.
+
+    Args:
+        logits: B×L.
+        present: B×L bool, where the target is 1.
+        eps: added to probabilities inside logarithms.
+
+    Example:
+        >>> hard_cross_entropy(torch.tensor([2.0, 2.0]), torch.tensor([True, False]))
+        tensor([0.1269, 2.1269])
+    """
+    sign = torch.where(present, 1.0, -1.0).to(logits.dtype)
+    return positive_term(logits * sign, eps)
+
+
 def shape_of(tensor: Tensor) -> str:
     """A shape as text.
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from tagfill.labels import POSITIVE, UNKNOWN
-from tagfill.losses.base import Reduction, cross_entropy, prepare, reduce
+from tagfill.losses.base import Reduction, cross_entropy, hard_cross_entropy, prepare, reduce
 
 SLOPE, OFFSET = -4.45, 5.45  # of g
 
@@ -45,9 +45,13 @@ def binary(
         tensor(0.4714)
     """
     logits = prepare(logits, labels)
-    target = torch.full_like(logits, smoothing).masked_fill(labels == POSITIVE, 1 - smoothing)
-    loss = cross_entropy(logits, target, eps).masked_fill(labels == UNKNOWN, 0.0)
-    return reduce(loss, labels, reduction)
+    positive = labels == POSITIVE
+    if smoothing == 0:
+        loss = hard_cross_entropy(logits, positive, eps)
+    else:
+        target = torch.full_like(logits, smoothing).masked_fill(positive, 1 - smoothing)
+        loss = cross_entropy(logits, target, eps)
+    return reduce(loss.masked_fill(labels == UNKNOWN, 0.0), labels, reduction)
 
 
 def ignore_unknown(logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean", eps: float = 0.0) -> Tensor:

@@ -333,7 +333,7 @@ class Store:
         """Take over the state of this rank's images from what any number of processes saved."""
         state = {}
         for name in {**self._fields, **parts[0].tensors}:
-            declared = self._fields.get(name) or _undeclared(parts[0].tensors[name])
+            declared = self._fields.get(name) or self._undeclared(name, parts[0].tensors[name])
             content = getattr(self, name, None)
             if isinstance(declared, Rows) and isinstance(content, BackgroundArray):
                 for rows, values in declared.blocks(name, parts, self._shard):
@@ -376,6 +376,10 @@ class Store:
         """Change the state of these images."""
         raise TypeError(f"{type(self).__name__} does not define how it is written")
 
+    def _undeclared(self, name: str, saved: Tensor) -> Field:
+        """How to merge what a store saves besides its fields: the state of an optimizer of a table."""
+        return Rows(tuple(saved.shape[1:]), saved.dtype) if saved.ndim else Shared()
+
     def _initialize(self) -> None:
         """Set initial content that is more than one number for all."""
 
@@ -384,11 +388,6 @@ class Store:
 
     def _after_load(self) -> None:
         """Derive what depends on the fields."""
-
-
-def _undeclared(saved: Tensor) -> Field:
-    """How to merge what a store saves besides its fields: the state of an optimizer of a table."""
-    return Rows(tuple(saved.shape[1:]), saved.dtype) if saved.ndim else Shared()
 
 
 S = TypeVar("S", bound=Store)

@@ -3,16 +3,22 @@
 A step has gradients for the rows of a batch and none for the others:
 
     dense_adam   as published: a row outside the batch has a gradient of zero, but its first moment keeps moving it for
-                 some thirty steps, which carries most of the effect of a visit; every step updates the whole table
-    sparse_adam  rows outside the batch and their moments do not change: fast for a large table, and about ten times
-                 weaker per epoch
+                 some thirty steps, which carries most of the effect of a visit
+    sparse_adam  rows outside the batch and their moments do not change: the least work, and about ten times weaker
+                 per epoch
     sgd          rows outside the batch do not change, and there are no moments
 
-Dense Adam follows `torch.optim.Adam` operation by operation and ends with the same bits:
+Dense Adam is that of `torch.optim.Adam`:
 
     m ← m + (1−β₁)(g − m)      v ← β₂ v + (1−β₂) g²      x ← x − lr / (1−β₁ᵗ) · m / (√v / √(1−β₂ᵗ) + ε)
 
-A gradient of zero needs no table of its own, and a block of rows goes through all of this while it is in the CPU cache.
+Updating the whole table in every step would take longer than the classifier does. A row that was last visited in step t
+has no gradient since then, so its moments after k more steps are β₁ᵏ m and β₂ᵏ v, and it has moved by
+
+    m Σ_{j=1..k} lr_{t+j} β₁ʲ / (1−β₁ᵗ⁺ʲ) / (√v · β₂^{j/2} / √(1−β₂ᵗ⁺ʲ) + ε)
+
+which is computed when the row is read. All terms after the first 160 together are less than β₁¹⁶⁰ < 2⁻²⁴ of the sum,
+below the precision of float32, and are left out. The result is that of updating the whole table, up to rounding.
 
 With many classes an image keeps estimates of k of them: its annotated ones, and those that the classifier finds most
 likely at its first visit. From then on all others are estimated as absent with q = 1e-5. They cannot stay at the 0.5
@@ -26,11 +32,13 @@ import math
 from collections.abc import Mapping
 from typing import Literal, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tagfill.labels import NEGATIVE, POSITIVE, LabelMatrix
-from tagfill.memory.base import Rows, Shard, Store, sub_state
+from tagfill.memory.base import Field, Rows, Shard, Shared, Store, sub_state
 from tagfill.memory.scores import check_classes_per_image, top_classes
 from tagfill.rng import uniform_rows
 
@@ -87,7 +95,8 @@ class Estimates(Store):
     def bytes(self) -> int:
         """Bytes of the table, of the kept classes, and of the optimizer's moments."""
         values = self._fields["values"].bytes(len(self._shard))
-        return super().bytes + _MOMENTS[self._optimizer_name] * int(values)
+        last_steps = 8 * len(self._shard) if self._optimizer_name == "dense_adam" else 0
+        return super().bytes + _MOMENTS[self._optimizer_name] * int(values) + last_steps
 
     def _initialize(self) -> None:
         self._optimizer = make_optimizer(self.values, self._optimizer_name)
@@ -100,12 +109,12 @@ class Estimates(Store):
         """The estimates of these images, as B×L logits."""
         rows = self._rows(index)
         if self.classes is None:
-            return self.values[rows]
+            return self._optimizer.read(rows)
         new = self.classes[rows, 0] < 0
         dense = torch.full((len(rows), self._labels.width), logit(_CERTAIN))
         dense[new] = self._start(rows[new])
         seen = rows[~new]
-        dense[~new] = dense[~new].scatter(1, self.classes[seen].long(), self.values[seen])
+        dense[~new] = dense[~new].scatter(1, self.classes[seen].long(), self._optimizer.read(seen))
         return dense
 
     def keep(self, index: Tensor, logits: Tensor) -> None:
@@ -131,6 +140,9 @@ class Estimates(Store):
 
     def warm_start(self) -> None:
         """Start a stage from the estimates of an earlier one: bound their certainty and reset the moments."""
+        for begin in range(0, len(self._shard), _ROWS_PER_BLOCK):
+            rows = torch.arange(begin, min(begin + _ROWS_PER_BLOCK, len(self._shard)))
+            self.values[rows] = self._optimizer.read(rows)
         self.values.clamp_(logit(_CERTAIN), logit(1 - _CERTAIN))
         self._optimizer = make_optimizer(self.values, self._optimizer_name)
 
@@ -144,6 +156,10 @@ class Estimates(Store):
         past = sub_state(state, "adam")
         if past:  # a stage may start from the table of one whose optimizer had no state
             self._optimizer.load_state_dict(past)
+
+    def _undeclared(self, name: str, saved: Tensor) -> Field:
+        """All processes step with the same learning rates."""
+        return Shared(tuple(saved.shape), saved.dtype) if name == "adam.rates" else super()._undeclared(name, saved)
 
     def _rows(self, index: Tensor) -> Tensor:
         return torch.from_numpy(self._shard.rows(index))
@@ -160,6 +176,10 @@ class Estimates(Store):
 
 class RowOptimizer(Protocol):
     """Changes a table in place, given gradients for some of its rows."""
+
+    def read(self, rows: Tensor) -> Tensor:
+        """The values of these rows after all steps so far, B×c; changes nothing."""
+        ...
 
     def step(self, rows: Tensor, gradient: Tensor, lr: float) -> None:
         """Step with a gradient (B×c) for these rows, which are all different."""
@@ -178,21 +198,22 @@ def make_optimizer(values: Tensor, name: EstimateOptimizer) -> RowOptimizer:
 
 
 _BETA1, _BETA2, _EPS = 0.9, 0.999, 1e-8  # torch's defaults
-_BLOCK = 1 << 15  # entries; four tables of as many fit into the cache of a core
+_REACH = 160  # steps for which a row moves noticeably without a gradient
+_BLOCK = 1 << 18  # numbers that are computed at a time, 1 MB
 
 
 class DenseAdam:
-    """Adam over all rows.
+    """Adam over all rows, which computes a row only when it is read.
 
     Args:
-        values: n×c float32, contiguous; changed by every step.
+        values: n×c float32; row r holds its value after step `row_step[r]`.
 
     Example:
         >>> table = torch.zeros(3, 2)
         >>> adam = DenseAdam(table)
         >>> adam.step(torch.tensor([1]), torch.tensor([[0.5, -0.5]]), lr=0.1)
         >>> adam.step(torch.tensor([2]), torch.zeros(1, 2), lr=0.1)
-        >>> table
+        >>> adam.read(torch.arange(3))
         tensor([[ 0.0000,  0.0000],
                 [-0.1670,  0.1670],
                 [ 0.0000,  0.0000]])
@@ -201,39 +222,97 @@ class DenseAdam:
     def __init__(self, values: Tensor) -> None:
         self._values = values
         self._first, self._second = torch.zeros_like(values), torch.zeros_like(values)
+        self._row_step = np.zeros(len(values), np.int64)
         self._steps = 0
-        scratch = torch.empty(min(_BLOCK, values.numel()))  # for denominators; allocating at each step would cost more
-        tables = (table.view(-1).split(_BLOCK) for table in (values, self._first, self._second))  # type: ignore[no-untyped-call]
-        self._blocks = [(x, m, v, scratch[: len(x)]) for x, m, v in zip(*tables, strict=True)]
-        self._zero = torch.zeros(())
+        # by step, of which there is none with number 0: lr, lr / (1−β₁ᵗ) and 1 / √(1−β₂ᵗ)
+        self._history = np.zeros((1, 3))
+        later = np.arange(1, _REACH + 1)
+        self._later, self._first_decay, self._second_decay = later, _BETA1**later, _BETA2 ** (later / 2)
+        self._just_read: tuple[Tensor, int, tuple[Tensor, Tensor, Tensor]] | None = None
+
+    def read(self, rows: Tensor) -> Tensor:
+        """The values of these rows after all steps so far, B×c; changes nothing."""
+        return self._now(rows)[0].clone()
 
     def step(self, rows: Tensor, gradient: Tensor, lr: float) -> None:
         """Step with a gradient (B×c) for these rows, which are all different, and zero for the others."""
+        values, first, second = self._now(rows)
+        self._just_read = None
         self._steps += 1
-        values, first, second = self._values[rows], self._first[rows], self._second[rows]
+        self._remember(lr)
         first.lerp_(gradient, 1 - _BETA1)
         second.mul_(_BETA2).addcmul_(gradient, gradient, value=1 - _BETA2)
-        self._move(values, first, second, torch.empty_like(second), lr)
-        for x, m, v, scratch in self._blocks:
-            m.lerp_(self._zero, 1 - _BETA1)
-            v.mul_(_BETA2)
-            self._move(x, m, v, scratch, lr)
-        self._values[rows], self._first[rows], self._second[rows] = values, first, second
-
-    def _move(self, values: Tensor, first: Tensor, second: Tensor, scratch: Tensor, lr: float) -> None:
-        """Move values by their moments, in place; overwrites `scratch`."""
-        denominator = torch.sqrt(second, out=scratch).div_((1 - _BETA2**self._steps) ** 0.5).add_(_EPS)
+        denominator = second.sqrt().div_((1 - _BETA2**self._steps) ** 0.5).add_(_EPS)
         values.addcdiv_(first, denominator, value=-lr / (1 - _BETA1**self._steps))
+        self._values[rows], self._first[rows], self._second[rows] = values, first, second
+        self._row_step[rows.numpy()] = self._steps
+
+    def _now(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Values and moments of these rows after all steps so far; those that were just read are not computed again."""
+        if self._just_read is not None:
+            read, steps, state = self._just_read
+            if steps == self._steps and torch.equal(read, rows):
+                return state
+        values, first, second = self._values[rows], self._first[rows], self._second[rows]
+        since = self._row_step[rows.numpy()]
+        size = max(1, _BLOCK // (_REACH * max(values.shape[1], 1)))
+        for at in range(0, len(rows), size):
+            part = slice(at, at + size)
+            values[part] -= first[part] * self._movement(since[part], second[part])
+        elapsed = torch.from_numpy(self._steps - since)[:, None].double()
+        first *= (_BETA1**elapsed).float()
+        second *= (_BETA2**elapsed).float()
+        self._just_read = rows, self._steps, (values, first, second)
+        return values, first, second
+
+    def _movement(self, since: NDArray[np.int64], second: Tensor) -> Tensor:
+        """The sum in the formula above.
+
+        Args:
+            since: B, the last step of each row.
+            second: B×c, v after that step.
+
+        Returns:
+            B×c.
+        """
+        steps = since[:, None] + self._later
+        happened = steps <= self._steps
+        _, scale, root = self._history[np.where(happened, steps, 0)].transpose(2, 0, 1)
+        weights = torch.from_numpy((scale * self._first_decay).astype(np.float32))  # 0 for steps that did not happen
+        roots = torch.from_numpy((root * self._second_decay).astype(np.float32))
+        divisors = torch.baddbmm(torch.tensor(_EPS), roots[:, :, None], second.sqrt()[:, None, :])
+        return torch.bmm(weights[:, None, :], divisors.reciprocal_())[:, 0]
+
+    def _remember(self, lr: float) -> None:
+        """Keep what all rows need to know about this step."""
+        if self._steps >= len(self._history):
+            self._history = np.concatenate([self._history, np.zeros((self._steps, 3))])
+        self._history[self._steps] = _scales(np.array([lr]), np.array([self._steps]))
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Both moments and the number of steps."""
-        return {"step": torch.tensor(float(self._steps)), "exp_avg": self._first, "exp_avg_sq": self._second}
+        """Both moments, the last step of each row, the number of steps, and their learning rates."""
+        return {
+            "step": torch.tensor(float(self._steps)),
+            "exp_avg": self._first,
+            "exp_avg_sq": self._second,
+            "row_step": torch.from_numpy(self._row_step),
+            "rates": torch.from_numpy(self._history[: self._steps + 1, 0].copy()),
+        }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Load what `state_dict` returned."""
-        self._steps = int(state["step"])
+        """Load what `state_dict` returned, or the state of version 0.1, in which all rows are up to date."""
+        last, self._just_read = int(state["step"]), None
         self._first.copy_(state["exp_avg"])
         self._second.copy_(state["exp_avg_sq"])
+        self._row_step[:] = state["row_step"].numpy() if "row_step" in state else last
+        rates = state["rates"].numpy() if "rates" in state else np.zeros(last + 1)
+        self._history, self._steps = np.zeros((last + 1, 3)), last
+        self._history[1:] = _scales(rates[1:], np.arange(1, last + 1))
+
+
+def _scales(lr: NDArray[np.float64], step: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Of each step t: lr, lr / (1−β₁ᵗ) and 1 / √(1−β₂ᵗ), n×3."""
+    return np.stack([lr, lr / (1 - _BETA1**step), (1 - _BETA2**step) ** -0.5], axis=1)
 
 
 class SparseOptimizer:
@@ -251,6 +330,10 @@ class SparseOptimizer:
             if name == "sparse_adam"
             else torch.optim.SGD([self._values], foreach=False)
         )
+
+    def read(self, rows: Tensor) -> Tensor:
+        """The values of these rows, B×c."""
+        return self._values.detach()[rows]
 
     def step(self, rows: Tensor, gradient: Tensor, lr: float) -> None:
         """Step with a gradient (B×c) for these rows, which are all different."""

@@ -95,15 +95,15 @@ class Devices:
             return nullcontext()
         return self._fabric.no_backward_sync(wrapped, enabled=not now)  # type: ignore[arg-type]
 
-    def clip(self, wrapped: nn.Module, stepper: Any, norm: float) -> bool:
+    def clip(self, wrapped: nn.Module, stepper: Any, norm: float) -> Tensor | None:
         """Scale gradients down so that their norm over all weights is at most `norm`.
 
         Returns:
-            False if the gradients are not finite, except in half precision, which skips such a step and lowers the
-            scale of gradients.
+            The norm before that; None in half precision, which skips a step whose gradients are not finite and lowers
+            their scale.
         """
         found = self._fabric.clip_gradients(wrapped, stepper, max_norm=norm, error_if_nonfinite=False)
-        return self.scaled or found is None or bool(found.isfinite())
+        return None if self.scaled or found is None else found.detach()
 
     def backward(self, loss: Tensor) -> None:
         """Compute gradients of the loss, averaged over processes."""

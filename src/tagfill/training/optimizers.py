@@ -61,6 +61,64 @@ def build_optimizer(settings: Optimizer, module: Classifier, *, scaled: bool = F
     return kind(groups, lr=settings.lr, fused=True if deep and not scaled else None)
 
 
+class LeanAdam:
+    """Steps an Adam or AdamW of torch on the CPU, with the same operations in the same order and so the same bits.
+
+    For the few weights of a head, `Optimizer.step` takes a third longer: it calls hooks, checks devices and allocates
+    new memory in every step. State stays in the optimizer, so that checkpoints do not change.
+
+    Args:
+        optimizer: an Adam or AdamW without any of torch's other options, over contiguous float32 weights.
+    """
+
+    def __init__(self, optimizer: torch.optim.Adam) -> None:
+        self._optimizer = optimizer  # its state and groups are other objects after `load_state_dict`
+        largest = max(weight.numel() for group in self.param_groups for weight in group["params"])
+        self._scratch = torch.empty(largest)
+        self._decoupled = isinstance(optimizer, torch.optim.AdamW)
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Those of the optimizer."""
+        return self._optimizer.param_groups
+
+    @classmethod
+    def suits(cls, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether it can step an optimizer that `build_optimizer` made."""
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        return (
+            type(optimizer) in (torch.optim.Adam, torch.optim.AdamW)
+            and not optimizer.defaults["fused"]
+            and all(w.device.type == "cpu" and w.dtype == torch.float32 and w.is_contiguous() for w in weights)
+        )
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Step all weights that have a gradient."""
+        states = self._optimizer.state
+        for group in self.param_groups:
+            (beta1, beta2), lr, eps, decay = group["betas"], group["lr"], group["eps"], group["weight_decay"]
+            for weight in group["params"]:
+                gradient = weight.grad
+                if gradient is None:
+                    continue
+                state = states[weight]
+                if not state:
+                    state["step"] = torch.tensor(0.0)
+                    state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(weight), torch.zeros_like(weight)
+                first, second = state["exp_avg"], state["exp_avg_sq"]
+                steps = state["step"].add_(1).item()
+                if decay and self._decoupled:
+                    weight.mul_(1 - lr * decay)
+                elif decay:
+                    gradient = gradient.add(weight, alpha=decay)
+                first.lerp_(gradient, 1 - beta1)
+                second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+                scratch = self._scratch[: weight.numel()].view(weight.shape)
+                divisor = torch.sqrt(second, out=scratch).div_((1 - beta2**steps) ** 0.5).add_(eps)
+                weight.addcdiv_(first, divisor, value=-lr / (1 - beta1**steps))
+
+
 def optimizer_state(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
     """The state of an optimizer as named tensors, and the plain values of its groups."""
     content = optimizer.state_dict()

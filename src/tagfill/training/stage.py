@@ -36,6 +36,7 @@ from tagfill.training.checkpoints import Checkpoint
 from tagfill.training.devices import Devices
 from tagfill.training.evaluation import can_validate, predict, rank_positions
 from tagfill.training.optimizers import (
+    LeanAdam,
     build_optimizer,
     load_average_state,
     load_optimizer_state,
@@ -195,6 +196,11 @@ class ActiveStage:
         """Whether the method keeps per-image state."""
         return bool(self.memory.sizes())
 
+    @cached_property
+    def weights(self) -> list[nn.Parameter]:
+        """The weights that the optimizer steps."""
+        return [weight for group in self.optimizer.param_groups for weight in group["params"]]
+
     def micro_batches(self, batch: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Split a batch into `accumulate` micro-batches of nearly the same size."""
         count = min(self.stage.accumulate, len(batch))
@@ -240,6 +246,8 @@ def enter_stage(
     module.to(devices.device)  # before the optimizer takes hold of its weights
     optimizer = build_optimizer(stage.optimizer, module, scaled=devices.scaled)
     wrapped, stepper = devices.wrap(module, optimizer)
+    if stepper is optimizer and LeanAdam.suits(optimizer):
+        stepper = LeanAdam(optimizer)
     average = None if stage.average is None else weight_average(module, stage.average)
     if checkpoint is not None:
         if average is not None:

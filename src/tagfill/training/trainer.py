@@ -1,21 +1,19 @@
 """The training loop, from top to bottom: run, epoch, step, forward and backward, observe, validate, save.
 
 On cached features a step takes a fraction of a millisecond, so little may surround it: seeds and learning rates of all
-steps are computed when the epoch starts, and the loss terms leave the device together.
+steps are computed when the epoch starts, and the losses of many steps leave the device together (`loss_log.py`).
 """
 
 from __future__ import annotations
 
 import errno
-import math
 import os
 import shutil
 import signal
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -23,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tagfill.contract import Batch, Decisions, Prediction, Ranks
+from tagfill.contract import Batch, Decisions, Prediction
 from tagfill.errors import RunError
 from tagfill.io import write_json
 from tagfill.memory import sub_state
@@ -33,6 +31,7 @@ from tagfill.rng import random_bits
 from tagfill.training import checkpoints
 from tagfill.training.checkpoints import Checkpoint, State
 from tagfill.training.evaluation import choose_decisions, gather_predictions, read_validation_labels
+from tagfill.training.loss_log import READ_EVERY, PendingLoss, ReadLoss, Totals, merge_counts, read_losses
 from tagfill.training.optimizers import average_state, optimizer_state
 from tagfill.training.recipe import Stopping
 from tagfill.training.records import Recorder
@@ -41,6 +40,7 @@ from tagfill.training.stage import ActiveStage, RunContext, best_memory_folder, 
 
 _SYNC_EVERY = 16  # steps between two collective decisions of several processes whether to save or to stop
 _SHOW_EVERY = 0.1  # seconds between two updates of the bar; drawing it takes longer than a step on cached features
+_WHOLE = (1.0,)  # the share of a micro-batch that is the whole batch
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -71,6 +71,10 @@ class Trainer:
         self._active: ActiveStage
         self._best = BestEpoch()
         self._totals = Totals()
+        self._pending: list[PendingLoss] = []
+        self._shown: dict[str, float] = {}  # loss terms of the last step that was read
+        self._shown_step = -1
+        self._alone = context.devices.ranks.world == 1
         self._recorder: Recorder | None = None
         self._last_save = time.monotonic()
         self._interrupt = Interrupt()
@@ -150,31 +154,35 @@ class Trainer:
         ]
         active.wrapped.train()
         with self._context.progress.bar(f"{stage.name} {epoch}/{stage.epochs}", images, "img") as bar:
-            not_shown, shown_at = 0, 0.0
+            not_shown, shown_at, last = 0, 0.0, len(batches) - 1
             for step, split in enumerate(micro_batches, start=first_step):
                 self._context.devices.seed(seeds[step])  # dropout and the like are drawn per step
                 self._set_learning_rate(rates[step])
                 size = len(batches[step])
-                shares = [1.0] if len(split) == 1 else [len(micro_batch) / size for micro_batch in split]
-                terms, visited = self._step(epoch, step, shares, loaded)
-                not_shown += visited
-                if (now := time.monotonic()) - shown_at > _SHOW_EVERY or step + 1 == len(batches):
-                    self._show_step(bar, terms, not_shown)
+                shares = _WHOLE if len(split) == 1 else [len(micro_batch) / size for micro_batch in split]
+                try:
+                    not_shown += self._step(epoch, step, shares, loaded)
+                except Exception:
+                    self._read_losses(epoch)  # a loss that was not finite may be the reason
+                    raise
+                show = (now := time.monotonic()) - shown_at > _SHOW_EVERY or step == last
+                if show or step % READ_EVERY == READ_EVERY - 1:
+                    self._read_losses(epoch)
+                if show:
+                    self._show_step(bar, not_shown)
                     not_shown, shown_at = 0, now
-                if step + 1 < len(batches):
+                if step < last:
                     self._pause(epoch, step + 1, save=self._is_due(step))
         self._end_epoch(epoch, time.monotonic() - begin, images)
         over = self._best.done or epoch == stage.epochs
-        self._pause(epoch + 1, 0, save=not over and self._is_due(len(batches) - 1, end_of_epoch=True))
+        self._pause(epoch + 1, 0, save=not over and self._is_due(last, end_of_epoch=True))
 
     def _set_learning_rate(self, lr: float) -> None:
         self._active.task.lr = lr
         for group in self._active.optimizer.param_groups:
             group["lr"] = lr * group["multiplier"]
 
-    def _step(
-        self, epoch: int, step: int, shares: Sequence[float], loaded: Iterator[Batch]
-    ) -> tuple[dict[str, float], int]:
+    def _step(self, epoch: int, step: int, shares: Sequence[float], loaded: Iterator[Batch]) -> int:
         """Take one step of the optimizer.
 
         Args:
@@ -184,31 +192,30 @@ class Trainer:
             loaded: the micro-batches, followed by those of the next steps.
 
         Returns:
-            The loss terms of the batch, and how many of its images could be decoded.
+            How many of its images could be decoded.
         """
-        active, devices, clip_norm = self._active, self._context.devices, self._active.stage.clip_norm
-        shown: dict[str, float] = {}
+        active, clip_norm = self._active, self._active.stage.clip_norm
         visited: list[Tensor] = []
         for number, (share, micro_batch) in enumerate(zip(shares, loaded, strict=False), start=1):
             if not len(micro_batch.index):
                 self._stop_together(self._empty_batch(epoch, step))
                 continue
-            terms = self._forward_backward(epoch, step, micro_batch, share, last=number == len(shares))
+            self._forward_backward(epoch, step, micro_batch, share, last=number == len(shares))
             visited.append(micro_batch.index)
-            for name, value in terms.items():
-                shown[name] = shown.get(name, 0.0) + share * value
-        if clip_norm is not None and not devices.clip(active.wrapped, active.stepper, clip_norm):
-            advice = self._record_failure(epoch, step, torch.cat(visited), shown)
-            raise RunError(f"The gradients are not finite in epoch {epoch}, step {step + 1}; {advice}")
+        if clip_norm is not None:
+            norm = self._context.devices.clip(active.wrapped, active.stepper, clip_norm)
+            if norm is not None:
+                self._pending.append(PendingLoss(step, 0.0, torch.cat(visited), None, norm))
+            if not self._alone:
+                self._read_losses(epoch)
         active.stepper.step()
-        active.stepper.zero_grad()
+        for weight in active.weights:
+            weight.grad = None
         if active.average is not None:
             active.average.update_parameters(active.module)
-        return shown, sum(map(len, visited))
+        return sum(map(len, visited))
 
-    def _forward_backward(
-        self, epoch: int, step: int, micro_batch: Batch, share: float, *, last: bool
-    ) -> dict[str, float]:
+    def _forward_backward(self, epoch: int, step: int, micro_batch: Batch, share: float, *, last: bool) -> None:
         """Add the gradients of a micro-batch, and let the method observe its predictions.
 
         Args:
@@ -217,23 +224,22 @@ class Trainer:
             micro_batch: on the CPU.
             share: of the batch.
             last: whether it is the last one of the step, with which processes share their gradients.
-
-        Returns:
-            The loss terms.
         """
         active, devices = self._active, self._context.devices
         batch = devices.place(micro_batch)
         with devices.sharing(active.wrapped, last):
             prediction: Prediction = active.wrapped(batch.inputs, maps=active.maps)
-            loss, terms = _sum_terms(active.method.loss(batch, prediction))
-            finite = all(map(math.isfinite, terms.values()))
-            self._stop_together(None if finite else self._not_finite(epoch, step, batch, terms))
+            terms = active.method.loss(batch, prediction)
+            loss, values = _sum_terms(terms)
+            self._pending.append(PendingLoss(step, share, batch.index, tuple(terms), values))
+            if not self._alone:
+                self._read_losses(epoch)
             devices.backward(loss if share == 1 else share * loss)
         decisions = self._observe(batch, prediction)
-        self._totals.add(terms, len(batch.index), decisions)
+        if decisions is not None:
+            self._totals.add_decisions(decisions)
         if self._recorder is not None:
             self._recorder.visit(batch, prediction, decisions)
-        return terms
 
     def _observe(self, batch: Batch, prediction: Prediction) -> Decisions | None:
         """Let the method update its memory; returns what it decided about labels."""
@@ -243,6 +249,27 @@ class Trainer:
         with torch.no_grad():
             active.method.observe(batch, _detach(prediction))
         return active.method.decisions()
+
+    def _read_losses(self, epoch: int) -> None:
+        """Read the losses of the last steps and add them to the sums; stop at the first that is not finite.
+
+        Several processes read each loss before its backward pass, since all of them have to stop in the same step.
+        """
+        if not self._pending:
+            return
+        problem: str | None = None
+        for loss in read_losses(self._pending):
+            if loss.not_finite is not None:
+                problem = self._not_finite(epoch, loss)
+                break
+            if loss.is_norm:
+                continue
+            self._totals.add(loss.terms, len(loss.images))
+            if loss.step != self._shown_step:
+                self._shown_step, self._shown = loss.step, {}
+            for name, value in loss.terms.items():
+                self._shown[name] = self._shown.get(name, 0.0) + loss.share * value
+        self._stop_together(problem)
 
     def _end_epoch(self, epoch: int, seconds: float, images: int) -> None:
         """Validate, keep the model if it is the best one, and log the epoch.
@@ -323,11 +350,12 @@ class Trainer:
         assert self._events is not None
         self._events.write(self._context.recipe.epochs_before(self._active.number) + line["epoch"], scalars)
 
-    def _show_step(self, bar: Bar, terms: dict[str, float], images: int) -> None:
+    def _show_step(self, bar: Bar, images: int) -> None:
         best = self._best.best
         scored = best is not None and self._context.chosen_by_map
         name = "AUC" if self._context.recipe.val_labels == "tags" else "mAP"
-        bar.note(_shown(terms) + (f"  best {name} {100 * best['score']:.2f}" if best is not None and scored else ""))
+        note = f"  best {name} {100 * best['score']:.2f}" if best is not None and scored else ""
+        bar.note(_shown(self._shown) + note)
         bar.advance(images)
 
     def _is_due(self, step: int, *, end_of_epoch: bool = False) -> bool:
@@ -361,6 +389,7 @@ class Trainer:
             epoch: under way, from 1.
             step: how many of its steps are done.
         """
+        self._read_losses(epoch)
         context, active, devices, folder = self._context, self._active, self._context.devices, self._context.run.folder
         stages, steps = context.recipe.stages, active.sampler.steps
         number = sum(stage.epochs * steps + 1 for stage in stages[: active.number]) + (epoch - 1) * steps + step
@@ -423,29 +452,33 @@ class Trainer:
             "'tagfill inspect --decode'."
         )
 
-    def _not_finite(self, epoch: int, step: int, batch: Batch, terms: dict[str, float]) -> str:
-        """The problem of a loss that is not finite."""
-        advice = self._record_failure(epoch, step, batch.index, terms)
-        bad = next(name for name, value in terms.items() if not math.isfinite(value))
-        return f"The loss term '{bad}' is {terms[bad]} in epoch {epoch}, step {step + 1}; {advice}"
-
-    def _record_failure(self, epoch: int, step: int, index: Tensor, terms: dict[str, float]) -> str:
-        """Write the images of a failed step to a file; returns advice that names it."""
+    def _not_finite(self, epoch: int, loss: ReadLoss) -> str:
+        """The problem of a loss or of gradients that are not finite; writes the images of the batch to a file."""
         context, dataset = self._context, self._context.dataset
         path = context.run.folder / f"not-finite-rank{context.devices.ranks.rank}.json"
-        images = dataset.names(dataset.split("train")[index.numpy(force=True)])
-        content = {"stage": self._active.stage.name, "epoch": epoch, "step": step, "terms": terms, "images": images}
+        content = {
+            "stage": self._active.stage.name,
+            "epoch": epoch,
+            "step": loss.step,
+            "terms": self._shown if loss.is_norm else loss.terms,
+            "images": dataset.names(dataset.split("train")[loss.images.numpy(force=True)]),
+        }
         write_json(path, content)
-        return f"{path} lists the images of the batch. Lower the learning rate, or look at those images."
+        bad = loss.not_finite or ""
+        what = "The gradients are not finite" if loss.is_norm else f"The loss term '{bad}' is {loss.terms[bad]}"
+        return (
+            f"{what} in epoch {epoch}, step {loss.step + 1}; {path} lists the images of the batch. Lower the learning "
+            "rate, or look at those images."
+        )
 
 
-def _sum_terms(terms: dict[str, Tensor]) -> tuple[Tensor, dict[str, float]]:
-    """The sum of the loss terms, and their values, which leave the device together."""
+def _sum_terms(terms: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """The sum of the loss terms, and their values, both on the device."""
     if len(terms) == 1:
-        ((name, only),) = terms.items()
-        return only, {name: only.item()}
+        (only,) = terms.values()
+        return only, only.detach()
     stacked = torch.stack(list(terms.values()))
-    return stacked.sum(), dict(zip(terms, stacked.detach().tolist(), strict=True))
+    return stacked.sum(), stacked.detach()
 
 
 def _detach(prediction: Prediction) -> Prediction:
@@ -493,70 +526,6 @@ class BestEpoch:
         dropped = stopping.drop is not None and 100 * (self.best["score"] - score) > stopping.drop
         self.done = impatient or dropped
         return better
-
-
-@dataclass
-class Totals:
-    """Sums of an epoch over the images of this rank.
-
-    Attributes:
-        sums: of each loss term, weighted by images.
-        images: that were visited.
-        decisions: how many labels were decided in each way, as numbers on the device; None while no method has
-            decided anything.
-    """
-
-    sums: dict[str, float] = field(default_factory=dict)
-    images: int = 0
-    decisions: dict[str, Tensor | int] | None = None
-
-    def add(self, terms: Mapping[str, float], images: int, decisions: Decisions | None = None) -> None:
-        """Add a micro-batch: its mean loss terms, its images, and what was decided about their labels."""
-        for name, value in terms.items():
-            self.sums[name] = self.sums.get(name, 0.0) + value * images
-        self.images += images
-        if decisions is not None:
-            self.decisions = self.decisions or {}
-            for kind, count in decisions.counts().items():
-                self.decisions[kind] = self.decisions.get(kind, 0) + count
-
-    def decided(self) -> dict[str, int] | None:
-        """How many labels were decided in each way, where any were."""
-        if self.decisions is None:
-            return None
-        return {kind: int(count) for kind, count in self.decisions.items() if int(count)}
-
-    def means(self, ranks: Ranks) -> dict[str, float]:
-        """The mean of each term over the images of all ranks."""
-        names = sorted(self.sums)
-        own = torch.tensor([self.images, *(self.sums[name] for name in names)], dtype=torch.float64)
-        count, *sums = ranks.sum(own).tolist()
-        return {name: total / max(count, 1.0) for name, total in zip(names, sums, strict=True)}
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """The sums as tensors."""
-        state = {f"sum.{name}": torch.tensor(value, dtype=torch.float64) for name, value in self.sums.items()}
-        if (decided := self.decided()) is not None:
-            state |= {f"decided.{kind}": torch.tensor(count) for kind, count in {"": 0, **decided}.items()}
-        return {**state, "images": torch.tensor(self.images)}
-
-    @classmethod
-    def from_state(cls, state: dict[str, Tensor]) -> Totals:
-        """The inverse of `state_dict`."""
-        sums = {name.removeprefix("sum."): float(value) for name, value in state.items() if name.startswith("sum.")}
-        decided = {name.removeprefix("decided."): int(n) for name, n in state.items() if name.startswith("decided.")}
-        found: dict[str, Tensor | int] = {kind: count for kind, count in decided.items() if count}
-        return cls(sums, int(state["images"]), found if decided else None)
-
-
-def merge_counts(counts: list[dict[str, int] | None]) -> dict[str, int] | None:
-    """The sum of all ranks' counts, in alphabetical order; None if no rank has any.
-
-    >>> merge_counts([{"rejected": 2}, None, {"flipped": 1, "rejected": 1}])
-    {'flipped': 1, 'rejected': 3}
-    """
-    made = [Counter(count) for count in counts if count is not None]
-    return dict(sorted(sum(made, Counter()).items())) if made else None
 
 
 class Interrupt:
