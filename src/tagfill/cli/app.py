@@ -13,6 +13,7 @@ from tagfill.cli import (
     add,
     analyze,
     audit,
+    browse,
     budget,
     compare,
     convert,
@@ -83,6 +84,7 @@ app.command("import", cls=_Command, help=_plain(import_.__doc__))(import_.import
 app.command("add", cls=_Command, help=_plain(add.__doc__))(add.add)
 app.command("write", cls=_Command, help=_plain(write.__doc__))(write.write)
 app.command("inspect", cls=_Command, help=_plain(inspect.__doc__))(inspect.inspect)
+app.command("browse", cls=_Command, help=_plain(browse.__doc__))(browse.browse)
 app.command("simulate", cls=_Command, help=_plain(simulate.__doc__))(simulate.simulate)
 app.command("features", cls=_Command, help=_plain(features.__doc__))(features.features)
 app.command("train", cls=_Command, help=_plain(train.__doc__))(train.train)

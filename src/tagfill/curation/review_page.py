@@ -1,8 +1,9 @@
-"""Opening the review page: on which address, for whom, and until Ctrl-C."""
+"""Opening a page: on which address, for whom, and until Ctrl-C."""
 
 from __future__ import annotations
 
 import getpass
+import socket
 import webbrowser
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +15,46 @@ from tagfill.errors import TagfillError
 from tagfill.progress import NOTEBOOK, Progress
 
 LOCAL = "127.0.0.1"
+
+
+def check_server(what: str, host: str, token: str | None) -> None:
+    """Raise if a page cannot be served: libraries are missing, or the address needs a token.
+
+    Args:
+        what: would be served; the subject of the error message.
+        host: address to listen on.
+        token: secret that is required to open the page.
+    """
+    try:
+        from tagfill.curation import server  # noqa: F401
+        from tagfill.inference import http
+    except ModuleNotFoundError as error:
+        raise TagfillError(f"{what} needs {error.name}; install it with: pip install 'tagfill[serve]'.") from None
+    http.check_token(host, token)
+
+
+def announce(
+    what: str, hint: str, host: str, port: int, token: str | None, browser: bool, progress: Progress
+) -> socket.socket:
+    """Listen, say where the page is, and open it; returns the listening socket.
+
+    Args:
+        what: is served, such as `120 questions`.
+        hint: how to end it.
+        host: address to listen on.
+        port: 0 picks a free one.
+        token: secret that is required to open the page.
+        browser: whether to open the page in a browser.
+        progress: told the address.
+    """
+    from tagfill.inference import http
+
+    listening = http.listen(host, port)
+    address = http.address_of(host, listening.getsockname()[1], token)
+    progress.say(f"{what} at {address} ({hint})")
+    if browser:
+        webbrowser.open(address)
+    return listening
 
 
 @dataclass(frozen=True)
@@ -44,14 +85,7 @@ class ReviewPage:
     browser: bool = True
 
     def __post_init__(self) -> None:
-        try:
-            from tagfill.curation import server  # noqa: F401
-            from tagfill.inference import http
-        except ModuleNotFoundError as error:
-            raise TagfillError(
-                f"The review page needs {error.name}; install it with: pip install 'tagfill[serve]'."
-            ) from None
-        http.check_token(self.host, self.token)
+        check_server("The review page", self.host, self.token)
 
     def serve(
         self,
@@ -70,13 +104,9 @@ class ReviewPage:
             progress: told the address.
         """
         from tagfill.curation import server
-        from tagfill.inference import http
 
-        listening = http.listen(self.host, self.port)
-        address = http.address_of(self.host, listening.getsockname()[1], self.token)
-        progress.say(f"{what} at {address} (press Ctrl-C to end the {task})")
-        if self.browser:
-            webbrowser.open(address)
+        hint = f"press Ctrl-C to end the {task}"
+        listening = announce(what, hint, self.host, self.port, self.token, self.browser, progress)
         reviewer = self.reviewer or getpass.getuser()
         with suppress(KeyboardInterrupt):  # ends the review
             server.serve(session, listening, run=self.run, reviewer=reviewer, token=self.token, task=task)
