@@ -35,6 +35,10 @@ class TagfillWarning(UserWarning):
     """Something that may be wrong, in data that can be used; the message is one sentence."""
 
 
+class LockedError(TagfillError):
+    """A folder that another process works in."""
+
+
 class DatasetError(TagfillError):
     """A dataset folder, table or annotation that cannot be read."""
 

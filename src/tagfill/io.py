@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from tagfill.errors import TagfillError
+from tagfill.errors import LockedError, TagfillError
 
 
 @contextmanager
@@ -215,7 +215,7 @@ def exclusive_lock(
         reentrant: do nothing if this thread holds the lock already.
 
     Raises:
-        TagfillError: if the lock is held, by another process or by this one.
+        LockedError: if the lock is held, by another process or by this one.
     """
     owner = (os.path.realpath(folder), threading.get_ident())
     if reentrant and owner in _held_locks.values():
@@ -232,7 +232,7 @@ def exclusive_lock(
                 if time.monotonic() < until:
                     time.sleep(0.02)
                     continue
-                raise TagfillError(
+                raise LockedError(
                     f"Another process {doing} in {folder}; wait for it or choose another {choose}."
                 ) from None
         _held_locks[file] = owner

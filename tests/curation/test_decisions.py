@@ -83,7 +83,8 @@ def test_on_a_full_disk_all_entries_are_written_or_none(tmp_path):
         """
         import resource, signal, sys
         from pathlib import Path
-        from tagfill.curation.decisions import DecisionLog, NotWrittenError
+        from tagfill.curation.decisions import DecisionLog
+        from tagfill.curation.entry_log import NotWrittenError
         from dataclasses import replace
 
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -7,7 +7,7 @@ from fastapi.testclient import TestClient
 
 import hostile_images as hostile
 from tagfill.curation import server
-from tagfill.curation.decisions import NotWrittenError
+from tagfill.curation.entry_log import NotWrittenError
 from tagfill.curation.review import open_session
 from tagfill.curation.server import ImageViews, create_app
 from tagfill.errors import TagfillError

@@ -16,10 +16,11 @@ from reference import rle
 from tagfill.dataset import IMAGES_SCHEMA, Dataset, from_records
 from tagfill.errors import DatasetError
 from tagfill.formats import label_studio
+from tagfill.formats.label_studio_config import LAYOUTS, LabelingConfig, labeling_config
 from tagfill.progress import SILENT
 
 CHOICE = result("choices", {"choices": ["cat", "dog"]})
-WHEN = datetime(2021, 3, 9, 22, 16, 8, 728353, tzinfo=UTC)
+WHEN = datetime(2021, 3, 9, 22, 16, 8, 728378, tzinfo=UTC)
 
 
 class Listener:
@@ -99,6 +100,74 @@ def test_controls_for_absent_and_cannot_tell(tmp_path):
     assert known_labels(label_studio.read(path)) == {"a.jpg": {"cat": True, "cow": None, "dog": False}}
 
 
+def test_looked_and_found_nothing_differs_from_not_looked_at(tmp_path):
+    def answers(**controls):
+        return annotation(*(result("choices", {"choices": words}, control=name) for name, words in controls.items()))
+
+    per_class = {"class:cat": ["absent"], "class:dog": ["cannot-tell"]}
+    tasks = [
+        task("cat-only.jpg", answers(present=["cat"], others=["absent"])),
+        task("cat.jpg", answers(present=["cat"], others=["unknown"])),
+        task("nothing.jpg", answers(others=["absent"])),
+        task("not-looked-at.jpg", answers(others=["unknown"])),
+        task("per-class.jpg", answers(**per_class)),
+        task("empty.jpg", answers()),
+    ]
+    data = label_studio.read(write_export(tmp_path / "a.json", *tasks), classes=["cat", "cow", "dog"])
+    nothing = dict.fromkeys(["cat", "cow", "dog"], False)
+    assert known_labels(data) == {
+        "cat-only.jpg": nothing | {"cat": True},
+        "cat.jpg": {"cat": True},
+        "nothing.jpg": nothing,
+        "not-looked-at.jpg": {},
+        "per-class.jpg": {"cat": False, "dog": None},
+        "empty.jpg": {},
+    }
+
+
+OWN_CONFIG = """<View><Image name="photo" value="$url"/><Text name="note" value="$note"/>
+  <Choices name="tags" toName="photo" choice="multiple">
+    <Choice value="Cat "/><Choice value="Hund" alias="dog"/><Choice value="Vehicle" predicted_values="bus, car"/>
+    <Choice value="blurred"/>
+  </Choices>
+  <Choices name="mood" toName="note"><Choice value="cow"/></Choices>
+  <RectangleLabels name="where" toName="photo"><Label value="cow"/></RectangleLabels>
+  <Choices name="size" toName="photo" perRegion="true"><Choice value="cow"/></Choices></View>"""
+
+
+def test_choices_of_a_projects_own_configuration_stand_for_classes():
+    config = LabelingConfig.parse(OWN_CONFIG, ["cat", "dog", "car", "cow"])
+    tags, where = config.controls
+    assert tags.classes == {"Cat ": "cat", "dog": "dog", "Vehicle": "car"}
+    assert (tags.multiple, tags.image, where.classes) == (True, "photo", {"cow": "cow"})
+    assert (config.image_key(), config.unmatched, config.tells_absent) == ("url", ("blurred",), False)
+    given = annotation(result("choices", {"choices": ["dog", "Vehicle", "blurred"]}, control="tags"))
+    found = label_studio.parse_annotation(given, "annotation 1", config)
+    assert found.statements == [("dog", True, {}), ("car", True, {})]
+    assert found.unmatched == {"blurred"}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_written_configurations_ask_about_every_class(layout):
+    classes = ("cat", 'the "big" <one>', "others")
+    config = LabelingConfig.parse(labeling_config(classes, layout=layout, boxes=True), classes)
+    assert (config.shown, config.unmatched, config.tells_absent) == (classes, (), True)
+    assert config.control("box").words == dict(zip(classes, classes, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("<View", "is not valid XML"),
+        ('<!DOCTYPE v [<!ENTITY a "aaaa">]><View>&a;</View>', "defines a document type"),
+        ("x" * 3_000_000, "more than 2,097,152 characters"),
+    ],
+)
+def test_bad_configurations_are_refused(text, message):
+    with pytest.raises(DatasetError, match=message):
+        LabelingConfig.parse(text, ["cat"])
+
+
 def test_cancelled_annotations_predictions_and_brushes_are_left_out(tmp_path):
     brush = result("brushlabels", {"format": "rle", "rle": [1, 2], "brushlabels": ["sky"]}, identity="brush")
     of_region = result("choices", {"choices": ["blurred"]}, identity="brush")
@@ -147,7 +216,7 @@ def test_image_is_known_by_its_path(tmp_path, address, expected):
         ('[{"data": {"image": "a.jpg"}}', "ends in the middle of its JSON"),
         ('[{"data": {"image": "a.jpg"}} 1]', "is not valid JSON after task 1"),
         ("{}", "holds no list of tasks"),
-        ('[{"data": {"image": "a"}, "annotations": [{"created_at": "soon"}]}]', 'created_at "soon" is not a time'),
+        ('[{"data": {"image": "a"}, "annotations": [{"created_at": "soon"}]}]', '"soon" is not a time'),
         (
             '[{"data": {"image": "a"}, "annotations": [{"result": [{"type": "choices", "value": {}}]}]}]',
             "has a result that cannot be read",
@@ -202,15 +271,16 @@ def test_predictions_and_set_up(tmp_path):
         ],
     }
     view = ElementTree.parse(tmp_path / "a.xml").getroot()
-    assert [(control.tag, control.get("name")) for control in view] == [
-        ("Image", "image"),
+    controls = [control for control in view.iter() if control.get("toName") == "image"]
+    assert [(control.tag, control.get("name")) for control in controls] == [
         ("Choices", "present"),
+        ("Choices", "others"),
         ("Choices", "absent"),
         ("Choices", "cannot-tell"),
         ("RectangleLabels", "box"),
         ("KeyPointLabels", "point"),
     ]
-    assert view[1][0].get("value") == "<x>"
+    assert controls[0][0].get("value") == "<x>"
 
 
 @given(data=label_states())

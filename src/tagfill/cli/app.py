@@ -25,6 +25,7 @@ from tagfill.cli import (
     fill,
     import_,
     inspect,
+    label_studio,
     list_,
     plan,
     predict,
@@ -103,4 +104,5 @@ app.command("serve", cls=_Command, help=_plain(serve.__doc__))(serve.serve)
 app.command("analyze", cls=_Command, help=_plain(analyze.__doc__))(analyze.analyze)
 app.command("analyse", cls=_Command, help=_plain(analyze.__doc__), hidden=True)(analyze.analyze)  # of version 0.1
 app.add_typer(evidence.app, name="evidence", help=_plain(evidence.__doc__))
+app.add_typer(label_studio.app, name="label-studio", help=_plain(label_studio.__doc__))
 app.command("list", cls=_Command, help=_plain(list_.__doc__))(list_.list_)

@@ -138,6 +138,7 @@ def train(
 ) -> None:
     """Train."""
     from tagfill import experiments, training
+    from tagfill.curation.submissions import apply_submissions
     from tagfill.dataset import Dataset
     from tagfill.dataset.validation import require_valid
     from tagfill.training.run_folder import default_name
@@ -209,6 +210,7 @@ def train(
                 terminal.next_step(f"tagfill train --recipe {recipe} --row {chosen}", quiet=quiet or as_json)
             return
         made = build(of_row(row))
+        apply_submissions(Path(made.dataset), progress=progress)
         data = Dataset.open(made.dataset)
         if continue_ and (out is None or force):
             raise TagfillError("--continue needs --out, and cannot be combined with --force.")

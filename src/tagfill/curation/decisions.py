@@ -1,51 +1,36 @@
 """Decisions of a review: the log that keeps them, and the rows of the dataset that they become.
 
-The log is append-only. Each line is a JSON object with a checksum of itself. A decision is confirmed to the reviewer
-after its line is on disk, so a damaged end of the file, as a crash leaves it, was never confirmed; it is cut off when
-the log is opened.
-
-Each decision in force becomes a row with `source` review, the time of the decision and its cost in seconds.
-`apply_decisions` compares the log with the rows, so calling it twice, or again after a crash, changes nothing. If a
-decision is undone after it has become a row, the row is removed.
+The log is append-only (`tagfill.curation.entry_log`). Each decision in force becomes a row with `source` review, the
+time of the decision and its cost in seconds. `apply_decisions` compares the log with the rows, so calling it twice, or
+again after a crash, changes nothing. If a decision is undone after it has become a row, the row is removed.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tagfill.curation.entry_log import Entry, EntryLog
 from tagfill.dataset import Dataset
 from tagfill.dataset.dataset import replace_table
 from tagfill.dataset.tables import from_records
-from tagfill.errors import TagfillError
-from tagfill.io import sync_folder
 
 DECIDE, UNDO = "decide", "undo"
 SOURCE = "review"
 _Key = tuple[str, str, datetime]  # image, label and time of a decision
 
 
-class NotWrittenError(TagfillError):
-    """A decision could not be written to the log."""
-
-
 @dataclass(frozen=True)
-class LogEntry:
+class LogEntry(Entry):
     """A line of the log.
 
     Attributes:
-        number: 1, 2, 3…
         id: chosen by the sender; a second entry with the same id is a repetition and does not count.
         action: `decide` or `undo`.
         image: image of the pair.
@@ -59,8 +44,6 @@ class LogEntry:
         group: shared by the decisions of one bulk decision.
     """
 
-    number: int
-    id: str
     action: str
     image: str
     label: str
@@ -82,51 +65,12 @@ class LogEntry:
         """`time` as a datetime."""
         return datetime.fromisoformat(self.time)
 
-    def line(self) -> bytes:
-        """Serialize to a line of the file."""
-        content = json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
-        return f'{{"check":"{zlib.crc32(content.encode()):08x}","entry":{content}}}\n'.encode()
 
-    @classmethod
-    def parse(cls, line: bytes) -> LogEntry:
-        """Read a line; raises ValueError, KeyError or TypeError if it is damaged."""
-        outer: dict[str, Any] = json.loads(line)
-        content = outer["entry"]
-        entry = cls(**content)
-        if not line.endswith(b"\n") or entry.line() != line:
-            raise ValueError("the checksum does not match")
-        return entry
-
-
-class DecisionLog:
-    """An open log; the caller makes sure that no other process has it open.
-
-    Args:
-        path: the file; created if it is missing.
-
-    Raises:
-        TagfillError: if a line other than the last is damaged.
-    """
+class DecisionLog(EntryLog[LogEntry]):
+    """An open log of decisions; the caller makes sure that no other process has it open."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.entries, valid_bytes = _read_log(path)
-        self._file = path.open("ab")
-        if self._file.tell() > valid_bytes:
-            self._truncate(valid_bytes)
-        sync_folder(path.parent)
-        self._ids = {entry.id: entry for entry in self.entries}
-
-    def __enter__(self) -> DecisionLog:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._file.close()
-
-    def find(self, id_: str) -> LogEntry | None:
-        """The entry with this id, or None."""
-        return self._ids.get(id_)
+        super().__init__(path, LogEntry, "decision")
 
     def next_time(self, ahead: int = 0) -> str:
         """A time for the next entry that is later than all earlier ones, even if the clock was set back.
@@ -138,65 +82,6 @@ class DecisionLog:
         if self.entries:
             now = max(now, self.entries[-1].timestamp + timedelta(microseconds=1 + ahead))
         return now.isoformat(timespec="microseconds")
-
-    def append(self, entries: Sequence[LogEntry]) -> None:
-        """Write entries to disk, all or none; they are synced when this returns.
-
-        Raises:
-            NotWrittenError: if the disk is full or fails; then none of them is in the log.
-        """
-        before = self._file.tell()
-        try:
-            self._file.write(b"".join(entry.line() for entry in entries))
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            self._reopen(before)
-            raise NotWrittenError(f"The decision could not be written to {self.path}: {error.strerror}.") from None
-        self.entries.extend(entries)
-        self._ids.update((entry.id, entry) for entry in entries)
-
-    def _reopen(self, size: int) -> None:
-        """Discard the buffer of the file object and truncate what part of it reached the disk."""
-        os.ftruncate(self._file.fileno(), size)
-        descriptor = os.dup(self._file.fileno())
-        with suppress(OSError):  # closing tries to write the buffer and fails again
-            self._file.close()
-        os.ftruncate(descriptor, size)
-        self._file = os.fdopen(descriptor, "ab")
-
-    def _truncate(self, size: int) -> None:
-        self._file.truncate(size)
-        os.fsync(self._file.fileno())
-
-
-def _read_log(path: Path) -> tuple[list[LogEntry], int]:
-    """The entries of a log, and the number of bytes that they take; the last line may be damaged."""
-    entries: list[LogEntry] = []
-    valid_bytes = 0
-    content = path.read_bytes() if path.exists() else b""
-    lines = list(_lines(content))
-    for position, line in enumerate(lines):
-        try:
-            entries.append(LogEntry.parse(line))
-        except (ValueError, KeyError, TypeError):
-            if position < len(lines) - 1:
-                raise TagfillError(
-                    f"{path}, line {position + 1}, is damaged; restore it from a backup, or move the file away to "
-                    "start a new log."
-                ) from None
-            break
-        valid_bytes += len(line)
-    return entries, valid_bytes
-
-
-def _lines(content: bytes) -> Iterator[bytes]:
-    """Lines with their line feeds; the last one may have none."""
-    start = 0
-    while start < len(content):
-        end = content.find(b"\n", start) + 1 or len(content)
-        yield content[start:end]
-        start = end
 
 
 def apply_decisions(

@@ -7,11 +7,10 @@ not saved.
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -19,14 +18,12 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from fastapi import FastAPI, HTTPException, Query, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from fastapi.routing import APIRoute
 from numpy.typing import NDArray
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field
 
-from tagfill.curation.decisions import NotWrittenError
+from tagfill.curation.entry_log import NotWrittenError
 from tagfill.curation.review import (
     BulkDecision,
     Decision,
@@ -166,29 +163,6 @@ class FinishRequest(_Request):
     who: ReviewerName = ""
 
 
-class StrictJson(APIRoute):
-    """A route whose JSON body must be JSON: no NaN, no infinity, no half of a surrogate pair (400)."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler, with a request that reads its body strictly."""
-        handler = super().get_route_handler()
-
-        async def strict(request: Request) -> Response:
-            return await handler(_StrictRequest(request.scope, request.receive))
-
-        return strict
-
-
-class _StrictRequest(Request):
-    async def json(self) -> Any:
-        try:
-            value = json.loads(await self.body())
-            json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-        except (ValueError, RecursionError):
-            raise http.RequestError(400, "the body is not valid JSON") from None
-        return value
-
-
 def create_app(
     session: ReviewSession, views: ImageViews, reviewer: str, *, task: Literal["review", "audit"] = "review"
 ) -> FastAPI:
@@ -200,23 +174,11 @@ def create_app(
         reviewer: default reviewer name.
         task: an `audit` asks one question at a time, in the order of the suggestions, and shows no probability.
     """
-    app = FastAPI(title="Tagfill review", docs_url=None, redoc_url=None, openapi_url=None)
-    app.router.route_class = StrictJson
+    app = http.json_app("Tagfill review")
 
     @app.exception_handler(TagfillError)
     async def report_error(request: Request, error: TagfillError) -> Response:
         return JSONResponse({"error": str(error)}, status_code=507 if isinstance(error, NotWrittenError) else 409)
-
-    @app.exception_handler(http.RequestError)
-    async def refuse(request: Request, error: http.RequestError) -> Response:
-        headers = {**(error.headers or {}), "connection": "close"}  # the rest of the body must not be read
-        return JSONResponse({"error": error.detail}, status_code=error.status_code, headers=headers)
-
-    @app.exception_handler(RequestValidationError)
-    async def report_invalid(request: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"][1:])) or "body"
-        return JSONResponse({"error": f"The request is invalid: {where}: {first['msg']}."}, status_code=422)
 
     files = {"/": "photos.html" if session.photos else "review.html"}
     add_page(app, Path(__file__).parent / "page", files | {f"/{name}": name for name in _SCRIPTS})

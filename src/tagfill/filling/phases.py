@@ -42,6 +42,7 @@ from tagfill.curation.crossfit import TRAIN, cross_fit
 from tagfill.curation.decisions import SOURCE as REVIEW
 from tagfill.curation.estimates import LabelEstimates, summarize
 from tagfill.curation.review import AUDIT, FOLDER, apply_log
+from tagfill.curation.submissions import apply_submissions, submitted_rows
 from tagfill.curation.suggest import Doubts, describe_weights, pair_table
 from tagfill.curation.suggestions import WRONG
 from tagfill.data import FeatureCache
@@ -241,14 +242,16 @@ class _Filling:
         return all((self.folder / name).exists() for name in expected)
 
     def _decisions(self) -> pa.Table:
-        """Rows of reviews and audits of the earlier result."""
+        """Rows of reviews, audits and annotations in Label Studio of the earlier result."""
         found = [self.base.rows().slice(0, 0)]
         for name, source in ((KNOWN, REVIEW), (DATASET, AUDIT)):
             path = self.folder / name
             if (path / DATASET_FILE).is_file():
                 apply_log(Dataset.open(path))
+                apply_submissions(path, progress=self.progress)
                 rows = Dataset.open(path).rows()
                 found.append(rows.filter(pc.fill_null(pc.equal(rows["source"], source), False)))
+                found.append(submitted_rows(path, rows))
         rows = pa.concat_tables(found)
         if not rows.num_rows:
             return rows

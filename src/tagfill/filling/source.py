@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tagfill import formats
+from tagfill.curation.submissions import apply_submissions
 from tagfill.dataset import Dataset
 from tagfill.dataset.dataset import image_root
 from tagfill.dataset.description import FILE as DATASET_FILE
@@ -47,6 +48,8 @@ def read_source(source: Any, settings: Settings, progress: Progress) -> tuple[Da
     if isinstance(source, Dataset) or (
         isinstance(source, str | os.PathLike) and (Path(source) / DATASET_FILE).is_file()
     ):
+        if not isinstance(source, Dataset):
+            apply_submissions(Path(source), progress=progress)
         base = source if isinstance(source, Dataset) else Dataset.open(source)
         base = _with_photos(base, settings.photos, progress)
     elif settings.source_format not in (None, "tags"):

@@ -3,15 +3,17 @@
 | in Label Studio | here |
 |---|---|
 | choices | present labels of the image; the control `absent` lists absent ones, `cannot-tell` undecided ones |
+| choices of `others` | whether all classes that the annotation does not mention are absent, or unknown |
+| choices of `class:NAME` | whether this class is present, absent, or undecided |
 | rectanglelabels | boxes; a rotated one becomes the box around it, with the flag `rotated` |
 | keypointlabels | points |
 | polygonlabels | masks |
-| completed_by, created_at | source and time of each row |
+| completed_by, updated_at | source and time of each row |
 | lead_time | seconds, divided evenly among the rows of an annotation |
 
-A choice that was not taken is absent only if annotators had to decide about each of them: unless the file has a control
-called `absent` or `cannot-tell`, it requires `absent_means`. Cancelled annotations and predictions are skipped, and
-brushes and other kinds of regions are left out, with a message that counts them.
+A choice that was not taken is absent only if annotators had to decide about each of them: unless the file has one of
+the controls of `tagfill.formats.label_studio_config`, it requires `absent_means`. Cancelled annotations and predictions
+are skipped, and brushes and other kinds of regions are left out, with a message that counts them.
 
 An image is identified by its path: the part after `?d=` for local files, after `/data/` for uploads, and after the host
 for URLs, without `prefix`.
@@ -29,7 +31,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
-from xml.sax.saxutils import quoteattr
 
 import ijson
 
@@ -39,15 +40,22 @@ from tagfill.errors import DatasetError, one_of
 from tagfill.formats import image_files, json_stream, rasterize, text_files
 from tagfill.formats.dataset_builder import DatasetBuilder, resolve_absent_means
 from tagfill.formats.json_stream import short_json
+from tagfill.formats.label_studio_config import (
+    ABSENT,
+    CLASS_PREFIX,
+    CONTROLS,
+    OTHERS,
+    STATES,
+    UNKNOWN,
+    LabelingConfig,
+    labeling_config,
+)
 from tagfill.formats.writer import ImageRows, iter_images
 from tagfill.io import atomic_write
 from tagfill.progress import SILENT, Progress
 
 TITLE = "Label Studio: JSON export, and tasks to import"
 
-_ABSENT, _CANNOT_TELL = "absent", "cannot-tell"
-_CONTROLS = {True: "present", False: _ABSENT, None: _CANNOT_TELL}  # names of the choices that are written
-_STATES = {_ABSENT: False, _CANNOT_TELL: None}
 _POINT_SIZE = 0.5  # percent of the image's width
 
 
@@ -93,7 +101,7 @@ def read(
         for annotation in task.annotations:
             labels |= {label for label, _, _ in annotation.statements}
             present += len({label for label, state, _ in annotation.statements if state})
-            states_absences |= any(not state for _, state, _ in annotation.statements)
+            states_absences |= annotation.others is not None or any(not state for _, state, _ in annotation.statements)
             skipped += annotation.skipped
     names = tuple(sorted(labels) if classes is None else classes)
     if unlisted := sorted(labels - set(names)):
@@ -112,19 +120,37 @@ def read(
 
 
 @dataclass
-class _Annotation:
-    """The annotation of one image by one person: label, state and location columns of each statement."""
+class Annotation:
+    """The annotation of one image by one person.
+
+    Attributes:
+        source: the annotator.
+        time: when it was submitted.
+        seconds: time that it took.
+        statements: label, state and location columns of each statement.
+        others: `absent` or `unknown`, what the annotator said of all classes that are not mentioned; None if nothing.
+        skipped: number of results of each type that have no counterpart here.
+        unmatched: words that stand for no class of the configuration that the annotation was read with.
+    """
 
     source: str
     time: datetime | None
     seconds: float | None
     statements: list[tuple[str, bool | None, dict[str, Any]]] = field(default_factory=list)
+    others: str | None = None
     skipped: Counter[str] = field(default_factory=Counter)
+    unmatched: set[str] = field(default_factory=set)
 
     def add_rows(self, builder: DatasetBuilder, image: str, *, exhaustive: bool) -> None:
-        """Add a row per statement and, if `exhaustive`, per class that is not mentioned."""
+        """Add a row per statement and per class that is absent because it is not mentioned.
+
+        Args:
+            builder: takes the rows.
+            image: name of the image.
+            exhaustive: what is not mentioned is absent, unless the annotation itself says what it is.
+        """
         rows = list(self.statements)
-        if exhaustive:
+        if exhaustive if self.others is None else self.others == ABSENT:
             mentioned = {label for label, _, _ in rows}
             rows += [(label, False, {}) for label in builder.classes if label not in mentioned]
         seconds = self.seconds / len(rows) if self.seconds is not None and rows else None
@@ -140,7 +166,7 @@ class _Task:
     split: str | None
     width: int | None = None
     height: int | None = None
-    annotations: list[_Annotation] = field(default_factory=list)
+    annotations: list[Annotation] = field(default_factory=list)
 
 
 def _iter_tasks(path: Path, image_key: str, prefix: str, progress: Progress) -> Iterator[_Task]:
@@ -171,30 +197,50 @@ def _parse_task(item: Any, image_key: str, prefix: str, where: str) -> _Task:
         raise DatasetError(f"{where} has no 'data'; export the project as JSON, not as JSON-MIN.")
     if not isinstance(data.get(image_key), str):
         raise DatasetError(f"{where} has no '{image_key}' but {', '.join(data)} in its data; name it with image_key=.")
-    task = _Task(_image_path(data[image_key], prefix, where), data.get("split"))
+    task = _Task(image_path(data[image_key], prefix, where), data.get("split"))
     if not isinstance(task.split, str | None):
         raise DatasetError(f"{where} has a split of {short_json(task.split)}; the name of a split is expected.")
     image_files.check_image_path(task.image, where)
     annotations = "annotations" if "annotations" in item else "completions"
     for given in _list_of_objects(item, annotations, where):
-        if given.get("was_cancelled") not in (None, False, True):
-            raise DatasetError(
-                f"{where} has was_cancelled={short_json(given['was_cancelled'])}; true or false is expected."
-            )
-        if given.get("was_cancelled"):
-            continue
-        annotation = _Annotation(_source(given), _parse_time(given.get("created_at"), where), _seconds(given, where))
-        results = _list_of_objects(given, "result", where)
-        regions = {str(result.get("id")) for result in results if result.get("type") != "choices"}
-        for result in results:
-            try:
-                task.width, task.height = _image_size(result) or (task.width, task.height)
-                _add_result(result, annotation, regions)
-            except (LookupError, TypeError, ValueError, OverflowError) as error:
-                problem = f"{type(error).__name__}: {error}"[:200]
-                raise DatasetError(f"{where} has a result that cannot be read ({problem}); export it again.") from None
-        task.annotations.append(annotation)
+        if not was_cancelled(given, where):
+            task.annotations.append(parse_annotation(given, where))
+            for result in _list_of_objects(given, "result", where):
+                task.width, task.height = _image_size(result, where) or (task.width, task.height)
     return task
+
+
+def was_cancelled(given: dict[str, Any], where: str) -> bool:
+    """Whether an annotation was skipped by its annotator."""
+    if given.get("was_cancelled") not in (None, False, True):
+        raise DatasetError(
+            f"{where} has was_cancelled={short_json(given['was_cancelled'])}; true or false is expected."
+        )
+    return bool(given.get("was_cancelled"))
+
+
+def parse_annotation(given: dict[str, Any], where: str, config: LabelingConfig | None = None) -> Annotation:
+    """Read one annotation.
+
+    Args:
+        given: as Label Studio exports it or sends it to webhooks.
+        where: what it belongs to, for errors.
+        config: says which words stand for which classes; by default each word is a class.
+
+    Raises:
+        DatasetError: it cannot be read.
+    """
+    time = given.get("updated_at") or given.get("created_at")
+    annotation = Annotation(_source(given), _parse_time(time, where), _seconds(given, where))
+    results = _list_of_objects(given, "result", where)
+    regions = {str(result.get("id")) for result in results if result.get("type") != "choices"}
+    for result in results:
+        try:
+            _add_result(result, annotation, regions, config)
+        except (LookupError, TypeError, ValueError, OverflowError) as error:
+            problem = f"{type(error).__name__}: {error}"[:200]
+            raise DatasetError(f"{where} has a result that cannot be read ({problem}); export it again.") from None
+    return annotation
 
 
 def _list_of_objects(item: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
@@ -205,13 +251,13 @@ def _list_of_objects(item: dict[str, Any], key: str, where: str) -> list[dict[st
     return found
 
 
-def _image_size(result: dict[str, Any]) -> tuple[int, int] | None:
+def _image_size(result: dict[str, Any], where: str) -> tuple[int, int] | None:
     sides = [result.get("original_width"), result.get("original_height")]
     if sides == [None, None]:
         return None
     width, height = (side if type(side) is int and 0 < side < 2**31 else 0 for side in sides)
     if not (width and height):
-        raise ValueError(f"its original size is {short_json(sides)}")
+        raise DatasetError(f"{where} has a result whose original size is {short_json(sides)}; export it again.")
     return width, height
 
 
@@ -224,7 +270,17 @@ def _seconds(annotation: dict[str, Any], where: str) -> float | None:
     return seconds
 
 
-def _image_path(url: str, prefix: str, where: str) -> str:
+def image_path(url: str, prefix: str, where: str) -> str:
+    """Return the path of an image, which is its identity.
+
+    Args:
+        url: in the data of a task.
+        prefix: removed from the beginning of the path.
+        where: what it belongs to, for errors.
+
+    >>> image_path("/data/local-files/?d=photos/a%20b.jpg", "photos/", "task 1")
+    'a b.jpg'
+    """
     try:
         parts = urlsplit(url)
     except ValueError as error:
@@ -252,22 +308,47 @@ def _parse_time(text: Any, where: str) -> datetime | None:
         time = datetime.fromisoformat(text)
         return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
     except (TypeError, ValueError, OverflowError):
-        raise DatasetError(f"{where}: created_at {short_json(text)} is not a time in ISO 8601.") from None
+        raise DatasetError(f"{where}: {short_json(text)} is not a time in ISO 8601.") from None
 
 
-def _add_result(result: dict[str, Any], annotation: _Annotation, regions: set[str]) -> None:
+def _add_result(
+    result: dict[str, Any], annotation: Annotation, regions: set[str], config: LabelingConfig | None
+) -> None:
     """Add the statements of one result, or count it among the skipped ones."""
-    kind, value = result.get("type", "none"), result.get("value", {})
+    kind, value, control = result.get("type", "none"), result.get("value", {}), str(result.get("from_name", ""))
     if not isinstance(value, dict):
         raise ValueError(f"its value is {short_json(value)}")
     if kind == "choices" and str(result.get("id")) not in regions:
-        state = _STATES.get(result.get("from_name", ""), True)
-        annotation.statements += [(label, state, {}) for label in _label_names(value, "choices")]
+        words = _label_names(value, "choices")
+        if control == OTHERS and words in ([ABSENT], [UNKNOWN]):
+            annotation.others = words[0]
+        elif control.startswith(CLASS_PREFIX) and set(words) <= set(STATES):
+            named = control.removeprefix(CLASS_PREFIX)
+            about = None if config is None else config.control(control)
+            label = named if config is None else None if about is None else about.label
+            if label is None:
+                annotation.unmatched.add(named)
+            else:
+                annotation.statements += [(label, STATES[word], {}) for word in words]
+        else:
+            labels = _classes_of(words, control, annotation, config)
+            annotation.statements += [(label, STATES.get(control, True), {}) for label in labels]
     elif kind in _REGION_COLUMNS and value.get(kind):
         columns = _REGION_COLUMNS[kind](value, result)
-        annotation.statements += [(label, True, columns) for label in _label_names(value, kind)]
+        labels = _classes_of(_label_names(value, kind), control, annotation, config)
+        annotation.statements += [(label, True, columns) for label in labels]
     else:
         annotation.skipped[kind] += 1
+
+
+def _classes_of(words: list[str], control: str, annotation: Annotation, config: LabelingConfig | None) -> list[str]:
+    """Return the classes that words of a control stand for; others are noted as unmatched."""
+    if config is None:
+        return words
+    found = config.control(control)
+    classes = {} if found is None else found.classes
+    annotation.unmatched.update(word for word in words if word not in classes)
+    return [classes[word] for word in words if word in classes]
 
 
 def _label_names(value: dict[str, Any], key: str) -> list[str]:
@@ -359,26 +440,7 @@ def write(
             bar.advance()
         file.write(b"\n]\n" if len(dataset) else b"[]\n")
     with atomic_write(path.with_suffix(".xml")) as file:
-        file.write(_labeling_config(dataset.classes).encode())
-
-
-def _labeling_config(classes: Sequence[str]) -> str:
-    """Return the labeling configuration: choices for present, absent and undecided labels, boxes and points.
-
-    >>> _labeling_config(["cat"]).splitlines()[2:4]
-    ['  <Choices name="present" toName="image" choice="multiple">', '    <Choice value="cat"/>']
-    """
-    controls = [
-        *(("Choices", "Choice", name, ' choice="multiple"') for name in _CONTROLS.values()),
-        ("RectangleLabels", "Label", "box", ""),
-        ("KeyPointLabels", "Label", "point", ""),
-    ]
-    lines = ["<View>", '  <Image name="image" value="$image"/>']
-    for tag, inner, name, more in controls:
-        lines.append(f'  <{tag} name="{name}" toName="image"{more}>')
-        lines += [f"    <{inner} value={quoteattr(label)}/>" for label in classes]
-        lines.append(f"  </{tag}>")
-    return "\n".join([*lines, "</View>", ""])
+        file.write(labeling_config(dataset.classes, boxes=True, points=True).encode())
 
 
 def _annotations(entry: ImageRows, masks: str, predictions: bool, name: str) -> list[dict[str, Any]]:
@@ -414,7 +476,7 @@ def _origin(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _results(entry: ImageRows, rows: list[dict[str, Any]], masks: str) -> list[dict[str, Any]]:
     results: list[dict[str, Any]] = []
-    for state, control in _CONTROLS.items():
+    for state, control in CONTROLS.items():
         if chosen := [row["label"] for row in rows if row["kind"] == "image" and row["present"] is state]:
             results.append({"type": "choices", "from_name": control, "value": {"choices": chosen}})
     for row in rows:

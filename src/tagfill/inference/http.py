@@ -11,20 +11,25 @@ What clients can use up is limited for every server: connections and the time fo
 from __future__ import annotations
 
 import asyncio
+import base64
 import hmac
 import ipaddress
+import json
 import logging
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
-from fastapi import FastAPI, HTTPException
-from fastapi.responses import FileResponse
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.routing import APIRoute
 
 from tagfill.errors import TagfillError
 
@@ -161,7 +166,8 @@ class Guard:
 
     Args:
         app: the application behind it. It gets a `RequestError` from its `receive` if a body exceeds the limits.
-        token: required from requests as `Authorization: Bearer`, as a cookie, or once as `?token=`; None requires none.
+        token: required from requests as `Authorization: Bearer`, as the password of `Authorization: Basic`, as a
+            cookie, or once as `?token=`; None requires none.
         local: the server listens on this machine only.
         limits: of bodies.
     """
@@ -257,7 +263,10 @@ def _tokens_in_headers(headers: list[tuple[bytes, bytes]]) -> list[bytes]:
     """Tokens in the headers of a request."""
     tokens = []
     for header, value in headers:
-        if header.lower() == b"authorization":
+        if header.lower() == b"authorization" and value[:6].lower() == b"basic ":
+            with suppress(ValueError):
+                tokens.append(base64.b64decode(value[6:].strip(), validate=True).partition(b":")[2])
+        elif header.lower() == b"authorization":
             tokens.append((value[7:] if value[:7].lower() == b"bearer " else value).strip())
         elif header.lower() == b"cookie":
             cookies = (part.strip().partition(b"=") for part in value.split(b";"))
@@ -283,6 +292,53 @@ async def _refuse(send: Send, status: int, reason: str) -> None:
     headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+class StrictJson(APIRoute):
+    """A route whose JSON body must be JSON: no NaN, no infinity, no half of a surrogate pair (400)."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler, with a request that reads its body strictly."""
+        handler = super().get_route_handler()
+
+        async def strict(request: Request) -> Response:
+            return await handler(_StrictRequest(request.scope, request.receive))
+
+        return strict
+
+
+class _StrictRequest(Request):
+    async def json(self) -> Any:
+        try:
+            value = json.loads(await self.body())
+            json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        except (ValueError, RecursionError):
+            raise RequestError(400, "the body is not valid JSON") from None
+        return value
+
+
+def json_app(title: str, **options: Any) -> FastAPI:
+    """An application that takes strict JSON and answers what it refuses with a sentence in `error`.
+
+    Args:
+        title: its name.
+        **options: of FastAPI.
+    """
+    app = FastAPI(title=title, docs_url=None, redoc_url=None, openapi_url=None, **options)
+    app.router.route_class = StrictJson
+
+    @app.exception_handler(RequestError)
+    async def refuse(request: Request, error: RequestError) -> Response:
+        headers = {**(error.headers or {}), "connection": "close"}  # the rest of the body must not be read
+        return JSONResponse({"error": error.detail}, status_code=error.status_code, headers=headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def report_invalid(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"][1:])) or "body"
+        return JSONResponse({"error": f"The request is invalid: {where}: {first['msg']}."}, status_code=422)
+
+    return app
 
 
 def add_page(app: FastAPI, folder: Path, files: Mapping[str, str]) -> None:

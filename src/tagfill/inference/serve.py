@@ -21,7 +21,7 @@ import base64
 import os
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ _RETRY_SECONDS = "1"
 _STOPPING = "the server is stopping"
 _GIVEN_UP = 499  # the status of a request whose client has gone, in the counters only
 _BODIES_IN_FLIGHT = 4  # of the largest size
-_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BODY = {
     "required": True,
     "content": {
@@ -112,15 +112,12 @@ def create_app(
         The application; `state.stop` is for `tagfill.inference.http.run_server`.
     """
     limits, metrics = limits or Limits(), Metrics()
-    batcher = Batcher(predictor, size=batch_size, wait=wait, capacity=limits.queue, on_batch=metrics.batches.observe)
-    decoders = DecodingQueue(max(2, os.cpu_count() or 1))
-    service = PredictionService(predictor, batcher, decoders, limits)
+    service = PredictionService(predictor, limits, batch_size=batch_size, wait=wait, on_batch=metrics.batches.observe)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        await asyncio.to_thread(batcher.close)
-        await asyncio.to_thread(decoders.close)
+        await asyncio.to_thread(service.close)
 
     app = FastAPI(
         title="Tagfill",
@@ -181,13 +178,13 @@ def create_app(
     @app.get("/health")
     def health() -> dict[str, Any]:
         """Whether the server works."""
-        return {"status": "ok", "model": predictor.identity, "waiting": len(batcher)}
+        return {"status": "ok", "model": predictor.identity, "waiting": service.waiting}
 
     @app.get("/metrics")
     def prometheus() -> Response:
         """Counters for Prometheus."""
-        metrics.waiting.set(len(batcher))
-        return Response(metrics.text(), media_type=_METRICS_TYPE)
+        metrics.waiting.set(service.waiting)
+        return Response(metrics.text(), media_type=METRICS_TYPE)
 
     add_page(app, Path(__file__).parent / "page", {"/": "try.html", "/try.js": "try.js", "/try.css": "try.css"})
     return app
@@ -347,14 +344,35 @@ class PredictionService:
 
     Args:
         predictor: the model.
-        batcher: runs the model on the images of all requests.
-        decoders: decodes them.
-        limits: of a request.
+        limits: of requests.
+        batch_size: most images per forward pass, of all requests together.
+        wait: seconds to wait for a batch to fill.
+        on_batch: told the size of each batch.
     """
 
-    def __init__(self, predictor: Predictor, batcher: Batcher, decoders: DecodingQueue, limits: Limits) -> None:
-        self._predictor, self._batcher, self._decoders, self._limits = predictor, batcher, decoders, limits
+    def __init__(
+        self,
+        predictor: Predictor,
+        limits: Limits,
+        *,
+        batch_size: int = 16,
+        wait: float = 0.004,
+        on_batch: Callable[[int], None] = lambda size: None,
+    ) -> None:
+        self._predictor, self._limits = predictor, limits
+        self._batcher = Batcher(predictor, size=batch_size, wait=wait, capacity=limits.queue, on_batch=on_batch)
+        self._decoders = DecodingQueue(max(2, os.cpu_count() or 1))
         self._stopping = threading.Event()
+
+    @property
+    def waiting(self) -> int:
+        """The number of images that wait for the model."""
+        return len(self._batcher)
+
+    def close(self) -> None:
+        """Finish what is waiting, and end the threads."""
+        self._batcher.close()
+        self._decoders.close()
 
     def stop(self) -> None:
         """Give up images that are decoded by a helper process, which may take long; the others are finished."""
@@ -377,22 +395,46 @@ class PredictionService:
         """
         if not images:
             raise RequestError(400, "there is no image; send files named 'images'")
-        self._batcher.check_capacity(len(images))
         thresholds = resolve_thresholds(self._predictor.classes, self._predictor.thresholds, threshold)
+        async with self._scoring(images, maps=heatmaps) as (scored, given_up):
+            return await _results(
+                [
+                    self._decoders.submit(
+                        work if heatmaps else 0, self._to_json, image, output, thresholds, top_k, given_up
+                    )
+                    for image, (work, output) in zip(images, scored, strict=True)
+                ]
+            )
+
+    async def score(self, images: Sequence[Upload], *, maps: bool = False) -> list[Outputs]:
+        """The outputs of the model for each image.
+
+        Args:
+            images: of one request.
+            maps: add class maps.
+
+        Raises:
+            RequestError: if one cannot be decoded.
+            QueueFullError: if too many images are waiting.
+        """
+        async with self._scoring(images, maps=maps) as (scored, _):
+            return [output for _, output in scored]
+
+    @asynccontextmanager
+    async def _scoring(
+        self, images: Sequence[Upload], *, maps: bool
+    ) -> AsyncGenerator[tuple[list[tuple[int, Outputs]], threading.Event], None]:
+        """Work and outputs of each image, and an event that stops what is still being decoded at the end."""
+        self._batcher.check_capacity(len(images))
         submit, given_up = self._decoders.submit, threading.Event()
         try:
             work = await _results([submit(0, self._measure, image) for image in images])
             jobs = list(zip(work, images, strict=True))
             pixels = await _results([submit(work, self._decode, image, given_up) for work, image in jobs])
-            outputs = await _results(self._batcher.submit(pixels, maps=heatmaps))
-            return await _results(
-                [
-                    submit(work if heatmaps else 0, self._to_json, image, output, thresholds, top_k, given_up)
-                    for (work, image), output in zip(jobs, outputs, strict=True)
-                ]
-            )
+            outputs = await _results(self._batcher.submit(pixels, maps=maps))
+            yield list(zip(work, outputs, strict=True)), given_up
         finally:
-            given_up.set()  # stops what is still being decoded
+            given_up.set()
 
     def _measure(self, image: Upload) -> int:
         """The work of decoding an image, once its structure and its header are known to be within the limits."""

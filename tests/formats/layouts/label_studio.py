@@ -31,7 +31,7 @@ def annotation(*results: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "was_cancelled": False,
         "ground_truth": False,
         "created_at": "2021-03-09T22:16:08.728353Z",
-        "updated_at": "2021-03-09T22:16:08.728378Z",
+        "updated_at": changes.get("created_at", "2021-03-09T22:16:08.728378Z"),
         "lead_time": 4.5,
         "result_count": len(results),
         "task": 1,
