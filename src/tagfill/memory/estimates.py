@@ -18,7 +18,13 @@ has no gradient since then, so its moments after k more steps are β₁ᵏ m and
     m Σ_{j=1..k} lr_{t+j} β₁ʲ / (1−β₁ᵗ⁺ʲ) / (√v · β₂^{j/2} / √(1−β₂ᵗ⁺ʲ) + ε)
 
 which is computed when the row is read. All terms after the first 160 together are less than β₁¹⁶⁰ < 2⁻²⁴ of the sum,
-below the precision of float32, and are left out. The result is that of updating the whole table, up to rounding.
+below the precision of float32, and are left out. With r = ε / √v, wⱼ = lr_{t+j} β₁ʲ / (1−β₁ᵗ⁺ʲ) and
+aⱼ = β₂^{j/2} / √(1−β₂ᵗ⁺ʲ), the sum is a power series whose coefficients are the same for all classes of a row:
+
+    Σ wⱼ / (aⱼ √v + ε) = 1/√v · Σ_k (−r)ᵏ Σⱼ wⱼ / aⱼᵏ⁺¹
+
+The inner sums of a step t grow by one term with each later step, and six of them are enough unless √v is almost zero.
+The result is that of updating the whole table, up to rounding.
 
 With many classes an image keeps estimates of k of them: its annotated ones, and those that the classifier finds most
 likely at its first visit. From then on all others are estimated as absent with q = 1e-5. They cannot stay at the 0.5
@@ -200,6 +206,9 @@ def make_optimizer(values: Tensor, name: EstimateOptimizer) -> RowOptimizer:
 _BETA1, _BETA2, _EPS = 0.9, 0.999, 1e-8  # torch's defaults
 _REACH = 160  # steps for which a row moves noticeably without a gradient
 _BLOCK = 1 << 18  # numbers that are computed at a time, 1 MB
+_TERMS, _SMALL = 6, 0.05  # of the power series, which ends with 0.05⁶ < 2⁻²⁴
+_POWERS = np.arange(1, _TERMS + 1)
+_DECAYS = (_BETA1 / _BETA2 ** (_POWERS / 2)) ** np.arange(_REACH, 0, -1)[:, None]  # the oldest step first
 
 
 class DenseAdam:
@@ -226,6 +235,7 @@ class DenseAdam:
         self._steps = 0
         # by step, of which there is none with number 0: lr, lr / (1−β₁ᵗ) and 1 / √(1−β₂ᵗ)
         self._history = np.zeros((1, 3))
+        self._series = np.zeros((1, _TERMS))  # by step, for rows that were last visited in it
         later = np.arange(1, _REACH + 1)
         self._later, self._first_decay, self._second_decay = later, _BETA1**later, _BETA2 ** (later / 2)
         self._just_read: tuple[Tensor, int, tuple[Tensor, Tensor, Tensor]] | None = None
@@ -275,19 +285,36 @@ class DenseAdam:
         Returns:
             B×c.
         """
+        elapsed = np.minimum(self._steps - since, _REACH)
+        spread = torch.where(second > 0, second.sqrt(), 1.0)  # entries without a gradient so far do not move
+        ratio = _EPS / spread
+        coefficients = torch.from_numpy(self._series[since].astype(np.float32))
+        total = coefficients[:, -1:].expand_as(ratio)
+        for number in range(_TERMS - 2, -1, -1):
+            total = torch.addcmul(coefficients[:, number, None], total, ratio)
+        moved = total / spread
+        least = _BETA2 ** (elapsed / 2) * self._history[since + elapsed, 2]  # the smallest aⱼ
+        small = ratio > torch.from_numpy(_SMALL * least).float()[:, None]
+        rows = small.nonzero()[:, 0].numpy()
+        if len(rows):
+            moved[small] = self._long_sum(since[rows], spread[small])
+        return moved
+
+    def _long_sum(self, since: NDArray[np.int64], spread: Tensor) -> Tensor:
+        """The sum in the formula above, term by term, for n entries with √v almost zero."""
         steps = since[:, None] + self._later
-        happened = steps <= self._steps
-        _, scale, root = self._history[np.where(happened, steps, 0)].transpose(2, 0, 1)
-        weights = torch.from_numpy((scale * self._first_decay).astype(np.float32))  # 0 for steps that did not happen
-        roots = torch.from_numpy((root * self._second_decay).astype(np.float32))
-        divisors = torch.baddbmm(torch.tensor(_EPS), roots[:, :, None], second.sqrt()[:, None, :])
-        return torch.bmm(weights[:, None, :], divisors.reciprocal_())[:, 0]
+        _, scale, root = self._history[np.where(steps <= self._steps, steps, 0)].transpose(2, 0, 1)
+        divisors = root * self._second_decay * spread.double().numpy()[:, None] + _EPS
+        return torch.from_numpy((scale * self._first_decay / divisors).sum(1).astype(np.float32))
 
     def _remember(self, lr: float) -> None:
-        """Keep what all rows need to know about this step."""
+        """Keep what all rows need to know about this step, and add its term to the series of the steps before it."""
         if self._steps >= len(self._history):
             self._history = np.concatenate([self._history, np.zeros((self._steps, 3))])
+            self._series = np.concatenate([self._series, np.zeros((self._steps, _TERMS))])
         self._history[self._steps] = _scales(np.array([lr]), np.array([self._steps]))
+        first = max(self._steps - _REACH, 0)
+        self._series[first : self._steps] += (_DECAYS * _terms(self._history[self._steps]))[first - self._steps :]
 
     def state_dict(self) -> dict[str, Tensor]:
         """Both moments, the last step of each row, the number of steps, and their learning rates."""
@@ -308,11 +335,20 @@ class DenseAdam:
         rates = state["rates"].numpy() if "rates" in state else np.zeros(last + 1)
         self._history, self._steps = np.zeros((last + 1, 3)), last
         self._history[1:] = _scales(rates[1:], np.arange(1, last + 1))
+        self._series, terms = np.zeros((last + 1, _TERMS)), _terms(self._history)
+        for later in range(1, min(_REACH, last) + 1):  # in the order in which the steps were taken
+            self._series[: last + 1 - later] += _DECAYS[-later] * terms[later:]
 
 
 def _scales(lr: NDArray[np.float64], step: NDArray[np.int64]) -> NDArray[np.float64]:
     """Of each step t: lr, lr / (1−β₁ᵗ) and 1 / √(1−β₂ᵗ), n×3."""
     return np.stack([lr, lr / (1 - _BETA1**step), (1 - _BETA2**step) ** -0.5], axis=1)
+
+
+def _terms(scales: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What steps add to the coefficients of the power series, …×`_TERMS`, for what `_scales` returned."""
+    signs = (-1.0) ** (_POWERS - 1)
+    return signs * scales[..., 1, None] * np.maximum(scales[..., 2, None], 1.0) ** -_POWERS
 
 
 class SparseOptimizer:
