@@ -61,3 +61,9 @@ def test_settings_without_a_recipe(tmp_path):
 def test_a_run_to_resume_has_its_settings_in_a_file(tmp_path):
     result = CliRunner().invoke(app, ["train", "--resume", str(tmp_path), "--dry-run"])
     assert "leave out --dry-run" in str(result.exception)
+
+
+def test_compilation_is_shown_only_if_it_is_asked_for(tmp_path):
+    words = ["train", str(tmp_path), "--method", "an", "--dry-run"]
+    assert shown(*words, "--compile")["rows"][""]["settings"]["compile"] == "inductor"
+    assert "compile" not in shown(*words)["rows"][""]["settings"]

@@ -104,6 +104,9 @@ def train(
             help="Validation labels that choose the best epoch: `clean`, `observed` or `tags`.", show_default="clean"
         ),
     ] = None,
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="Compile backbone and head with torch.compile; needs a C++ compiler.")
+    ] = False,
     memory_budget: Annotated[
         float | None,
         typer.Option(metavar="GB", help="Memory limit of per-image state, per process.", show_default="8"),
@@ -173,6 +176,7 @@ def train(
             "batch_size": batch_size,
             "seed": seed,
             "val_labels": val_labels,
+            "compile": True if compiled else None,
         }
         given = {name: value for name, value in given.items() if value is not None}
         head_options = {

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from tagfill.contract import Batch, Ranks
 from tagfill.errors import TagfillError
 from tagfill.models import choose_device
+from tagfill.models.compilation import allow_any_batch_size, compile_forward
 
 _PRECISIONS: dict[str, Any] = {"float32": "32-true", "bfloat16": "bf16-mixed", "float16": "16-mixed"}
 
@@ -32,13 +33,16 @@ class Devices:
         processes: on this machine; torchrun and SLURM's srun set their own number.
         device: `cpu`, `cuda`, `mps`, or `auto`: CUDA or MPS if there is one, else the CPU.
         precision: of the network's arithmetic: `float32`, `bfloat16` or `float16`, the latter two mixed.
+        compiler: backend of `torch.compile`; None does not compile.
 
     Attributes:
         ranks: collective operations of the processes.
         scaled: whether gradients are scaled, as for float16 on accelerators.
     """
 
-    def __init__(self, processes: int = 1, device: str = "auto", precision: str = "float32") -> None:
+    def __init__(
+        self, processes: int = 1, device: str = "auto", precision: str = "float32", compiler: str | None = None
+    ) -> None:
         logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
         processes, machines = _launched(processes)
         world = processes * machines
@@ -52,6 +56,7 @@ class Devices:
         self._fabric.launch()
         self.ranks: Ranks = Ranks() if world == 1 else _FabricRanks(self._fabric)
         self.scaled = getattr(self._fabric.strategy.precision, "scaler", None) is not None
+        self._compiler = compiler
         self._plain = world == 1 and precision == "float32"  # nothing to share or to convert
 
     @property
@@ -67,12 +72,16 @@ class Devices:
     def wrap(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, Any]:
         """Wrap a module so that it shares gradients between processes and computes in the precision of the run.
 
+        If the run compiles, the module is compiled in place.
+
         One process in float32 needs no wrapper: Fabric's walks through all inputs and outputs, which takes as long as a
         step on pooled features.
 
         Returns:
             The module to call, and the optimizer to step.
         """
+        if self._compiler is not None:
+            compile_forward(module, self._compiler)
         if self._plain:
             return module.to(self.device), optimizer
         wrapped, stepper = self._fabric.setup(module, optimizer)
@@ -80,7 +89,10 @@ class Devices:
 
     def place(self, batch: Batch) -> Batch:
         """Move the inputs and labels of a batch to the device."""
-        return batch if self.device.type == "cpu" else batch.to(self.device)
+        placed = batch if self.device.type == "cpu" else batch.to(self.device)
+        if self._compiler is not None:
+            allow_any_batch_size(placed.inputs)
+        return placed
 
     def seed(self, seed: int) -> None:
         """Seed the random numbers of the network."""

@@ -156,6 +156,7 @@ class Recipe(_Section):
     seed: int = Field(0, ge=0)
     threads: int = Field(1, ge=1)
     precision: Literal["float32", "bfloat16", "float16"] = "float32"  # of the network; losses are always in float32
+    compile: Literal["inductor", "aot_eager"] | None = None  # backend of torch.compile, for backbone and head
     select: Literal["mAP", "last"] = "mAP"  # the best epoch: the one with the best validation mAP, or the last
     val_labels: Literal["clean", "observed", "tags"] = "clean"  # observed, tags: the others are read as absent
     max_bad_images: float = Field(0.01, ge=0, le=1)  # share of images that may fail to decode
@@ -170,6 +171,11 @@ class Recipe(_Section):
             return None if size is None else input_size(size)
         except TagfillError as error:
             raise ValueError(str(error).removesuffix(".")) from None
+
+    @field_validator("compile", mode="before")
+    @classmethod
+    def _default_compiler(cls, backend: Any) -> Any:
+        return ("inductor" if backend else None) if isinstance(backend, bool) else backend
 
     @field_validator("record", mode="before")
     @classmethod
@@ -238,8 +244,9 @@ class Recipe(_Section):
     def hash(self) -> str:
         """A hash of everything that decides the result, except the data, which have identities of their own."""
         content = self.model_dump(mode="json", exclude={"dataset", "features", "record"})
-        if self.at is None:
-            del content["at"]  # runs from before this setting keep their hashes
+        for name in ("at", "compile"):  # runs from before these settings keep their hashes
+            if content[name] is None:
+                del content[name]
         for stage in content["stages"]:
             stage["labelled_share"] = stage.pop("labeled_share")  # the name in 0.1, so that its runs keep their hashes
             for name in ("epoch_over", "short_side", "randaugment"):  # settings that runs of 0.1 do not have

@@ -74,8 +74,9 @@ def resolved_settings(recipe: Recipe) -> dict[str, Any]:
     options = option_parameters(HEADS[recipe.head])
     head = {f"head_options.{name}": given.get(name, parameter.default) for name, parameter in options.items()}
     found |= _with_effect(head)
-    if recipe.at is None:
-        del found["at"]
+    for name in ("at", "compile"):
+        if found[name] is None:
+            del found[name]
     if not any(_needs_expected_positives(recipe, stage) for stage in recipe.stages):
         del found["expected_positives"]
     return {path: _plain(value) for path, value in found.items()}

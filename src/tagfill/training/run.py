@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from tagfill.models import HEADS, choose_device
 from tagfill.models.allocator import disable_heap_trimming
 from tagfill.models.backbone import check_backbone
 from tagfill.models.classifier import check_head
+from tagfill.models.compilation import compile_errors
 from tagfill.options import option_parameters
 from tagfill.progress import NOTEBOOK, SILENT, Progress
 from tagfill.training import auto, checkpoints
@@ -138,7 +139,7 @@ def start(
         return _start_auto(
             dataset, recipe, out, processes, device, workers=workers, saving=saving, force=force, progress=progress
         )
-    devices = Devices(processes, device, recipe.precision)
+    devices = Devices(processes, device, recipe.precision, recipe.compile)
     run = Run(Path(out) if out is not None else Path("runs") / default_name(dataset, recipe))
     devices.on_main(lambda: _check_free(run, force))
     cache = open_cache(recipe, dataset)
@@ -365,7 +366,7 @@ def resume(
     recipe = run.recipe
     if recipe.method == auto.AUTO:
         return _resume_auto(run, device=device, workers=workers, saving=saving, progress=progress)
-    devices = Devices(processes, device, recipe.precision)
+    devices = Devices(processes, device, recipe.precision, recipe.compile)
     dataset = Dataset.open(run.folder / recipe.dataset)
     devices.on_main(lambda: _check_unchanged(run, dataset, recipe))
     cache = open_cache(recipe, dataset, run.views)
@@ -470,7 +471,7 @@ def _fit(context: RunContext, saving: Saving | None, checkpoint: Checkpoint | No
     if any(stage.input == "images" or stage.train == "top" for stage in recipe.stages):
         disable_heap_trimming()  # heads on cached features allocate little
     try:
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(), compile_errors() if recipe.compile else nullcontext():
             best = Trainer(context, saving or Saving(), checkpoint).run()
     finally:
         torch.set_num_threads(threads)
