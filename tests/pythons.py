@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
-EXTRAS = "pretrained,serve,export,pandas,polars,sklearn"
+EXTRAS = "pretrained,serve,export,pandas,polars,sklearn,cleanlab"
 TOOLS = ("pytest", "hypothesis", "httpx", "playwright", "pytest-xdist")
 TESTS = (
     "tests/dataset",

@@ -29,7 +29,7 @@ from tagfill.errors import ImageError, ImageLimitError, TagfillError
 from tagfill.formats.label_studio import image_path
 from tagfill.images import open_root
 from tagfill.images.decode import open_header
-from tagfill.images.roots import check_name, is_image
+from tagfill.images.image_files import check_name, is_image
 from tagfill.io import atomic_write
 
 _SERVED = ("/data/upload/", "/data/local-files/")  # paths of photos on Label Studio's own server

@@ -24,6 +24,7 @@ from tagfill.dataset import Dataset
 from tagfill.errors import ImageError, TagfillError
 from tagfill.images import Geometry, Root, View, load_batches, load_view, load_weak_and_strong, open_root
 from tagfill.images.batches import Sample, collate
+from tagfill.images.remote import read_ahead
 from tagfill.labels import LabelMatrix
 from tagfill.models.allocator import trim_heap
 from tagfill.rng import random_bits
@@ -362,10 +363,12 @@ def load_views(
     pairs: bool = False,
 ) -> Iterator[DecodedBatch]:
     """Decode the views of each batch, in order; with `pairs`, the weak and the strong version of each view."""
-    views = _ViewDataset(open_root(dataset.root), dataset.names(), view, size, seed, pairs)
+    root, names = open_root(dataset.root), dataset.names()
+    views = _ViewDataset(root, names, view, size, seed, pairs)
+    ready = read_ahead(batches, lambda batch: [(root, names[request.row]) for request in batch])
     loader: DataLoader[Sample] = DataLoader(
         views,
-        batch_sampler=batches,
+        batch_sampler=ready,
         num_workers=workers,
         collate_fn=views.collate,
         generator=torch.Generator(),

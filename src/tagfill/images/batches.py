@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from tagfill.errors import ImageError
 from tagfill.images.geometry import Geometry
+from tagfill.images.remote import read_ahead
 from tagfill.images.roots import Root
 from tagfill.images.views import EVAL, load_view
 
@@ -72,7 +73,8 @@ def load_batches(
         except ImageError as error:
             return error
 
-    numbered = ([int(number) for number in batch] for batch in batches)
+    numbers = ([int(number) for number in batch] for batch in batches)
+    numbered = read_ahead(numbers, lambda batch: map(locate, batch))
     if workers == 0:
         for batch in numbered:
             yield collate(batch, [load(number) for number in batch], size)

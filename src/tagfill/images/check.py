@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tagfill.errors import ImageError, TagfillError
 from tagfill.images.decode import check_decodable
-from tagfill.images.roots import FolderRoot, RemoteRoot, Root
+from tagfill.images.remote import RemoteRoot
+from tagfill.images.roots import FolderRoot, Root
 from tagfill.progress import SILENT, Progress
 
 _CHUNK = 16  # images per task of a worker process

@@ -6,49 +6,39 @@ An image is named by its path below the root, with forward slashes. A root is on
 - tar shards in WebDataset layout. WebDataset reads them from front to back; per-image state needs images in any order,
   so each shard gets an index of where its members are, and a read is one seek. Indexes are kept in the cache folder and
   made again when the size or modification time of the shard changes;
-- a URL, fetched through fsspec. An image is fetched once and then read from the cache folder, also without a network:
-  its content is assumed not to change. Delete the folder `images` of the cache folder to fetch everything again.
-  Images that are on this machine anyway (memory, a zip file) are not cached.
+- a URL, fetched through fsspec and kept in the cache folder; see `tagfill.images.remote`.
 """
 
 from __future__ import annotations
 
 import errno
 import hashlib
-import io
 import itertools
 import json
 import os
 import re
 import stat
 import tarfile
-import threading
-import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from pathlib import Path, PureWindowsPath
-from typing import IO, Any, Literal, Protocol
-from urllib.parse import quote, unquote, urlsplit
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, Protocol
+from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ValidationError
 
 from tagfill.errors import ImageError, TagfillError, TagfillWarning
+from tagfill.images.image_files import check_bytes, check_name, is_image, read_limited
+from tagfill.images.remote import RemoteRoot
 from tagfill.io import atomic_write, cache_folder, sha256_of_strings
 from tagfill.progress import SILENT, Progress
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
-MAX_BYTES = 512 * 2**20  # more than the largest image within the pixel limit needs
-
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
-_NOT_CACHED = ("file", "local", "memory")  # protocols of URLs
-_RETRY_PAUSES = (0.2, 1.0)  # seconds before another attempt, unless the file is missing
-_CHUNK = 1 << 20
 WITNESSES = 100  # images of which one proves that a machine sees them
 _ENDS = 1 << 16  # bytes at each end of a file that tell it from another
-_HTTP_STREAM = {"block_size": 0, "size": 1}  # fsspec: one request whose answer is streamed, without asking for a size
 
 
 class Root(Protocol):
@@ -392,176 +382,3 @@ def expand_braces(pattern: str) -> list[str]:
     ]
     chosen = itertools.product(*ranges)
     return ["".join(itertools.chain(*zip(texts, [*numbers, ""], strict=True))) for numbers in chosen]
-
-
-@dataclass(frozen=True)
-class RemoteRoot:
-    """A URL that fsspec can open.
-
-    Attributes:
-        url: such as `https://host/photos` or `zip://::https://host/photos.zip`.
-    """
-
-    url: str
-
-    def __post_init__(self) -> None:
-        if self._is_http and "?" in self.url:
-            raise TagfillError(f"{self.url} cannot be an image root: names are appended to it, and it has a query.")
-
-    def read(self, name: str) -> bytes:
-        """The bytes of an image file.
-
-        Raises:
-            ImageError: if the file does not exist or cannot be fetched.
-        """
-        check_name(name)
-        if not self._is_cached:
-            return self._fetch(name)
-        cached = self._cached_path(name)
-        if cached.is_file():
-            with cached.open("rb") as file:
-                return read_limited(file, name, cached.stat().st_size)
-        content = self._fetch(name)
-        with atomic_write(cached) as file:
-            file.write(content)
-        return content
-
-    def names(self) -> list[str]:
-        """The image files, sorted; a web server must provide a listing.
-
-        Raises:
-            TagfillError: if the root cannot be listed.
-        """
-        filesystem, base = self._open()
-        try:
-            paths: list[str] = filesystem.find(base)
-        except Exception as error:  # file systems raise errors of their own
-            raise TagfillError(f"The images of {self.url} cannot be listed ({_describe(error)}).") from None
-        if not paths:  # also the result for an unreachable server or one without listings
-            raise TagfillError(f"The images of {self.url} cannot be listed (no file was found).")
-        names = (path[len(base) :].lstrip("/") for path in paths)
-        return sorted(name for name in (map(unquote, names) if self._is_http else names) if is_image(name))
-
-    @property
-    def _is_http(self) -> bool:
-        return self.url.startswith(("http://", "https://"))
-
-    @property
-    def _is_cached(self) -> bool:
-        protocol, separator, _ = self.url.rsplit("::", 1)[-1].partition("://")
-        return bool(separator) and protocol not in _NOT_CACHED
-
-    def _cached_path(self, name: str) -> Path:
-        """Where an image is cached."""
-        key = sha256_of_strings([self.url, name])
-        return cache_folder() / "images" / key[:2] / key[2:]
-
-    def _fetch(self, name: str) -> bytes:
-        filesystem, base = self._open()
-        path = "/".join(filter(None, [base, quote(name) if self._is_http else name]))
-        for pause in (*_RETRY_PAUSES, None):
-            try:
-                with filesystem.open(path, "rb", **(_HTTP_STREAM if self._is_http else {})) as file:
-                    return read_limited(file, name, _declared_size(file))
-            except (FileNotFoundError, IsADirectoryError, KeyError):
-                raise ImageError(name, f"there is no such file below {self.url}") from None
-            except ImageError:
-                raise
-            except Exception as error:  # file systems raise errors of their own
-                if pause is None:
-                    raise ImageError(name, f"it cannot be fetched from {self.url} ({_describe(error)})") from None
-                time.sleep(pause)
-        raise AssertionError("the last attempt returns or raises")
-
-    def _open(self) -> tuple[Any, str]:
-        return _open_filesystem(self.url, os.getpid(), threading.get_ident())
-
-
-@lru_cache(maxsize=64)
-def _open_filesystem(url: str, process: int, thread: int) -> tuple[Any, str]:
-    """The file system of a URL and the path in it; connections and open files are per process and thread."""
-    import fsspec
-
-    try:
-        filesystem, base = fsspec.url_to_fs(url)
-    except Exception as error:  # unknown protocol, missing package, missing archive
-        raise TagfillError(f"{url} cannot be opened ({_describe(error)}).") from None
-    return filesystem, str(base).rstrip("/")
-
-
-def _describe(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
-
-
-def check_name(name: str) -> None:
-    r"""Raise if a name could lead out of the image root.
-
-    Both kinds of slash separate folders and drive letters count on every system, so that a dataset means the same
-    everywhere.
-
-    >>> check_name("cats/0001.jpg")
-    >>> check_name("../secret.jpg")
-    Traceback (most recent call last):
-    ...
-    tagfill.errors.ImageError: Image ../secret.jpg: the name leads out of the image root; names are paths below it.
-
-    Raises:
-        ImageError: if the name is empty, absolute, contains `..`, or cannot be a file name.
-    """
-    path = PureWindowsPath(name)
-    if not path.parts or "\0" in name or not _is_utf8(name):
-        raise ImageError(repr(name), "this cannot be the name of a file")
-    if path.anchor or ".." in path.parts:
-        raise ImageError(name, "the name leads out of the image root; names are paths below it")
-
-
-def check_bytes(name: str, size: int) -> None:
-    """Raise if a file has more bytes than any image within the pixel limit needs."""
-    if size > MAX_BYTES:
-        raise ImageError(name, f"the file has {size:,} bytes, more than the limit of {MAX_BYTES:,}")
-
-
-def read_limited(file: IO[bytes], name: str, declared: int | None = None) -> bytes:
-    """The content of an open image file, which is not read beyond the limit of bytes.
-
-    Args:
-        file: a file, a member of an archive, or the answer of a server.
-        name: of the image, for the error.
-        declared: bytes that it should have, if that is known; more than the limit are refused before the first is read.
-
-    Raises:
-        ImageError: if it has more bytes than any image within the pixel limit needs.
-    """
-    check_bytes(name, declared or 0)
-    content, size = io.BytesIO(), 0
-    while chunk := file.read(_CHUNK):
-        size += len(chunk)
-        if size > MAX_BYTES:
-            raise ImageError(name, f"the file has more bytes than the limit of {MAX_BYTES:,}")
-        content.write(chunk)
-    return content.getvalue()
-
-
-def _declared_size(file: Any) -> int | None:
-    """How many bytes an archive or a server says that a file has."""
-    answer = getattr(file, "r", None)  # of a server
-    size = getattr(file, "size", None) if answer is None else answer.content_length
-    return size if isinstance(size, int) else None
-
-
-def is_image(name: str) -> bool:
-    """Whether a file is an image, by its ending; hidden files are not.
-
-    >>> [is_image(name) for name in ("a/b.JPG", "a/b.json", "a/._b.jpg")]
-    [True, False, False]
-    """
-    last = name.rsplit("/", 1)[-1]
-    return last.lower().endswith(SUFFIXES) and not last.startswith(".")
-
-
-def _is_utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from tagfill.dataset import Dataset
 from tagfill.errors import TagfillError
 from tagfill.images import Root, open_root
-from tagfill.images.roots import SUFFIXES, FolderRoot, is_image, shared_files
+from tagfill.images.image_files import SUFFIXES, is_image
+from tagfill.images.roots import FolderRoot, shared_files
 from tagfill.io import sha256_of_strings
 from tagfill.labels import LabelMatrix
 from tagfill.probabilities import COMPLETE_SHARE
