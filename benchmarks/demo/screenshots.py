@@ -1,8 +1,8 @@
-"""Pictures of the report and of the review page for the README, from the scenes that `tagfill demo` filled in.
+"""Pictures of the report and of the pages of `review` and `browse`, from the scenes that `tagfill demo` filled in.
 
     python benchmarks/demo/screenshots.py demo/filled
 
-Writes docs/images/fill-report.png and docs/images/review.png; needs Chromium.
+Writes fill-report.png, review.png, browse.png and browse-map.png to docs/images; needs Chromium.
 """
 
 from __future__ import annotations
@@ -12,13 +12,19 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
-WIDTH, HEIGHT = 1180, 980
+TAGFILL = (sys.executable, "-m", "tagfill")
+WIDTH, HEIGHT, BROWSE_HEIGHT = 1180, 980, 760
+COMMONEST = """() => [...document.querySelectorAll("#label option")].slice(1)
+  .sort((one, other) => other.textContent.match(/\\d+/)[0] - one.textContent.match(/\\d+/)[0])[0].value"""
 COLORS = 128  # of the palette, which keeps the files small
 
 
@@ -30,19 +36,48 @@ def main() -> None:
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         page.goto((filled / "report.html").as_uri())
         save(page, "fill-report.png")
-        command = [sys.executable, "-m", "tagfill", "review", str(filled), "--port", "0", "--no-browser"]
-        server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        try:
-            assert server.stderr is not None
-            address = next(found[0] for line in server.stderr if (found := re.search(r"http://\S+/", line)))
-            page.goto(address)
-            page.wait_for_load_state("networkidle")
-            page.wait_for_timeout(2000)  # pictures fade in
+        with serving("review", filled) as address:
+            show(page, address)
             save(page, "review.png")
-        finally:
-            server.terminate()
-            server.wait()
+        with tempfile.TemporaryDirectory() as folder:
+            cache = Path(folder, "features")
+            command = [*TAGFILL, "features", filled / "known", "--views", "eval", "--out", cache]
+            subprocess.run(list(map(str, command)), check=True)
+            with serving("browse", filled, "--features", cache) as address:
+                page.set_viewport_size({"width": WIDTH, "height": BROWSE_HEIGHT})
+                show(page, address)
+                page.click("#photo-4")
+                page.click("#all-nearest")
+                show(page)
+                save(page, "browse.png")
+                page.keyboard.press("Escape")
+                page.click("#as-map")
+                page.select_option("#label", page.evaluate(COMMONEST))
+                page.click("#pictures")
+                show(page)
+                save(page, "browse-map.png")
         browser.close()
+
+
+@contextmanager
+def serving(*words: object) -> Iterator[str]:
+    """Start a command that serves a page; gives its address."""
+    command = [*TAGFILL, *map(str, words), "--port", "0", "--no-browser"]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert server.stderr is not None
+        yield next(found[0] for line in server.stderr if (found := re.search(r"http://\S+/", line)))
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def show(page: Page, address: str | None = None) -> None:
+    """Open a page, or wait for what was clicked."""
+    if address:
+        page.goto(address)
+    page.wait_for_load_state("networkidle")
+    page.wait_for_timeout(2000)  # pictures fade in
 
 
 def save(page: Page, name: str) -> None:

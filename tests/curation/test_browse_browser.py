@@ -13,7 +13,8 @@ import uvicorn
 from PIL import Image
 
 from tagfill.curation import browse_server
-from tagfill.curation.browse import PhotoIndex
+from tagfill.curation.browse import PhotoFilter, PhotoIndex
+from tagfill.curation.browse_features import FeatureSpace
 from tagfill.dataset import Dataset
 from tagfill.inference import http
 
@@ -45,7 +46,7 @@ def dataset(tmp_path_factory):
 
 
 @contextmanager
-def browsing(index: PhotoIndex) -> Iterator[str]:
+def browsing(index: PhotoIndex, space: FeatureSpace | None = None) -> Iterator[str]:
     """Serve what `tagfill browse` would, in a thread, until the end of the block; gives its address."""
     ended = threading.Event()
 
@@ -55,7 +56,8 @@ def browsing(index: PhotoIndex) -> Iterator[str]:
     listening = http.listen("127.0.0.1", 0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(uvicorn, "Server", EndedByEvent)
-        thread = threading.Thread(target=browse_server.serve, args=(index, listening), kwargs={"token": None})
+        given = {"token": None, "space": space}
+        thread = threading.Thread(target=browse_server.serve, args=(index, listening), kwargs=given)
         thread.start()
         try:
             yield http.address_of("127.0.0.1", listening.getsockname()[1], None)
@@ -112,6 +114,12 @@ def test_50000_photos_need_few_elements_and_few_requests(browser, dataset):
         assert len(pictures) < 1000  # what flies by is not loaded
         page.keyboard.press("Home")
         until(page, f"{SHOWN}.some((tile) => tile.dataset.row === '0')")
+        pictures.clear()
+        page.keyboard.press("m")  # without features, the map is a sentence that says how to make them
+        assert "tagfill features" in page.inner_text("#no-map")
+        page.click("#as-grid")
+        until(page, LOADED)
+        assert pictures == []  # the browser still has them
         assert page.troubles == []
 
 
@@ -143,3 +151,92 @@ def test_filters_search_and_one_photo(browser, dataset):
         page.click("#clear-all")
         until(page, "document.getElementById('found').textContent === '50,000 photos'")
         assert page.troubles == []
+
+
+def test_nearest_photos(browser, part, cache):
+    space = FeatureSpace(cache, part)
+    nearest = np.argsort(-space.similarities(5), kind="stable")
+    names_of = part.names()
+    with browsing(PhotoIndex(part), space) as address:
+        page = opened(browser, address)
+        page.click("#photo-5")
+        page.wait_for_selector("#nearest li:nth-child(8) img")
+        shown = page.evaluate("[...document.querySelectorAll('#nearest img')].map((image) => image.alt)")
+        assert shown == [names_of[row] for row in nearest[1:9]]
+        page.click("#all-nearest")
+        until(page, f"document.querySelector('#photo-0')?.dataset.row === '5' && {LOADED}")
+        assert names(page)[:4] == [names_of[row] for row in nearest[:4]]
+        assert page.inner_text("#photo-0 .score") == "1.00"
+        assert names_of[5].split("/")[-1] in page.inner_text("#like")
+        page.select_option("#split", "val")  # the nearest of a filter
+        until(page, "document.getElementById('found').textContent === '60 of 190 photos'")
+        val = [row for row in nearest if row in set(part.split("val").tolist())]
+        assert names(page)[0] == names_of[val[0]]
+        page.click("#clear")
+        until(page, "document.getElementById('found').textContent === '190 photos'")
+        assert page.is_hidden("#like")
+        assert names(page)[0] == names_of[0]
+        assert page.troubles == []
+
+
+COLORS = """() => {
+  const canvas = document.getElementById("points");
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const blue = [0x2f, 0x5f, 0xd0], found = { blue: 0, any: 0 };
+  for (let at = 0; at < data.length; at += 4) {
+    if (!data[at + 3]) continue;
+    found.any++;
+    if (blue.every((value, channel) => Math.abs(data[at + channel] - value) < 6)) found.blue++;
+  }
+  return found;
+}"""
+
+
+def test_the_map_is_colored_by_a_class_and_opens_photos(browser, part, cache):
+    index, space = PhotoIndex(part), FeatureSpace(cache, part)
+    label = part.classes[0]
+    with browsing(index, space) as address:
+        page = opened(browser, address)
+        page.click("#as-map")
+        page.wait_for_selector("#about-map:has-text('Principal components')")
+        assert f"{100 * space.map().share:.0f}% of their variation" in page.inner_text("#about-map")
+        page.select_option("#label", label)
+        present = len(index.select(PhotoFilter(label, "present")))
+        page.wait_for_selector(f"#legend .present:has-text('{label} present ({present})')")
+        assert page.input_value("#state") == "any"  # a class only chooses the colors
+        colors = page.evaluate(COLORS)
+        assert 0 < colors["blue"] < colors["any"]
+
+        row = open_somewhere(page)
+        assert page.inner_text("#name") == part.names()[row]
+        page.select_option("#state", "present")  # the others fade, and cannot be opened any more
+        page.wait_for_selector("#legend .unknown:has-text('(0)')")
+        page.keyboard.press("Escape")
+        page.wait_for_selector("#panel", state="hidden")
+        assert open_somewhere(page) in index.select(PhotoFilter(label, "present"))
+
+        before = page.evaluate(COLORS)
+        page.keyboard.press("p")
+        until(page, f"({COLORS})().any > {2 * before['any']}")
+        page.keyboard.press("m")
+        until(page, LOADED)
+        assert set(names(page)) <= {part.names()[row] for row in index.select(PhotoFilter(label, "present"))}
+        assert page.troubles == []
+
+
+def open_somewhere(page) -> int:
+    """Move the pointer over the map until it finds a photo, click on it, and give its row."""
+    box = page.locator("#points").bounding_box()
+    for step in range(400):
+        x, y = (
+            box["x"] + 15 + (step % 20) * (box["width"] - 30) / 19,
+            box["y"] + 15 + step // 20 * (box["height"] - 30) / 19,
+        )
+        page.mouse.move(x, y)
+        if page.is_visible("#hint"):
+            row = int(page.get_attribute("#hint", "data-row"))
+            page.mouse.down()
+            page.mouse.up()
+            page.wait_for_selector("#panel h2")
+            return row
+    raise AssertionError("no photo on the map")
