@@ -44,6 +44,16 @@ _HINT = "repeat the command to continue, with fewer --jobs if memory is short"
 class Engine(Protocol):
     """Runs tasks in parallel."""
 
+    @property
+    def workers(self) -> int | None:
+        """Number of processes on this machine; None is one per core."""
+        ...
+
+    @property
+    def address(self) -> str | None:
+        """Of a cluster, which has a number of processes of its own."""
+        ...
+
     def map(
         self, task: Callable[[Item], Result], items: Sequence[Item], *, needs: Sequence[Path] = ()
     ) -> Iterator[Result]:

@@ -143,7 +143,7 @@ def test_the_bar_counts_all_runs(
     material: dict[str, Any], single: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     progress, grid = Recorder(), ["optimizer.lr=1e-2,1e-4"]
-    monkeypatch.setattr(runs, "run_job", lambda job: runs.Outcome(50.0, 50.0))
+    monkeypatch.setattr(runs, "run_group", lambda jobs: [runs.Outcome(50.0, 50.0) for _ in jobs])
 
     compare(material, single, tmp_path, "en", seeds=3, grid=grid, progress=progress)
 

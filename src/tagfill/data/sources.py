@@ -163,6 +163,20 @@ class FeatureSource:
         drawn = (random_bits(self._seed, "cached view", epoch, visited) % np.uint64(len(sets))).astype(np.int64)
         yield from self._batches(TRAIN_SPLIT, kept, sets, drawn, roles)
 
+    def locate(self, index: NDArray[np.int64], epoch: int) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
+        """Where the features of training images are in an epoch, for `FeatureCache.gather`.
+
+        Args:
+            index: N positions in the training split, each with a single view per visit.
+            epoch: from 1.
+
+        Returns:
+            Names of the views, the number of each image's view, and its position in that view.
+        """
+        names = [name for (name,) in self._view_sets()]
+        drawn = (random_bits(self._seed, "cached view", epoch, index) % np.uint64(len(names))).astype(np.int64)
+        return names, drawn, self._cache.locate(names, drawn, self._split(TRAIN_SPLIT)[0][index])
+
     def evaluate(self, split: str, index: NDArray[np.int64]) -> Iterator[Batch]:
         """Yield batches of these positions of a split, whole images."""
         kept = [self._kept(split, part) for part in chunks(index, EVALUATION_BATCH)]

@@ -1,18 +1,21 @@
 """The runs of an experiment: train each one once, score it, and keep its outcome in its folder.
 
-An experiment that was interrupted continues where it stopped, and one that is finished only reads outcomes. If the
-process of a run dies, the engine starts the run again, and it resumes from its last checkpoint.
+Runs on the same pooled features train together where they can, see `tagfill.training.together`; all others train one
+by one. An experiment that was interrupted continues where it stopped, and one that is finished only reads outcomes.
+If the process of a run dies, the engine starts the run again, and it resumes from its last checkpoint.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+import os
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -33,9 +36,12 @@ from tagfill.training.auto import check_method
 from tagfill.training.evaluation import DEFAULT_THRESHOLD, LoadedModel
 from tagfill.training.recipe import with_overrides
 from tagfill.training.stage import true_labels
+from tagfill.training.together import group_key, train_together
 
 FULL, FLOOR = "full", "an"  # the names of the ceiling (complete labels) and of the baseline (unknown means absent)
 OUTCOME_FILE = "outcome.json"
+MAX_TOGETHER = 32
+"""Runs that train together at most, which all hold their weights and moments in memory."""
 
 Overrides = tuple[tuple[str, Any], ...]  # path of a setting and its value, as `--set` gives them
 
@@ -188,11 +194,40 @@ def run_jobs(
         progress: receives a message about each run.
         bar: to advance, if these are not all runs of the experiment; by default a new one.
     """
+    groups, next_one = group_jobs(jobs, engine), 0
+    known: dict[int, Outcome] = {}
     with nullcontext(bar) if bar is not None else progress.bar("runs", len(jobs), "runs") as counter:
-        for job, outcome in zip(jobs, engine.map(run_job, jobs, needs=_needed_files(jobs)), strict=True):
-            counter.advance()
-            progress.say(f"{job.title}: {outcome.summary()}")
-            yield outcome
+        chosen = [[jobs[number] for number in group] for group in groups]
+        for group, outcomes in zip(groups, engine.map(run_group, chosen, needs=_needed_files(jobs)), strict=True):
+            for number, outcome in zip(group, outcomes, strict=True):
+                counter.advance()
+                progress.say(f"{jobs[number].title}: {outcome.summary()}")
+                known[number] = outcome
+            while (number := next_one) in known:
+                yield known.pop(number)
+                next_one += 1
+
+
+def group_jobs(jobs: Sequence[RunJob], engine: Engine) -> list[list[int]]:
+    """The numbers of the jobs that train together, see `tagfill.training.together`; each process gets a part.
+
+    Jobs that are scored, or that a cluster of unknown size runs, stay alone.
+    """
+    workers = engine.workers or os.cpu_count() or 1
+    groups: dict[Hashable, list[int]] = {}
+    open_dataset = functools.cache(Dataset.open)
+    for number, job in enumerate(jobs):
+        key: Hashable | None = None
+        if engine.address is None and not _is_scored(Outcome.read(job.folder), job):
+            # what cannot be opened is the error of its run
+            with suppress(TagfillError):
+                key = group_key(job.recipe, open_dataset(job.recipe.dataset), job.device)
+        groups.setdefault(number if key is None else (key, None), []).append(number)
+    split = []
+    for group in groups.values():
+        size = min(math.ceil(len(group) / workers), MAX_TOGETHER)
+        split += [group[first : first + size] for first in range(0, len(group), size)]
+    return sorted(split)
 
 
 def _needed_files(jobs: Sequence[RunJob]) -> list[Path]:
@@ -205,25 +240,58 @@ def _needed_files(jobs: Sequence[RunJob]) -> list[Path]:
     return sorted(needed)
 
 
+def _is_scored(outcome: Outcome | None, job: RunJob) -> TypeGuard[Outcome]:
+    """Whether an outcome is all that a job asks for."""
+    return (
+        outcome is not None
+        and outcome.split == job.split
+        and (job.localize is None or outcome.localization is not None)
+    )
+
+
+def run_group(jobs: Sequence[RunJob]) -> list[Outcome]:
+    """Train jobs together and score them; a single one is trained as `run_job` does."""
+    if len(jobs) == 1:
+        return [run_job(jobs[0])]
+    runs = train_together([(job.recipe, job.folder) for job in jobs], device=jobs[0].device)
+    return [
+        _refused(job, run) if isinstance(run, TagfillError) else _score(job, run)
+        for job, run in zip(jobs, runs, strict=True)
+    ]
+
+
 def run_job(job: RunJob) -> Outcome:
     """Train and score a run, continue one that was interrupted, or read the outcome of a finished one."""
     known = Outcome.read(job.folder)
-    if known is not None and known.split == job.split and (job.localize is None or known.localization is not None):
+    if _is_scored(known, job):
         return known
     try:
-        dataset = Dataset.open(job.recipe.dataset)
         # `force` clears what a process left that was killed before its first checkpoint
         if Run(job.folder).begun:
             run = resume(job.folder, device=job.device, progress=SILENT)
         else:
-            run = start(dataset, job.recipe, out=job.folder, device=job.device, force=True)
+            run = start(Dataset.open(job.recipe.dataset), job.recipe, out=job.folder, device=job.device, force=True)
+    except TagfillError as error:
+        return _refused(job, error)
+    return _score(job, run)
+
+
+def _score(job: RunJob, run: Run) -> Outcome:
+    """Score the run of a job, and write the outcome into its folder."""
+    try:
+        dataset = Dataset.open(job.recipe.dataset)
         outcome = score_run(
             run, dataset, split=job.split, localize=job.localize, recover=job.recover, device=job.device
         )
     except TagfillError as error:
-        return Outcome(float("nan"), error=str(error), split=job.split)
+        return _refused(job, error)
     outcome.write(job.folder)
     return outcome
+
+
+def _refused(job: RunJob, error: TagfillError) -> Outcome:
+    """The outcome of a job that cannot be trained or scored."""
+    return Outcome(float("nan"), error=str(error), split=job.split)
 
 
 def score_run(

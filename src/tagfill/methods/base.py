@@ -102,7 +102,7 @@ class LossMethod(BaseMethod):
         scale: float = 1.0,
         **options: Any,
     ) -> None:
-        self._name, self._function, self._options = name, function, options
+        self.name, self._function, self._options = name, function, options
         self._from_task, self._scale = from_task, scale
         self.paper, self.needs = paper, needs
 
@@ -114,7 +114,7 @@ class LossMethod(BaseMethod):
     def loss(self, batch: Batch, prediction: Prediction) -> dict[str, Tensor]:
         """One term, named after the method."""
         value = self._function(prediction.logits, batch.labels, **self._options)
-        return {self._name: value if self._scale == 1 else self._scale * value}
+        return {self.name: value if self._scale == 1 else self._scale * value}
 
 
 def first_epoch(method: Method, epochs: int) -> int:

@@ -70,11 +70,18 @@ def create(
     )
     if preprocessing is not None:
         trunk = Backbone(backbone, trunk.model, preprocessing)
+    return create_on(trunk, head, classes, seed=seed, **head_options)
+
+
+def create_on(trunk: Backbone, head: str, classes: Sequence[str], *, seed: int, **head_options: Any) -> Classifier:
+    """Put a new head on a backbone; for the arguments see `create`."""
     model = Classifier(trunk, create_head(head, trunk.channels, len(classes), seed=seed, **head_options), head, classes)
     if model.token and not trunk.class_token:
-        raise TagfillError(f"The backbone {backbone} has no class token, which this head needs; choose a ViT or DeiT.")
+        raise TagfillError(
+            f"The backbone {trunk.name} has no class token, which this head needs; choose a ViT or DeiT."
+        )
     if head_options.get("init") == "text":
-        model.head.start_from(read_class_vectors(head_options["vectors"], classes, trunk.channels, backbone))
+        model.head.start_from(read_class_vectors(head_options["vectors"], classes, trunk.channels, trunk.name))
     return model
 
 

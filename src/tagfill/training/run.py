@@ -141,13 +141,29 @@ def start(
         )
     devices = Devices(processes, device, recipe.precision, recipe.compile)
     run = Run(Path(out) if out is not None else Path("runs") / default_name(dataset, recipe))
+    with new_run(run, dataset, recipe, devices, force=force, workers=workers, progress=progress) as context:
+        return _fit(context, saving, None)
+
+
+@contextmanager
+def new_run(
+    run: Run,
+    dataset: Dataset,
+    recipe: Recipe,
+    devices: Devices,
+    *,
+    force: bool = False,
+    workers: int = 0,
+    progress: Progress = SILENT,
+) -> Iterator[RunContext]:
+    """Make a folder a run and keep it locked; for the arguments see `start`."""
     devices.on_main(lambda: _check_free(run, force))
     cache = open_cache(recipe, dataset)
     with _locked(run, devices):
         devices.on_main(lambda: _create(run, dataset, recipe, cache))
         if dataset.folder is None:
             dataset = Dataset.open(run.folder / "dataset")
-        return _fit(RunContext(run, recipe, dataset, cache, devices, workers, progress), saving, None)
+        yield RunContext(run, recipe, dataset, cache, devices, workers, progress)
 
 
 def start_or_resume(dataset: Dataset, recipe: Recipe, *, out: str | Path, **settings: Any) -> Run:
@@ -367,6 +383,16 @@ def resume(
     if recipe.method == auto.AUTO:
         return _resume_auto(run, device=device, workers=workers, saving=saving, progress=progress)
     devices = Devices(processes, device, recipe.precision, recipe.compile)
+    with stopped_run(run, devices, workers=workers, reshard=reshard, progress=progress) as (context, checkpoint):
+        return _fit(context, saving, checkpoint)
+
+
+@contextmanager
+def stopped_run(
+    run: Run, devices: Devices, *, workers: int = 0, reshard: bool = False, progress: Progress = SILENT
+) -> Iterator[tuple[RunContext, Checkpoint]]:
+    """Lock a run that was stopped, and open its newest checkpoint; for the arguments see `resume`."""
+    recipe = run.recipe
     dataset = Dataset.open(run.folder / recipe.dataset)
     devices.on_main(lambda: _check_unchanged(run, dataset, recipe))
     cache = open_cache(recipe, dataset, run.views)
@@ -389,7 +415,7 @@ def resume(
             if checkpoint.world != devices.ranks.world:
                 checkpoints.roll_back(run, checkpoint)
         devices.barrier()
-        return _fit(RunContext(run, recipe, dataset, cache, devices, workers, progress), saving, checkpoint)
+        yield RunContext(run, recipe, dataset, cache, devices, workers, progress), checkpoint
 
 
 def _resume_auto(run: Run, **settings: Any) -> Run:
@@ -452,9 +478,24 @@ def _note_early_best(context: RunContext, stage: int, epoch: int) -> None:
 
 def _fit(context: RunContext, saving: Saving | None, checkpoint: Checkpoint | None) -> Run:
     """Train all stages that are left, and write the result into the run folder."""
-    run, recipe, dataset, devices = context.run, context.recipe, context.dataset, context.devices
-    if devices.main:
-        context.progress = Logged(context.progress, run.folder / "log.txt")
+    announce(context, checkpoint)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(context.recipe.threads)
+    if any(stage.input == "images" or stage.train == "top" for stage in context.recipe.stages):
+        disable_heap_trimming()  # heads on cached features allocate little
+    try:
+        with torch.random.fork_rng(), compile_errors() if context.recipe.compile else nullcontext():
+            best = Trainer(context, saving or Saving(), checkpoint).run()
+    finally:
+        torch.set_num_threads(threads)
+    return finish(context, best)
+
+
+def announce(context: RunContext, checkpoint: Checkpoint | None) -> None:
+    """Open the log of a run, and say what the user should know before it trains."""
+    dataset = context.dataset
+    if context.devices.main:
+        context.progress = Logged(context.progress, context.run.folder / "log.txt")
     expected, origin = context.expected_positives
     if origin is not None:
         context.progress.say(f"expected positives per image: {expected:.3f}, {origin}")
@@ -466,15 +507,17 @@ def _fit(context: RunContext, saving: Saving | None, checkpoint: Checkpoint | No
     if checkpoint is None:
         _warn_without_negatives(context)
         _warn_late_start(context)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(recipe.threads)
-    if any(stage.input == "images" or stage.train == "top" for stage in recipe.stages):
-        disable_heap_trimming()  # heads on cached features allocate little
-    try:
-        with torch.random.fork_rng(), compile_errors() if recipe.compile else nullcontext():
-            best = Trainer(context, saving or Saving(), checkpoint).run()
-    finally:
-        torch.set_num_threads(threads)
+
+
+def finish(context: RunContext, best: Mapping[str, float]) -> Run:
+    """Write the result of a run that was trained to the end.
+
+    Args:
+        context: the run.
+        best: stage, epoch and score of its best epoch.
+    """
+    run, recipe, devices = context.run, context.recipe, context.devices
+    expected, origin = context.expected_positives
     result: dict[str, Any] = {"stage": recipe.stages[int(best["stage"])].name, "epoch": int(best["epoch"])}
     if origin is not None:
         result |= {"expected_positives": expected, "expected_positives_from": origin}

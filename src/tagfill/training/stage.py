@@ -29,7 +29,8 @@ from tagfill.images import View
 from tagfill.io import atomic_write, write_json
 from tagfill.labels import LabelMatrix
 from tagfill.memory import Memory, sub_state
-from tagfill.models import Backbone, BackboneTop, Classifier, create, create_backbone
+from tagfill.models import Backbone, BackboneTop, Classifier, create_backbone
+from tagfill.models.classifier import create_on
 from tagfill.progress import Progress
 from tagfill.training import checkpoints
 from tagfill.training.checkpoints import Checkpoint
@@ -60,6 +61,7 @@ class RunContext:
         devices: the processes, launched.
         workers: processes that decode images.
         progress: shows epochs and steps.
+        backbone: with the weights that the recipe names, if another run has created it; it must not train.
     """
 
     run: Run
@@ -69,6 +71,7 @@ class RunContext:
     devices: Devices
     workers: int
     progress: Progress
+    backbone: Backbone | None = None
 
     @cached_property
     def methods(self) -> dict[int, Method]:
@@ -319,15 +322,10 @@ def _build_classifier(
     if recipe.head == "ensemble":
         raise TagfillError("The ensemble head combines trained models and cannot be trained; choose another head.")
     size = recipe.image_size if cache is None else cache.preprocessing.size
-    full = create(
-        recipe.backbone,
-        recipe.head,
-        context.dataset.classes,
-        pretrained=recipe.pretrained,
-        image_size=size,
-        seed=recipe.seed,
-        **recipe.head_options,
+    backbone = context.backbone or create_backbone(
+        recipe.backbone, pretrained=recipe.pretrained, image_size=size, seed=recipe.seed
     )
+    full = create_on(backbone, recipe.head, context.dataset.classes, seed=recipe.seed, **recipe.head_options)
     assert isinstance(full.backbone, Backbone)
     if previous is not None:
         origin = Classifier.load(context.run.model_folder) if stage.start.head == "best" else previous.full

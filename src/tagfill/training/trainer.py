@@ -26,6 +26,7 @@ from tagfill.errors import RunError
 from tagfill.io import write_json
 from tagfill.memory import sub_state
 from tagfill.metrics import GatheredPredictions, mean_average_precision, roc_auc
+from tagfill.models import Classifier
 from tagfill.progress import Bar
 from tagfill.rng import random_bits
 from tagfill.training import checkpoints
@@ -86,28 +87,35 @@ class Trainer:
         Returns:
             Stage, epoch and score of the best epoch of the last stage.
         """
-        checkpoint = self._checkpoint
         active: ActiveStage | None = None
-        first = checkpoint.state.stage if checkpoint else 0
+        first = self._checkpoint.state.stage if self._checkpoint else 0
         with self._interrupt:
             for number in range(first, len(self._context.recipe.stages)):
-                self._active = active = enter_stage(self._context, number, active, checkpoint)
-                if sizes := active.memory.sizes():
-                    shown = ", ".join(f"{name} {size / 1e6:,.1f} MB" for name, size in sizes.items())
-                    self._context.progress.say(f"{active.stage.name} keeps per-image state: {shown}")
-                if record := self._context.recipe.record:
-                    self._recorder = Recorder(self._context.run, number, record, active.task)
-                if checkpoint is not None:
-                    epoch, step = self._restore(checkpoint)
-                else:
-                    epoch, step = 1, 0
-                    self._best = BestEpoch()
-                    self._save(epoch, step)
+                epoch, step = self._enter(number, active)
+                active = self._active
                 while epoch <= active.stage.epochs and not self._best.done:
                     self._epoch(epoch, step)
                     epoch, step = epoch + 1, 0
-                checkpoint = None
-            self._save(epoch, 0)
+            return self._close(epoch)
+
+    def _enter(self, number: int, previous: ActiveStage | None) -> tuple[int, int]:
+        """Set up a stage, the first one from the checkpoint if there is one; returns its next epoch and step."""
+        checkpoint, self._checkpoint = self._checkpoint, None
+        self._active = active = enter_stage(self._context, number, previous, checkpoint)
+        if sizes := active.memory.sizes():
+            shown = ", ".join(f"{name} {size / 1e6:,.1f} MB" for name, size in sizes.items())
+            self._context.progress.say(f"{active.stage.name} keeps per-image state: {shown}")
+        if record := self._context.recipe.record:
+            self._recorder = Recorder(self._context.run, number, record, active.task)
+        if checkpoint is not None:
+            return self._restore(checkpoint)
+        self._best = BestEpoch()
+        self._save(1, 0)
+        return 1, 0
+
+    def _close(self, epoch: int) -> dict[str, float]:
+        """Save after the last epoch; returns the best one."""
+        self._save(epoch, 0)
         self._active.memory.close()
         if self._events is not None:
             self._events.close()
@@ -147,11 +155,7 @@ class Trainer:
             recipe.seed, f"step {active.number}", epoch, np.arange(len(batches)), self._context.devices.ranks.rank
         )
         seeds: list[int] = (drawn >> np.uint64(1)).tolist()
-        taken = (epoch - 1) * len(batches)
-        rates = [
-            stage.optimizer.lr * stage.schedule.at(taken + step, len(batches), stage.epochs)
-            for step in range(len(batches))
-        ]
+        rates = self._rates(epoch, len(batches))
         active.wrapped.train()
         with self._context.progress.bar(f"{stage.name} {epoch}/{stage.epochs}", images, "img") as bar:
             not_shown, shown_at, last = 0, 0.0, len(batches) - 1
@@ -176,6 +180,11 @@ class Trainer:
         self._end_epoch(epoch, time.monotonic() - begin, images)
         over = self._best.done or epoch == stage.epochs
         self._pause(epoch + 1, 0, save=not over and self._is_due(last, end_of_epoch=True))
+
+    def _rates(self, epoch: int, steps: int) -> list[float]:
+        """The learning rate of each step of an epoch."""
+        stage, taken = self._active.stage, (epoch - 1) * steps
+        return [stage.optimizer.lr * stage.schedule.at(taken + step, steps, stage.epochs) for step in range(steps)]
 
     def _set_learning_rate(self, lr: float) -> None:
         self._active.task.lr = lr
@@ -327,14 +336,17 @@ class Trainer:
         """Save the model with thresholds and calibration, and its memory if the next stage starts from it."""
         context, active = self._context, self._active
         if context.devices.main:
-            model = active.deployed()
-            model.thresholds = model.calibration = None
-            if validation is not None:
-                model.calibration, model.thresholds = choose_decisions(validation, context.recipe.val_labels)
-            model.save(context.run.model_folder)
+            self._write_best(active.deployed(), validation)
         following = context.recipe.stages[active.number + 1 : active.number + 2]
         if following and following[0].start.memory == "best":
             save_best_memory(active.memory, best_memory_folder(context))
+
+    def _write_best(self, model: Classifier, validation: GatheredPredictions | None) -> None:
+        """Write the model of the best epoch, with thresholds and calibration from its validation."""
+        model.thresholds = model.calibration = None
+        if validation is not None:
+            model.calibration, model.thresholds = choose_decisions(validation, self._context.recipe.val_labels)
+        model.save(self._context.run.model_folder)
 
     def _log_epoch(self, line: dict[str, Any], seconds: float, images: int) -> None:
         """Append an epoch to `metrics.jsonl`, `timings.jsonl` and the events of TensorBoard."""
