@@ -47,12 +47,11 @@ def main() -> None:
 
 def measure_size(folder: Path, photos: int) -> None:
     """Run the phases of a size that have no result yet; what they need is made again if it was removed."""
-    results = read_results()
-    found = results["sizes"].setdefault(str(photos), {})
+    found = read_results()["sizes"].get(str(photos), {})
     if all(phase in found for phase in PHASES):
         return
     if not folder.exists():
-        found.clear()
+        found = {}
         folder.mkdir(parents=True)
     for phase in PHASES:
         if phase in found:
@@ -60,8 +59,16 @@ def measure_size(folder: Path, photos: int) -> None:
         say(f"{photos:,} photos: {phase}")
         found[phase] = measured(phase, folder, photos)
         say(json.dumps(found[phase]))
-        RECORD.results.write_text(json.dumps({**results, **RECORD.begin()}, indent=2) + "\n", encoding="utf-8")
+        write_results(photos, found)
     shutil.rmtree(folder)
+
+
+def write_results(photos: int, found: dict[str, Any]) -> None:
+    """Replace the results of a size; another process may measure another size."""
+    results = read_results()
+    sizes = {**results["sizes"], str(photos): found}
+    results = {**RECORD.begin(" --work WORK"), "sizes": {size: sizes[size] for size in sorted(sizes, key=int)}}
+    RECORD.results.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
 
 
 def read_results() -> dict[str, Any]:
