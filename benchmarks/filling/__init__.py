@@ -5,6 +5,8 @@ from collections.abc import Callable
 from filling.attacks import attacks
 from filling.cases import cases
 from filling.demonstration import demonstration
+from filling.label_scale import scale
+from filling.machines import cluster, torchrun
 from filling.missing import missing
 from filling.photo_counts import photo_counts
 from filling.photos import budgets, calibration, heads, scratch, whole
@@ -22,6 +24,7 @@ KINDS: dict[str, Callable[[str, str], str]] = {
     "budgets": budgets,
     "calibration": calibration,
     "cases": cases,
+    "cluster": cluster,
     "demo": demonstration,
     "heads": heads,
     "missing": missing,
@@ -30,11 +33,13 @@ KINDS: dict[str, Callable[[str, str], str]] = {
     "published": published,
     "published-by-budget": published_by_budget,
     "review": review,
+    "scale": scale,
     "scratch": scratch,
     "settings": settings,
     "single-positive": single_positive,
     "step-files": step_files,
     "tags": tags,
+    "torchrun": torchrun,
     "whole": whole,
 }
 
