@@ -7,6 +7,7 @@ inside an existing wrapper silently stops sharing gradients.
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -123,6 +124,12 @@ class Devices:
             loss.backward()  # type: ignore[no-untyped-call]
         else:
             self._fabric.backward(loss)
+
+    def release_memory(self) -> None:
+        """Return the memory of tensors that are gone to the device, before a step is repeated with less of it."""
+        gc.collect()  # errors and modules refer to each other
+        if self.device.type != "cpu":
+            torch.get_device_module(self.device).empty_cache()
 
     def share_buffers(self, module: nn.Module) -> None:
         """Copy the buffers of the main process, such as batch norm statistics, to all processes."""

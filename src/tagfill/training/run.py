@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from tagfill.training.checkpoints import Checkpoint
 from tagfill.training.devices import Devices
 from tagfill.training.recipe import Recipe, build_recipe
 from tagfill.training.run_folder import Logged, Run, default_name, describe
+from tagfill.training.splits import BatchTooLargeError
 from tagfill.training.stage import RunContext, open_cache
 from tagfill.training.trainer import Saving, Trainer
 
@@ -348,7 +350,7 @@ def _clear(run: Run) -> None:
     """Remove the files of an earlier run."""
     for name in ("checkpoints", "members", "memory", "best", "tensorboard", "records", _CANDIDATES):
         shutil.rmtree(run.folder / name, ignore_errors=True)
-    for pattern in ("run.json", "*.jsonl", "log.txt", "bad-images.txt", "not-finite-*.json", ".*.tmp"):
+    for pattern in ("run.json", "*.jsonl", "log.txt", "bad-images.txt", "splits.json", "not-finite-*.json", ".*.tmp"):
         for path in run.folder.glob(pattern):
             path.unlink()
 
@@ -397,25 +399,32 @@ def stopped_run(
     devices.on_main(lambda: _check_unchanged(run, dataset, recipe))
     cache = open_cache(recipe, dataset, run.views)
     with _locked(run, devices):
-        recover_folder(run.model_folder)
-        checkpoint, warnings = checkpoints.open_newest(run.checkpoints)
+        context = RunContext(run, recipe, dataset, cache, devices, workers, progress)
+        yield context, _rewind(context, reshard=reshard)
+
+
+def _rewind(context: RunContext, *, reshard: bool = False) -> Checkpoint:
+    """Take the folder of a run back to its newest checkpoint, which is returned."""
+    run, devices = context.run, context.devices
+    recover_folder(run.model_folder)
+    checkpoint, warnings = checkpoints.open_newest(run.checkpoints)
+    if checkpoint.world != devices.ranks.world:
+        if not reshard:
+            raise RunError(
+                f"The run {run.folder} was saved by {checkpoint.world} processes and there are "
+                f"{devices.ranks.world} now; give --reshard to continue from the end of an epoch, or use as many."
+            )
+        checkpoint, warnings = checkpoints.open_newest(run.checkpoints, between_epochs=True)
+    for warning in warnings:
+        context.progress.say(warning)
+    devices.barrier()
+    if devices.main:
+        checkpoints.discard_after(run.checkpoints, checkpoint.state.number)
+        os.truncate(run.metrics_path, checkpoint.state.metrics_bytes)
         if checkpoint.world != devices.ranks.world:
-            if not reshard:
-                raise RunError(
-                    f"The run {run.folder} was saved by {checkpoint.world} processes and there are "
-                    f"{devices.ranks.world} now; give --reshard to continue from the end of an epoch, or use as many."
-                )
-            checkpoint, warnings = checkpoints.open_newest(run.checkpoints, between_epochs=True)
-        for warning in warnings:
-            progress.say(warning)
-        devices.barrier()
-        if devices.main:
-            checkpoints.discard_after(run.checkpoints, checkpoint.state.number)
-            os.truncate(run.metrics_path, checkpoint.state.metrics_bytes)
-            if checkpoint.world != devices.ranks.world:
-                checkpoints.roll_back(run, checkpoint)
-        devices.barrier()
-        yield RunContext(run, recipe, dataset, cache, devices, workers, progress), checkpoint
+            checkpoints.roll_back(run, checkpoint)
+    devices.barrier()
+    return checkpoint
 
 
 def _resume_auto(run: Run, **settings: Any) -> Run:
@@ -476,6 +485,27 @@ def _note_early_best(context: RunContext, stage: int, epoch: int) -> None:
         )
 
 
+def _train(context: RunContext, saving: Saving, checkpoint: Checkpoint | None) -> dict[str, float]:
+    """Train all stages that are left; where batches do not fit into memory, go back and split them.
+
+    Returns:
+        Stage, epoch and score of the best epoch.
+    """
+    while True:
+        trainer = Trainer(context, saving, checkpoint)
+        try:
+            return trainer.run()
+        except BatchTooLargeError as error:
+            if context.devices.ranks.world > 1:
+                raise  # the others may be waiting for gradients, so the processes have to start again
+            trainer.release()
+            context.progress.say(str(error))
+        del trainer
+        context.devices.release_memory()
+        context = replace(context)  # stages take methods out of it
+        checkpoint = _rewind(context)
+
+
 def _fit(context: RunContext, saving: Saving | None, checkpoint: Checkpoint | None) -> Run:
     """Train all stages that are left, and write the result into the run folder."""
     announce(context, checkpoint)
@@ -485,7 +515,7 @@ def _fit(context: RunContext, saving: Saving | None, checkpoint: Checkpoint | No
         disable_heap_trimming()  # heads on cached features allocate little
     try:
         with torch.random.fork_rng(), compile_errors() if context.recipe.compile else nullcontext():
-            best = Trainer(context, saving or Saving(), checkpoint).run()
+            best = _train(context, saving or Saving(), checkpoint)
     finally:
         torch.set_num_threads(threads)
     return finish(context, best)

@@ -6,6 +6,7 @@ metrics.jsonl     one line per epoch; the same run always writes the same bytes
 timings.jsonl     how long each epoch took
 log.txt           messages, with the time of day
 bad-images.txt    images that could not be decoded
+splits.json       steps from which on batches are split, if they did not fit into memory
 best/             the model folder of the best epoch
 members/          runs that the method `auto` combines
 checkpoints/      to resume from
@@ -80,6 +81,11 @@ class Run:
     def checkpoints(self) -> Path:
         """Folder of the checkpoints."""
         return self.folder / "checkpoints"
+
+    @property
+    def splits_path(self) -> Path:
+        """Path of `splits.json`."""
+        return self.folder / "splits.json"
 
     @property
     def members_folder(self) -> Path:

@@ -204,11 +204,6 @@ class ActiveStage:
         """The weights that the optimizer steps."""
         return [weight for group in self.optimizer.param_groups for weight in group["params"]]
 
-    def micro_batches(self, batch: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Split a batch into `accumulate` micro-batches of nearly the same size."""
-        count = min(self.stage.accumulate, len(batch))
-        return [batch] if self.stage.accumulate == 1 else np.array_split(batch, count)
-
     def deployed(self) -> Classifier:
         """The classifier that is validated and saved: with averaged weights, if there is an average."""
         if self.average is None:
@@ -230,6 +225,7 @@ def enter_stage(
         checkpoint: inside the stage, to continue from.
     """
     recipe, stage, devices = context.recipe, context.recipe.stages[number], context.devices
+    expected_positives, _ = context.expected_positives  # depends on the methods of all stages
     method = context.methods.pop(number)  # the context must not keep the state of a stage that has ended
     maps = "maps" in method.needs
     cache = context.cache if stage.input == "cache" else None
@@ -274,7 +270,7 @@ def enter_stage(
         epochs=stage.epochs,
         seed=recipe.seed,
         grid=full.backbone.grid if full.head.has_maps else None,
-        expected_positives=context.expected_positives[0],
+        expected_positives=expected_positives,
         lr=stage.optimizer.lr,
         memory=memory,
         ranks=devices.ranks,

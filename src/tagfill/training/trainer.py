@@ -37,6 +37,7 @@ from tagfill.training.optimizers import average_state, optimizer_state
 from tagfill.training.recipe import Stopping
 from tagfill.training.records import Recorder
 from tagfill.training.run_folder import Events
+from tagfill.training.splits import BatchTooLargeError, Splits, out_of_memory
 from tagfill.training.stage import ActiveStage, RunContext, best_memory_folder, enter_stage, save_best_memory
 
 _SYNC_EVERY = 16  # steps between two collective decisions of several processes whether to save or to stop
@@ -76,6 +77,7 @@ class Trainer:
         self._shown: dict[str, float] = {}  # loss terms of the last step that was read
         self._shown_step = -1
         self._alone = context.devices.ranks.world == 1
+        self._splits = Splits(context.run.splits_path)
         self._recorder: Recorder | None = None
         self._last_save = time.monotonic()
         self._interrupt = Interrupt()
@@ -116,11 +118,15 @@ class Trainer:
     def _close(self, epoch: int) -> dict[str, float]:
         """Save after the last epoch; returns the best one."""
         self._save(epoch, 0)
+        self.release()
+        assert self._best.best is not None
+        return self._best.best
+
+    def release(self) -> None:
+        """Close the files of memory and events."""
         self._active.memory.close()
         if self._events is not None:
             self._events.close()
-        assert self._best.best is not None
-        return self._best.best
 
     def _restore(self, checkpoint: Checkpoint) -> tuple[int, int]:
         """Continue within the epoch of a checkpoint; returns that epoch and its first step.
@@ -146,7 +152,11 @@ class Trainer:
             active.method.begin_epoch(epoch)
         begin = time.monotonic()
         batches = sampler.batches(epoch)
-        micro_batches = [active.micro_batches(batch) for batch in batches[first_step:]]
+        counts = self._splits.accumulate(active.number, epoch, len(batches), stage.accumulate)
+        micro_batches = [
+            [batch] if count == 1 else np.array_split(batch, min(count, len(batch)))
+            for batch, count in zip(batches[first_step:], counts[first_step:], strict=True)
+        ]
         images = sum(map(len, batches[first_step:]))
         coming = [micro_batch for batch in micro_batches for micro_batch in batch]
         active.memory.expect(coming)
@@ -166,7 +176,9 @@ class Trainer:
                 shares = _WHOLE if len(split) == 1 else [len(micro_batch) / size for micro_batch in split]
                 try:
                     not_shown += self._step(epoch, step, shares, loaded)
-                except Exception:
+                except Exception as error:
+                    if out_of_memory(error):
+                        raise self._too_large(epoch, step) from None
                     self._read_losses(epoch)  # a loss that was not finite may be the reason
                     raise
                 show = (now := time.monotonic()) - shown_at > _SHOW_EVERY or step == last
@@ -237,9 +249,14 @@ class Trainer:
         active, devices = self._active, self._context.devices
         batch = devices.place(micro_batch)
         with devices.sharing(active.wrapped, last):
-            prediction: Prediction = active.wrapped(batch.inputs, maps=active.maps)
-            terms = active.method.loss(batch, prediction)
-            loss, values = _sum_terms(terms)
+            try:
+                prediction: Prediction = active.wrapped(batch.inputs, maps=active.maps)
+                terms = active.method.loss(batch, prediction)
+                loss, values = _sum_terms(terms)
+            except RuntimeError as error:
+                if not self._alone and out_of_memory(error):
+                    self._stop_together(str(self._too_large(epoch, step)))
+                raise
             self._pending.append(PendingLoss(step, share, batch.index, tuple(terms), values))
             if not self._alone:
                 self._read_losses(epoch)
@@ -462,6 +479,19 @@ class Trainer:
         return (
             f"None of the images of step {step + 1} of epoch {epoch} can be decoded; find them with "
             "'tagfill inspect --decode'."
+        )
+
+    def _too_large(self, epoch: int, step: int) -> RunError:
+        """The problem of a step that ran out of memory; keeps that batches are split further from this step on."""
+        active, size = self._active, len(self._active.sampler.batches(epoch)[step])
+        try:
+            split = self._splits.split_further(active.number, epoch, step, size, active.stage.accumulate)
+        except RunError as problem:
+            return problem
+        how = "" if self._alone else f" Continue with 'tagfill train --resume {self._context.run.folder}'."
+        return BatchTooLargeError(
+            f"Step {step + 1} of epoch {epoch} does not fit into memory; from there on, each batch is split into "
+            f"{split} micro-batches.{how}"
         )
 
     def _not_finite(self, epoch: int, loss: ReadLoss) -> str:
