@@ -52,7 +52,7 @@ def test_what_another_host_would_be_asked_for_is_found(tmp_path):
 def test_every_format_is_in_the_reference():
     formats = importlib.import_module("tagfill.formats").FORMATS
     named = re.findall(r"^\.\. automodule:: (\S+)", (API / "formats.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert named == list(formats.values())
+    assert [name for name in named if name in formats.values()] == list(formats.values())
 
 
 def test_every_module_of_the_package_has_its_page():

@@ -26,6 +26,7 @@ FORMATS: dict[str, str] = {
     "cub": "tagfill.formats.cub",
     "cvat": "tagfill.formats.cvat",
     "folder": "tagfill.formats.folder",
+    "hf": "tagfill.formats.hf",
     "imagenet": "tagfill.formats.imagenet",
     "label-studio": "tagfill.formats.label_studio",
     "lvis": "tagfill.formats.lvis",
@@ -37,7 +38,7 @@ FORMATS: dict[str, str] = {
     "wide-csv": "tagfill.formats.wide_csv",
     "yolo": "tagfill.formats.yolo",
 }
-WRITABLE = ("coco", "csv", "cvat", "folder", "label-studio", "tags", "voc", "wide-csv", "yolo")
+WRITABLE = ("coco", "csv", "cvat", "folder", "hf", "label-studio", "tags", "voc", "wide-csv", "yolo")
 
 _MODULES = {path.rpartition(".")[2]: path for path in FORMATS.values()}
 
