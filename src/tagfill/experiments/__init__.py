@@ -8,6 +8,7 @@ from tagfill.experiments.budget_study import budget
 from tagfill.experiments.comparison import compare
 from tagfill.experiments.demonstration import demo
 from tagfill.experiments.leaderboard import Leaderboard
+from tagfill.experiments.model_card import write_model_card
 from tagfill.experiments.report.build import report_runs
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "features",
     "recipes",
     "report_runs",
+    "write_model_card",
 ]
 
 __getattr__ = renamed(__name__, {"Plan": "BudgetPlan", "Study": "BudgetStudy"})

@@ -84,7 +84,9 @@ def find_columns(
     if present is None:
         coded = [name for name, column in found.items() if column.names is not None]
         present = _only(coded or list(found), where, "labels", "label_column")
-    others = {state: found[name] for name, state in STATES.items() if state is not True and name in found}
+    others: dict[bool | None, LabelColumn] = {
+        state: found[name] for name, state in STATES.items() if state is not True and name in found
+    }
     return Columns(photo, {True: found[present], **others})
 
 

@@ -15,6 +15,7 @@ from tagfill.inference.predictors import Outputs
 from tagfill.io import sha256
 from tagfill.models import Classifier, choose_device
 from tagfill.models.allocator import disable_heap_trimming
+from tagfill.models.model_folder import description_path
 
 
 class TorchPredictor:
@@ -71,6 +72,6 @@ def forward(model: nn.Module, inputs: Tensor, *, maps: bool = False, attention: 
 def folder_identity(folder: Path) -> str:
     """A hash of the files of a model folder."""
     digest = hashlib.sha256()
-    for name in ("model.json", "model.safetensors"):
-        digest.update(sha256(folder / name).encode())
+    for path in (description_path(folder), folder / "model.safetensors"):
+        digest.update(sha256(path).encode())
     return digest.hexdigest()

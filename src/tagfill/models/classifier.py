@@ -19,7 +19,13 @@ from tagfill.models.backbone import Backbone, BackboneOutput, BackboneTop, Prepr
 from tagfill.models.class_vectors import check_vectors_file, read_class_vectors
 from tagfill.models.dual import DualHead
 from tagfill.models.heads import CamHead, EnsembleHead, Head, LinearHead, TsCamHead, summed_attention
-from tagfill.models.model_folder import ModelDescription, read_description, read_folder_weights, write_model_folder
+from tagfill.models.model_folder import (
+    ModelDescription,
+    description_path,
+    read_description,
+    read_folder_weights,
+    write_model_folder,
+)
 from tagfill.models.query import QueryHead
 from tagfill.models.stages import FEATURES
 from tagfill.options import check_options
@@ -380,7 +386,7 @@ class Classifier(nn.Module):
                 saved.backbone, saved.head, saved.classes, preprocessing=saved.preprocessing, **saved.head_options
             )
         except TagfillError as error:
-            raise TagfillError(f"{folder / 'model.json'} does not describe a model: {error}") from None
+            raise TagfillError(f"{description_path(folder)} does not describe a model: {error}") from None
         model.thresholds, model.calibration = saved.thresholds, saved.calibration
         model.load_state_dict(read_folder_weights(folder, model.state_dict()))
         return model.eval()

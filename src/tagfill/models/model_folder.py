@@ -1,5 +1,7 @@
 """Model folders: `model.safetensors` holds the weights, `model.json` everything else that a classifier consists of.
 
+In a folder that was written for a model hub, the latter is called `config.json`, as is usual there.
+
 Reading checks all of it, and says in one sentence what is wrong with a folder that was damaged or edited.
 """
 
@@ -18,6 +20,8 @@ from tagfill.errors import TagfillError, first_problem
 from tagfill.io import atomic_write, recover_folder, replace_folder, sha256_of_strings, write_json
 from tagfill.models.backbone import Preprocessing
 from tagfill.probabilities import Calibration, lowest_logits, probabilities
+
+HUB_DESCRIPTION = "config.json"  # instead of model.json, in the layout of model hubs
 
 _MAX_SIDE = 8192  # pixels of an input
 _REMEDY = "save the model again or use another copy of its folder"
@@ -115,13 +119,19 @@ def set_calibration(
         thresholds = probabilities(lowest[None], calibration)[0].tolist()
     changed = {"calibration": calibration, "thresholds": None if thresholds is None else tuple(thresholds)}
     fields = {name: getattr(saved, name) for name in ModelDescription.model_fields if name != "classes_identity"}
-    write_json(folder / "model.json", ModelDescription.create(**{**fields, **changed}).model_dump())
+    write_json(description_path(folder), ModelDescription.create(**{**fields, **changed}).model_dump())
+
+
+def description_path(folder: Path) -> Path:
+    """The path of `model.json`, or of `config.json` in a folder that has only that."""
+    path = folder / "model.json"
+    return folder / HUB_DESCRIPTION if not path.is_file() and (folder / HUB_DESCRIPTION).is_file() else path
 
 
 def read_description(folder: Path) -> ModelDescription:
-    """Read and check the `model.json` of a folder."""
+    """Read and check the `model.json` or `config.json` of a folder."""
     recover_folder(folder)
-    path = folder / "model.json"
+    path = description_path(folder)
     if not path.is_file():
         raise TagfillError(f"{folder} is not a model folder: it has no model.json.")
     try:
@@ -134,7 +144,7 @@ def read_folder_weights(folder: Path, expected: dict[str, Tensor]) -> dict[str, 
     """Read the weights of a folder, whose names and shapes must be those of `expected`."""
     path = folder / "model.safetensors"
     if not path.is_file():
-        raise TagfillError(f"{folder} has a model.json but no model.safetensors; {_REMEDY}.")
+        raise TagfillError(f"{folder} has a {description_path(folder).name} but no model.safetensors; {_REMEDY}.")
     try:
         state = load_file(path)
     except SafetensorError:
@@ -143,8 +153,8 @@ def read_folder_weights(folder: Path, expected: dict[str, Tensor]) -> dict[str, 
         found, wanted = (tuple(tensors[name].shape) if name in tensors else None for tensors in (state, expected))
         if found != wanted:
             raise TagfillError(
-                f"{path} does not fit the model that model.json describes: {name} is {_shape(found)} in the file "
-                f"and {_shape(wanted)} in the model; {_REMEDY}."
+                f"{path} does not fit the model that {description_path(folder).name} describes: {name} is "
+                f"{_shape(found)} in the file and {_shape(wanted)} in the model; {_REMEDY}."
             )
     return state
 
