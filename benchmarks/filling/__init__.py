@@ -13,6 +13,7 @@ from filling.photos import budgets, calibration, heads, scratch, whole
 from filling.points import budget_defaults, points
 from filling.published import published, published_by_budget
 from filling.review import review
+from filling.scale_plan import scale_limits, scale_plan
 from filling.settings import settings
 from filling.single_positive import single_positive
 from filling.step_files import step_files
@@ -34,6 +35,8 @@ KINDS: dict[str, Callable[[str, str], str]] = {
     "published-by-budget": published_by_budget,
     "review": review,
     "scale": scale,
+    "scale-limits": scale_limits,
+    "scale-plan": scale_plan,
     "scratch": scratch,
     "settings": settings,
     "single-positive": single_positive,

@@ -69,4 +69,4 @@ def verdict(sizes: dict[int, dict[str, Any]]) -> str:
 
 def total(phases: dict[str, Any]) -> float:
     """Seconds per row over all phases."""
-    return sum(phases[name]["cpu_seconds"] / phases[name]["rows"] for name in PHASES)
+    return float(sum(phases[name]["cpu_seconds"] / phases[name]["rows"] for name in PHASES))
