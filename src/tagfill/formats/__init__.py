@@ -25,6 +25,7 @@ FORMATS: dict[str, str] = {
     "csv": "tagfill.formats.csv",
     "cub": "tagfill.formats.cub",
     "cvat": "tagfill.formats.cvat",
+    "fiftyone": "tagfill.formats.fiftyone",
     "folder": "tagfill.formats.folder",
     "hf": "tagfill.formats.hf",
     "imagenet": "tagfill.formats.imagenet",
@@ -38,7 +39,7 @@ FORMATS: dict[str, str] = {
     "wide-csv": "tagfill.formats.wide_csv",
     "yolo": "tagfill.formats.yolo",
 }
-WRITABLE = ("coco", "csv", "cvat", "folder", "hf", "label-studio", "tags", "voc", "wide-csv", "yolo")
+WRITABLE = ("coco", "csv", "cvat", "fiftyone", "folder", "hf", "label-studio", "tags", "voc", "wide-csv", "yolo")
 
 _MODULES = {path.rpartition(".")[2]: path for path in FORMATS.values()}
 
