@@ -99,6 +99,6 @@ def test_asking_for_a_missing_writer_lists_the_writable_formats():
     with pytest.raises(TagfillError) as error:
         formats.cub.write()
     assert str(error.value) == (
-        "The format 'cub' can only be read; formats that can be written are coco, csv, cvat, folder, hf, "
-        "label-studio, tags, voc, wide-csv, yolo."
+        "The format 'cub' can only be read; formats that can be written are coco, csv, cvat, fiftyone, "
+        "folder, hf, label-studio, tags, voc, wide-csv, yolo."
     )

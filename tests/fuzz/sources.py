@@ -22,6 +22,7 @@ from formats.layouts import (
     coco_panoptic,
     cub,
     cvat,
+    fiftyone,
     imagenet,
     label_studio,
     lvis,
@@ -121,6 +122,18 @@ def _cvat(folder: Path) -> None:
     )
     images = {f"{number}.jpg": text for number, text in enumerate(shapes)}
     cvat.write_cvat(folder / "annotations.xml", ["cat", "dog"], images)
+
+
+def _fiftyone(folder: Path) -> None:
+    states = [fiftyone.label("cat", state="present"), fiftyone.label("dog", state="absent", confidence=1.0)]
+    box = fiftyone.label("cat", kind="Detection", bounding_box=[0.1, 0.2, 0.5, 0.5], confidence=0.5)
+    fiftyone.write_export(
+        folder,
+        fiftyone.sample("data/1.jpg", "train", ground_truth=fiftyone.classifications(*states), number=1),
+        fiftyone.sample("data/2.jpg", "val", ground_truth=None, boxes=fiftyone.detections(box), number=2),
+        fiftyone.sample("data/3.jpg", split="rest", ground_truth=fiftyone.label("bird", state="unknown"), number=3),
+        classes={"ground_truth": ["cat", "dog", "bird"]},
+    )
 
 
 def _folder(folder: Path) -> None:
@@ -263,6 +276,7 @@ _ALL = (
         ),
     ),
     Source("cvat", _cvat, (File("annotations.xml", "xml"),)),
+    Source("fiftyone", _fiftyone, (File("samples.json", "json"), File("metadata.json", "json"))),
     Source("folder", _folder, options=_JSON_ABSENT),
     Source("imagenet", _imagenet, (File("real.json", "json"),), options={"absent_means": "unknown"}),
     Source("label-studio", _label_studio, (File("export.json", "json"),), "export.json"),

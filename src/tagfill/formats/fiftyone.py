@@ -106,6 +106,10 @@ def read(
             continue
         images.append((sample.path, sample.split(split), sample.size()))
         for name, value in sample.content.items():
+            if isinstance(value, dict) and not isinstance(value.get("_cls", ""), str):
+                raise DatasetError(
+                    f"{sample.where}: field '{name}' is of class {short_json(value['_cls'])}; export again."
+                )
             if _kind_of(value) is not None:
                 fields.setdefault(name, _Field()).count(sample.labels(name, state_attribute))
     for kind, count in sorted(skipped.items()):
@@ -168,7 +172,10 @@ class _Sample:
 
     @property
     def kind(self) -> str:
-        return str(self.content.get("_media_type") or "image")
+        kind = self.content.get("_media_type", "image")
+        if not isinstance(kind, str):
+            raise DatasetError(f"{self.where} has the media type {short_json(kind)}; export the dataset again.")
+        return kind
 
     @property
     def path(self) -> str:
@@ -179,9 +186,11 @@ class _Sample:
 
     def split(self, default: str) -> str:
         given = self.content.get("split")
-        if isinstance(given, str) and given:
-            return given
-        tags = self.content.get("tags") or []
+        if given is not None and (not isinstance(given, str) or not given):
+            raise DatasetError(f"{self.where} has a split of {short_json(given)}; the name of a split is expected.")
+        if given is not None:
+            return str(given)
+        tags = [] if self.content.get("tags") is None else self.content["tags"]
         if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
             raise DatasetError(f"{self.where} has tags of {short_json(tags)}; a list of names is expected.")
         found = {image_files.split_for_folder(tag) for tag in tags if tag.lower() in image_files.SPLIT_NAMES}
@@ -190,12 +199,16 @@ class _Sample:
         return found.pop() if found else default
 
     def size(self) -> tuple[int | None, int | None]:
-        metadata = self.content.get("metadata") or {}
+        metadata = {} if self.content.get("metadata") is None else self.content["metadata"]
         if not isinstance(metadata, dict):
             raise DatasetError(f"{self.where} has metadata of {short_json(metadata)}; an object is expected.")
         sides = metadata.get("width"), metadata.get("height")
-        width, height = (side if type(side) is int and 0 < side < 2**31 else None for side in sides)
-        return (width, height) if width and height else (None, None)
+        if sides == (None, None):
+            return None, None
+        width, height = (side if type(side) is int and 0 < side < 2**31 else 0 for side in sides)
+        if not (width and height):
+            raise DatasetError(f"{self.where} has the size {short_json(sides)}; width and height are expected.")
+        return width, height
 
     def labels(self, name: str, state_attribute: str) -> list[_Label]:
         """The labels of a field; none if it has no value."""
@@ -207,7 +220,7 @@ class _Sample:
             raise DatasetError(
                 f"{self.where}: field '{name}' is {short_json(value)}; classifications or detections are expected."
             )
-        entries = [value] if kind in _SINGLE else value.get(_LISTS[kind]) or []
+        entries = [value] if kind in _SINGLE else value.get(_LISTS[kind])
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise DatasetError(
                 f"{self.where}: field '{name}' holds {short_json(entries)}; a list of labels is expected."
@@ -273,10 +286,13 @@ class _Samples:
                 bar.advance()
 
     def listed_classes(self, field: str) -> list[str]:
+        """The classes that the dataset lists for a field, or for all."""
         classes = self.metadata.get("classes")
-        listed = classes.get(field) if isinstance(classes, Mapping) else None
-        listed = listed or self.metadata.get("default_classes") or []
-        return [name for name in listed if isinstance(name, str)] if isinstance(listed, Sequence) else []
+        listed = classes.get(field) if isinstance(classes, Mapping) else classes
+        for found in (listed, self.metadata.get("default_classes")):
+            if found is not None and not (isinstance(found, list) and all(isinstance(name, str) for name in found)):
+                raise DatasetError(f"{self.title} lists {short_json(found)} as classes; a list of names is expected.")
+        return listed or self.metadata.get("default_classes") or []
 
     @property
     def written_root(self) -> str | None:
@@ -316,8 +332,10 @@ def _open(source: str | os.PathLike[str] | SampleCollection) -> _Samples:
             "dataset_type=fo.types.FiftyOneDataset."
         )
     metadata = _read_object(path)
-    name = metadata.get("name")
-    return _Samples(str(folder), name if isinstance(name, str) and name else folder.name, metadata, folder)
+    name = metadata.get("name", folder.name)
+    if not isinstance(name, str) or not name:
+        raise DatasetError(f"{path} has the name {short_json(name)}; export the dataset again.")
+    return _Samples(str(folder), name, metadata, folder)
 
 
 def _read_object(path: Path) -> dict[str, Any]:
