@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import io
+import json
 import tarfile
 import tempfile
 import warnings
@@ -211,6 +212,21 @@ def _tags_per_row(folder: Path) -> None:
     (folder / "rows.csv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
+def _hf(folder: Path) -> None:
+    named = {"_type": "ClassLabel", "names": ["cat", "dog"]}
+    features = {"image": {"_type": "Image"}, "labels": {"feature": named, "_type": "List"}}
+    for split, numbers in {"train": (7, 8), "validation": (9,)}.items():
+        with tempfile.TemporaryDirectory() as photos:
+            paths = [Path(photos, f"{number}.png") for number in numbers]
+            for path in paths:
+                write_picture(path)
+            images = [{"bytes": path.read_bytes(), "path": path.name} for path in paths]
+        table = pa.table({"image": images, "labels": [[number % 2] for number in numbers]})
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+        (folder / "data").mkdir(exist_ok=True)
+        pq.write_table(table, folder / "data" / f"{split}-00000-of-00001.parquet")
+
+
 def _tags_parquet(folder: Path) -> None:
     columns = {"photo": ["007.jpg", "8.jpg", "9.jpg"], "labels": [["cat", "dog"], [], None]}
     pq.write_table(pa.table(columns), folder / "tags.parquet")
@@ -278,6 +294,13 @@ _ALL = (
     Source("cvat", _cvat, (File("annotations.xml", "xml"),)),
     Source("fiftyone", _fiftyone, (File("samples.json", "json"), File("metadata.json", "json"))),
     Source("folder", _folder, options=_JSON_ABSENT),
+    Source(
+        "hf",
+        _hf,
+        (File("data/train-00000-of-00001.parquet", "binary"), File("data/validation-00000-of-00001.parquet", "binary")),
+        options=_JSON_ABSENT,
+        output="images_to",
+    ),
     Source("imagenet", _imagenet, (File("real.json", "json"),), options={"absent_means": "unknown"}),
     Source("label-studio", _label_studio, (File("export.json", "json"),), "export.json"),
     Source("lvis", _lvis, (File("lvis_v1_train.json", "json"),)),
