@@ -15,7 +15,7 @@ from tagfill.protocols import dropped_positives, random_entries
 WAYS = {
     "10 % of positives": ("positives", 0.1), "40 % of positives": ("positives", 0.4),
     "75 % of positives": ("positives", 0.75), "10 % of entries": ("entries", 0.1),
-    "50 % of entries": ("entries", 0.5),
+    "30 % of entries": ("entries", 0.3), "50 % of entries": ("entries", 0.5),
 }  # fmt: skip
 METHODS = {"positives": ("an", "hill", "splc", "ll-r", "em"), "entries": ("an", "ignore", "csl")}
 SEARCHED = "10 % of entries"
