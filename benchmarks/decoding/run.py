@@ -1,7 +1,7 @@
 """Decoders of JPEG photos of 12 megapixels; writes benchmarks/results/decoding.json and docs/benchmarks/decoding.md.
 
-Pillow, torchvision, simplejpeg and PyTurboJPEG decode the same photos, at full size and, where they can, at a quarter of
-each side; Tagfill makes the view that a network reads. They take turns in a new order each round, in one thread, and
+Pillow, torchvision, simplejpeg and PyTurboJPEG decode the same photos, at full size and, where they can, at a quarter
+of each side; Tagfill makes the view that a network reads. They take turns in a new order each round, in one thread, and
 ratios are within a round. Libraries that are not installed are left out and named.
 
     python benchmarks/decoding/run.py                      about three minutes
