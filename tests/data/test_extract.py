@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import math
 import multiprocessing
@@ -683,3 +684,20 @@ def test_a_cache_larger_than_allowed_is_refused_before_anything_is_computed(tmp_
     with pytest.raises(TagfillError, match=r"20 views take 0\.1 MB, and --max-gb allows 0\.0 MB; cache fewer views"):
         extract(scenes(), tiny(), tmp_path / "cache", views="eval", at="layer3", max_gb=1e-6)
     assert not (tmp_path / "cache" / "views").exists()
+
+
+@pytest.mark.parametrize(
+    ("cores", "images", "engine", "expected"),
+    [
+        (2, 5000, None, 0),
+        (3, 5000, None, 2),
+        (8, 5000, None, 4),
+        (64, 5000, None, 8),
+        (8, 20, None, 0),
+        (8, 5000, "ray", 0),
+    ],
+)
+def test_several_processes_decode_where_there_are_cores(monkeypatch, cores, images, engine, expected):
+    module = importlib.import_module("tagfill.data.extract")
+    monkeypatch.setattr(module.os, "cpu_count", lambda: cores)
+    assert module.default_workers(images, engine) == expected

@@ -51,7 +51,14 @@ def features(
         float | None, typer.Option(min=0, help="Refuse a cache that takes more disk.", show_default="what is free")
     ] = None,
     seed: flags.Seed = 0,
-    workers: flags.Workers = 0,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Processes that decode images; results do not change.",
+            show_default="half of the cores if more than two",
+        ),
+    ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of the network; one per core by default.")] = None,
     max_bad_images: Annotated[
         float, typer.Option(min=0, max=1, help="Share of images that may fail to decode.")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -64,6 +65,8 @@ from tagfill.progress import NOTEBOOK, SILENT, Bar, Progress
 VIEWS = "eval,flip,crops:2"
 SHARD_ROWS = 1024
 BATCH = 32  # images per forward pass
+_FEW_IMAGES = 256  # below, starting processes takes longer than they save
+_MAX_WORKERS = 8
 _MUST_MATCH = ("backbone", "at", "fingerprint", "preprocessing", "seed")
 
 
@@ -80,7 +83,7 @@ def features(
     dtype: str = "auto",
     max_gb: float | None = None,
     seed: int = 0,
-    workers: int = 0,
+    workers: int | None = None,
     max_bad_images: float = 0.01,
     engine: str | None = None,
     jobs: int | None = None,
@@ -106,7 +109,8 @@ def features(
         dtype: dtype of the spatial features.
         max_gb: refuse a cache that would take more disk than this; by default, than is free.
         seed: seed of the crops, and of random weights.
-        workers: number of processes that decode images.
+        workers: number of processes that decode images; by default half of the cores, at most 8, if there are more
+            than two cores, more than a few images and no engine, and none otherwise.
         max_bad_images: share of the images that may fail to decode; they are listed and left out.
         engine: `joblib` for several processes on this machine, `ray` for those of a cluster, which must all see the
             same folders; None does everything in this process.
@@ -144,7 +148,7 @@ def features(
         dtype=dtype,
         max_gb=max_gb,
         seed=seed,
-        workers=workers,
+        workers=default_workers(len(data.names()), engine) if workers is None else workers,
         max_bad_images=max_bad_images,
         engine=None if engine is None else create_engine(engine, workers=jobs, address=ray_address),
         device=device,
@@ -170,6 +174,14 @@ def _default_folder(dataset: Dataset, name: str, settings: str) -> Path:
             if agreement > max(most, images.replaced(listed).sum()):
                 folder, most = other, agreement
     return folder
+
+
+def default_workers(images: int, engine: str | None = None) -> int:
+    """Number of processes that decode images if none is given."""
+    cores = os.cpu_count() or 1
+    if engine is not None or cores <= 2 or images < _FEW_IMAGES:
+        return 0
+    return min(max(2, cores // 2), _MAX_WORKERS)
 
 
 def extract(
