@@ -8,7 +8,9 @@ LOWEST := tests/dataset tests/cli tests/fuzz tests/images tests/inference tests/
 	tests/curation/test_server.py tests/training/test_run.py
 VENV := .venv
 BIN := $(VENV)/bin
-# Modules are compiled when they are first imported: most of the many that are installed never are.
+# Modules are compiled when they are first imported, since most of the many that are installed never are; without their
+# bytecode on disk, each of the hundreds of processes that tests start would compile them again.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile
 
 # Test workers are processes; a thread of torch's own in each would only make them wait for one another. Each begins with
