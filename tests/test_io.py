@@ -40,6 +40,21 @@ def test_a_half_written_file_is_not_visible(tmp_path):
         assert not (tmp_path / "a.bin").exists()
 
 
+def test_a_temporary_file_that_another_writer_renames_is_closed(tmp_path, monkeypatch):
+    path, flock = tmp_path / "a.bin", io.fcntl.flock
+
+    def renamed_meanwhile(file, operation):
+        (tmp_path / ".a.bin.tmp").replace(path)
+        return flock(file, operation)
+
+    monkeypatch.setattr(io.fcntl, "flock", renamed_meanwhile)
+    before = os.listdir("/proc/self/fd")
+    with io.atomic_write(path) as file:
+        file.write(b"mine")
+    assert path.read_bytes() == b"mine"
+    assert os.listdir("/proc/self/fd") == before
+
+
 def test_a_folder_that_cannot_be_written_is_an_error_about_the_named_file():
     with pytest.raises(OSError, match=r"'/proc/table\.csv'"), io.atomic_write(Path("/proc/table.csv")):
         pass

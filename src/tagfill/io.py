@@ -64,14 +64,14 @@ def _open_temporary(path: Path) -> tuple[IO[bytes], Path]:
     another process or thread writes the same file, the name is a unique one.
     """
     shared = path.with_name(f".{path.name}.tmp")
-    with suppress(OSError):  # no permission to take over, or a file system without locks
+    with suppress(OSError):  # no permission to take over
         file = os.fdopen(os.open(shared, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666), "wb")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(file.fileno()), shared.stat()):  # not renamed by another writer meanwhile
                 file.truncate(0)
                 return file, shared
-        except BlockingIOError:
+        except OSError:  # another writer holds it or has renamed it, or there are no locks
             pass
         file.close()
     unique = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")

@@ -45,12 +45,14 @@ def test_saved_models_give_the_same_logits_in_another_process(tmp_path):
         "from pathlib import Path\n"
         "from tagfill.models import Classifier\n"
         "pixels = torch.arange(2 * 3 * 64 * 64).remainder(251).to(torch.uint8).reshape(2, 3, 64, 64)\n"
+        "torch.set_num_threads(int(sys.argv[2]))\n"
         "with torch.no_grad():\n"
         "    for folder in sorted(Path(sys.argv[1]).iterdir()):\n"
         "        model = Classifier.load(folder)\n"
         "        print(json.dumps([model.classes, model.training, model(pixels).logits.tolist()]))\n"
     )
-    printed = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True)
+    command = [sys.executable, "-c", code, str(tmp_path), str(torch.get_num_threads())]
+    printed = subprocess.run(command, capture_output=True, text=True)
     assert [json.loads(line) for line in printed.stdout.splitlines()] == expected, printed.stderr
 
 
