@@ -42,12 +42,14 @@ class Material:
         labels: the table `image,labels,published_single_label` of all photos.
         photos: their folder.
         quick: whether it is for a first picture.
+        lists: folder of published lists of the labels that are left, or None.
     """
 
     base: Path
     labels: Path
     photos: Path
     quick: bool = False
+    lists: Path | None = None
 
     @property
     def work(self) -> Path:
@@ -79,6 +81,32 @@ class Material:
         """The published label of each photo."""
         with (self.work / "labels.csv").open(newline="", encoding="utf-8") as file:
             return {row["image"]: row["published"] for row in csv.DictReader(file)}
+
+    def left(self, share: float) -> dict[str, set[str]] | None:
+        """The labels of each photo on the published list for a share of the positives, or None without that list.
+
+        A list has positions of classes: the name of a position is the label that all photos with it share.
+        """
+        place = None if self.lists is None else self.lists / f"coco_train_{share:g}left.txt"
+        if place is None or not place.exists():
+            return None
+        with (self.work / "labels.csv").open(newline="", encoding="utf-8") as file:
+            complete = {row["image"]: set(row["label"].split("|")) for row in csv.DictReader(file)}
+        listed: dict[str, list[str]] = {}
+        for line in place.read_text(encoding="utf-8").splitlines():
+            name, _, positions = line.partition(",")
+            image = name.replace("COCO_train2014_", "")
+            if image in complete:
+                listed[image] = positions.split()
+        shared: dict[str, set[str]] = {}
+        for image, positions in listed.items():
+            for position in positions:
+                shared[position] = shared.get(position, complete[image]) & complete[image]
+        unclear = [position for position, names in shared.items() if len(names) != 1]
+        if unclear or len(listed) != len(complete):
+            raise SystemExit(f"{place} does not fit the table of labels.")
+        names = {position: min(labels) for position, labels in shared.items()}
+        return {image: {names[position] for position in positions} for image, positions in listed.items()}
 
     def folder(self, name: str) -> Path:
         """Of a dataset."""

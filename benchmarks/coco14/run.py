@@ -8,7 +8,8 @@ each of its rows.
     python benchmarks/coco14/run.py labels.csv.gz train2017 --finished    write down the runs that have ended
 
 Labels are a table `image,labels,published_single_label` with labels joined by `|`; photos are a folder with these
-images.
+images. Zhang et al. (arXiv:2112.07368) publish lists of the labels that are left as coco_train_0.4left.txt and
+coco_train_0.75left.txt; without them, labels are drawn here.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ def main() -> None:
     parser.add_argument(
         "--work", type=Path, default=Path("runs/coco14"), help="where datasets, features and scores are"
     )
+    parser.add_argument(
+        "--lists", type=Path, help="folder with coco_train_0.4left.txt and coco_train_0.75left.txt, for table B"
+    )
     parser.add_argument("--seeds", type=int, default=2, help="of each entry of table A")
     parser.add_argument("--jobs", type=int, default=1, help="processes that train at once")
     options = parser.parse_args()
@@ -45,7 +49,9 @@ def main() -> None:
     from jobs import RUNS, all_runs
     from material import Material
 
-    material = Material(options.work.absolute(), options.labels.absolute(), options.photos.absolute(), options.quick)
+    lists = None if options.lists is None else options.lists.absolute()
+    places = (options.work.absolute(), options.labels.absolute(), options.photos.absolute())
+    material = Material(*places, quick=options.quick, lists=lists)
     if not options.finished:
         material.prepare()
         material.features()
