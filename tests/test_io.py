@@ -48,11 +48,11 @@ def test_a_temporary_file_that_another_writer_renames_is_closed(tmp_path, monkey
         return flock(file, operation)
 
     monkeypatch.setattr(io.fcntl, "flock", renamed_meanwhile)
-    before = os.listdir("/proc/self/fd")
+    before = list(Path("/proc/self/fd").iterdir())
     with io.atomic_write(path) as file:
         file.write(b"mine")
     assert path.read_bytes() == b"mine"
-    assert os.listdir("/proc/self/fd") == before
+    assert list(Path("/proc/self/fd").iterdir()) == before
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_about_the_named_file():

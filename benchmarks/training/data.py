@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from tagfill.data.extract import SHARD_ROWS
@@ -61,6 +62,20 @@ def features(
 ) -> Dataset:
     """A dataset without image files and, in `cache` below it, random features of one or two views of each."""
     dataset = single_positive(folder, [f"{number:06d}.jpg" for number in range(count)], classes)
+    write_cache(dataset, folder / "cache", maps=maps, views=views)
+    return dataset
+
+
+def write_cache(
+    dataset: Dataset,
+    folder: Path,
+    *,
+    maps: bool = False,
+    views: tuple[str, ...] = ("eval",),
+    pooled: NDArray[np.float32] | None = None,
+) -> None:
+    """A feature cache of all images of a dataset, with random features unless the pooled ones are given."""
+    count = dataset.images.num_rows
     backbone = create_backbone(BACKBONE, pretrained="bundled")
     assert backbone.bound is not None
     manifest = Manifest(
@@ -79,11 +94,12 @@ def features(
     )
     rng = np.random.default_rng(0)
     for number, view in enumerate(views):
-        place = folder / "cache" / "views" / view
+        place = folder / "views" / view
         place.mkdir(parents=True)
         np.save(place / "rows.npy", np.arange(count))
         np.save(place / "geometry.npy", pack_geometry(Geometry.whole(count)))
-        np.save(place / "pooled.npy", rng.random((count, backbone.channels), dtype=np.float32))
+        drawn = rng.random((count, backbone.channels), dtype=np.float32)
+        np.save(place / "pooled.npy", drawn if pooled is None else pooled)
         scales = np.full((-(-count // SHARD_ROWS), backbone.channels), backbone.bound / 255, np.float32)
         np.save(place / "scales.npy", scales)
         for start in range(0, count if maps else 0, SHARD_ROWS):
@@ -97,5 +113,4 @@ def features(
             files={},
             shards=shard_sizes(count, SHARD_ROWS),
         )
-    manifest.save(folder / "cache")
-    return dataset
+    manifest.save(folder)
