@@ -21,12 +21,13 @@ orphan: true
 Written by `{results["command"]}` at commit `{results["commit"]}` on a machine with {machine["cores"]} cores
 ({machine["system"]}, Python {machine["python"]}, torch {machine["torch"]}) that was also doing other work.
 
-`tagfill.compare` with the methods `{results["methods"]}`, `an` and `full`, {results["seeds"]} seeds
-and `{results["grid"]}`: {every[0]["runs"]} runs of {results["epochs"]} epochs. Linear heads on pooled features of
+`tagfill.compare` with the methods `{results["methods"]}`, `an` and `full`, {results["seeds"]} seeds and
+`{results["grid"]}`: {every[0]["runs"]} runs of {results["epochs"]} epochs. Linear heads on pooled features of
 {results["channels"]:,} numbers, {sizes["train"]:,} training images, one of {results["classes"]} labels each. One
-process and one thread. *Together* is what `compare` [does](../comparing.md#runs-that-train-together); *one after another*, the
-same command trains each run alone. The time includes validation, checkpoints and scores of {sizes["test"]} test
-images. Both take turns; ratios are within a round.
+process and one thread. *Together* is what `compare`
+[does](../comparing.md#runs-that-train-together); *one after another*, the same command trains each run alone.
+The time includes validation, checkpoints and scores of {sizes["test"]} test images. Both take turns; ratios are
+within a round.
 
 | batch | together | one after another | times as fast | range | by CPU time |
 |---:|---:|---:|---:|---:|---:|
