@@ -116,7 +116,7 @@ bench-coco: venv ## run tables of COCO 2014: make bench-coco LABELS=labels.csv.g
 	@[ -n "$(LABELS)" ] && [ -n "$(PHOTOS)" ] || { echo "Name labels and photos: make bench-coco LABELS=labels.csv.gz PHOTOS=train2017" >&2; exit 2; }
 	$(BIN)/python benchmarks/coco14/run.py "$(LABELS)" "$(PHOTOS)" --table $(or $(TABLE),all) $(if $(QUICK),--quick) $(if $(WORK),--work "$(WORK)")
 
-numbers: venv ## write the numbers of the documentation anew, from results of benchmarks
+numbers: venv ## update the numbers in the documentation from results of benchmarks
 	$(BIN)/python benchmarks/fill_in.py
 
 notebooks: venv ## run the notebooks of the documentation and store their outputs

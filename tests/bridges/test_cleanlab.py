@@ -21,7 +21,7 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def data(place):
-    """Complete labels, but for the first label of each tenth image, which is unknown."""
+    """Complete labels, except the first label of each tenth image, which is unknown."""
     full = scenes.make(place / "scenes", train=80, val=20, test=10, size=64)
     rows = full.rows().to_pylist()
     hidden = dict.fromkeys(full.names(full.split("train"))[::10], full.classes[0])

@@ -296,7 +296,7 @@ def test_a_cache_without_pairs_is_refused(cache):
 
 
 def test_a_view_of_another_training_split_is_not_drawn(cache):
-    """One cache serves datasets that divide the same images anew; `flip` and the crops cover twelve images only."""
+    """One cache serves datasets with other splits of the same images; `flip` and the crops cover twelve images only."""
     splits = ["train"] * 14 + ["val"] * 2 + ["test"] * 4
     other = scenes().with_splits(splits).replace(folder=None)
     (batch,) = FeatureSource(other, cache, maps=False, seed=0).train([np.arange(14)], 1)

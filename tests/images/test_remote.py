@@ -205,7 +205,7 @@ def test_unreachable_server():
 
 def test_threads_and_processes_after_a_fork(url, cache):
     root = open_root(url)
-    root.read("a.png")  # the connection of this process is of no use to its children
+    root.read("a.png")  # child processes cannot use the connection of this process
     names = NAMES * 4
     with ThreadPoolExecutor(4) as threads:
         contents = list(threads.map(root.read, names))
