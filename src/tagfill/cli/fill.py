@@ -37,7 +37,7 @@ def fill(
         str,
         typer.Option(
             metavar="RULE",
-            help="What to add: `precision=P` (so many are right) or `probability=P` (each is that sure).",
+            help="What to add: `precision=P` (this share is right) or `probability=P` (each is at least this sure).",
         ),
     ] = "precision=0.9",
     format_: Annotated[

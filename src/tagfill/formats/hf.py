@@ -9,8 +9,8 @@ package `datasets`; objects of that package, streamed ones too, are read by `fro
 files, since Tagfill reads images from files.
 
 What Tagfill writes is a folder for `datasets.load_dataset(folder)`. A list of labels cannot say "unknown", so there are
-three: `labels` are present, `absent` are verified absent, and `undecided` are those that somebody could not tell; all
-others are unknown. Reading the folder again gives the same three states.
+three: `labels` are present, `absent` are verified absent, and `undecided` are those that an annotator could not
+decide; all others are unknown. Reading the folder again gives the same three states.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def _card(dataset: Dataset, names: dict[str, list[str]]) -> str:
             ("image", "the photo"),
             ("labels", "classes that it shows"),
             ("absent", "classes that it is known not to show"),
-            ("undecided", "classes that somebody looked for and could not tell"),
+            ("undecided", "classes that an annotator looked for and could not decide"),
         )
     )
     counts = "\n".join(f"- {split}: {len(rows):,} photos" for split, rows in dataset.splits.items())

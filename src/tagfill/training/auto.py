@@ -9,7 +9,7 @@ discriminants on the same features, which are computed in seconds (`tagfill.trai
 the members of one `ensemble` head, standardized on training images, with BoostLU and competing classes at inference.
 `docs/choosing.md` says what these choices rest on.
 
-With tags only, the sum gets the level and spread of the logits of `em`, a further head that is trained for this alone:
+With tags only, the sum gets the level and spread of the logits of `em`, another head, trained only for this purpose:
 those of `wan` and of discriminants cannot be compared between classes, and which tags are added depends on that.
 
 Where our benchmarks find two methods equally good, `wan` and `ll-r`, or `csl` and `ignore`, both are cross-fitted on
