@@ -128,8 +128,8 @@ class LabelErrors:
 
     def __str__(self) -> str:
         evidence = (
-            f"about {self.low_tags:,.0f} tags have the scores of photos without the tag, "
-            f"and right tags explain up to {self.hard_tags:,.0f}"
+            f"about {self.low_tags:,.0f} tags score like photos without the tag; "
+            f"up to {self.hard_tags:,.0f} correct tags would"
         )
         if self.reason is not None:
             return f"No annotation is doubted: {self.reason}" + (f" ({evidence})" if self.annotations else "")
