@@ -21,7 +21,7 @@ WAYS = {
     "75 % of positives": ("positives", 0.75), "10 % of entries": ("entries", 0.1),
     "30 % of entries": ("entries", 0.3), "50 % of entries": ("entries", 0.5),
 }  # fmt: skip
-METHODS = {"positives": ("an", "hill", "splc", "ll-r", "em"), "entries": ("an", "ignore", "csl")}
+METHODS = {"positives": ("an", "hill", "splc", "ll-r", "em"), "entries": ("an", "ignore", "csl", "zlpr", "two-way")}
 SEARCHED = "10 % of entries"
 """The column in which rates are chosen that table A does not have."""
 

@@ -24,6 +24,7 @@ STUDIED = 10
 METHODS = {
     "ne": {}, "wne": {}, "fe": {}, "ls": {}, "se-i": {"uncovered": "ignore"}, "se-i, uncovered absent": {
     "uncovered": "negative"}, "se-l": {}, "se": {}, "csl": {},
+    "zlpr": {}, "two-way": {},
 }  # fmt: skip
 
 VARIATIONS = {

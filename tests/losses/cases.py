@@ -73,6 +73,7 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
     "an-ls": lambda g, z, _, **kw: losses.assume_negative(g, z, smoothing=0.1, **kw),
     "wan": lambda g, z, _, **kw: losses.assume_negative(g, z, negative_weight=0.25, **kw),
     "fe-present": lambda g, z, _, **kw: losses.full_exposure(g, z, unknown_as="present", **kw),
+    "zlpr-absent": lambda g, z, _, **kw: losses.zlpr(g, z, unknown_as="absent", **kw),
     "asl": lambda g, z, _, **kw: losses.asymmetric(g, z, gamma_positive=1.0, **kw),
     "asl-gradient": lambda g, z, _, **kw: losses.asymmetric(g, z, gamma_positive=1.0, focal_gradient=True, **kw),
     "focal-asl": lambda g, z, _, **kw: losses.asymmetric(g, z, gamma_positive=2, gamma_negative=2, margin=0, **kw),

@@ -13,10 +13,10 @@ from tagfill import losses
 every_loss = pytest.mark.parametrize("name", LOSSES)
 EXTRA = torch.tensor([[1.5, -0.5, 2.0, -1.0], [-2.0, -0.25, 0.5, 0.75]], dtype=torch.float64)
 
-OF_THE_WHOLE_BATCH = {"epr", "epr-images", "role", "role-images", "role-half", "ll-r", "ll-ct"}
+OF_THE_WHOLE_BATCH = {"epr", "epr-images", "role", "role-images", "role-half", "ll-r", "ll-ct", "two_way"}
 SILENT_WITHOUT_LABELS = {
     *("binary", "binary-ls", "ignore_unknown", "weighted_known", "pairwise_rank"),
-    *("p-asl", "p-asl-normalized"),
+    *("p-asl", "p-asl-normalized", "zlpr", "two_way"),
 }
 HELD_STILL = {  # see the tests of their gradients
     *("role", "role-images", "asl", "focal-asl", "generalized_robust"),

@@ -15,6 +15,7 @@ from tagfill.losses.expected_negative import consistency, expected_negative
 from tagfill.losses.expected_positive import expected_positive, positive_count_penalty, role, role_half
 from tagfill.losses.exposure import full_exposure, soft_exposure
 from tagfill.losses.generalized_robust import generalized_robust
+from tagfill.losses.group_ranking import two_way, zlpr
 from tagfill.losses.large_loss import large_loss, large_loss_from_mask, large_loss_mask
 from tagfill.losses.patch import patch, patch_entries
 from tagfill.losses.selective import selective, top_k_mask
@@ -50,7 +51,9 @@ __all__ = [
     "soft_positive",
     "splc",
     "top_k_mask",
+    "two_way",
     "weighted_known",
+    "zlpr",
 ]
 
 __getattr__ = renamed(

@@ -142,6 +142,7 @@ def _options_of_parts(
 _NEED_NEGATIVES: dict[str, tuple[str | None, tuple[str, ...]]] = {
     **dict.fromkeys(("ignore", "wne", "se", "se-l", "se-i", "curriculum", "csl"), (None, ())),
     "p-asl": ("mode", ("negative",)),
+    **dict.fromkeys(("zlpr", "two-way"), ("unknown_as", ("absent",))),
     "patchml": ("image_unknown", ("selective",)),
 }
 

@@ -9,6 +9,7 @@
 | `fe` | absent (or present) | full exposure; positives get more weight |
 | `an`, `an-ls`, `wan` | absent | assume negative, the floor; with smoothed targets; with weak negatives |
 | `pr` | ranked below positives | pairwise ranking |
+| `zlpr`, `two-way` | ignored, or absent | present classes score above absent ones, as groups |
 | `asl`, `focal` | absent | easy entries are down-weighted |
 | `hill` | absent; penalized less where the model is confident that they are present | Hill loss |
 | `epr` | as many present as expected | expected positive regularization |
@@ -31,6 +32,7 @@ from tagfill.contract import Batch, Prediction, Task, upload
 from tagfill.errors import TagfillError
 from tagfill.labels import NEGATIVE, POSITIVE, UNKNOWN
 from tagfill.losses import Reduction
+from tagfill.losses.group_ranking import UnknownAs
 from tagfill.methods.base import BaseMethod, LossMethod, expected_positives
 
 COLE = "Cole et al., CVPR 2021"
@@ -111,6 +113,21 @@ def wan(*, negative_weight: float | None = None, eps: float = 0.0) -> LossMethod
 def pr() -> LossMethod:
     """Pairwise ranking: observed positives should score above all other classes."""
     return LossMethod("pr", losses.pairwise_rank, COLE)
+
+
+def zlpr(*, unknown_as: UnknownAs = "ignored", reduction: Reduction = "batchmean") -> LossMethod:
+    """Present classes of an image score above zero and above its absent ones."""
+    return LossMethod("zlpr", losses.zlpr, "Su et al., arXiv 2208.02955", unknown_as=unknown_as, reduction=reduction)
+
+
+def two_way(
+    *, positive_temperature: float = 4.0, negative_temperature: float = 1.0, unknown_as: UnknownAs = "ignored"
+) -> LossMethod:
+    """Present classes score above absent ones in an image, and images with a class above those without."""
+    temperatures: dict[str, Any] = {
+        "positive_temperature": positive_temperature, "negative_temperature": negative_temperature,
+    }  # fmt: skip
+    return LossMethod("two-way", losses.two_way, "Kobayashi, CVPR 2023", unknown_as=unknown_as, **temperatures)
 
 
 def asl(
@@ -225,6 +242,8 @@ BASELINES: dict[str, Callable[..., BaseMethod]] = {
     "an-ls": an_ls,
     "wan": wan,
     "pr": pr,
+    "zlpr": zlpr,
+    "two-way": two_way,
     "focal": focal,
     "asl": asl,
     "hill": hill,
