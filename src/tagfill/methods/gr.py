@@ -9,8 +9,8 @@ nothing is pseudo-labeled and all unknown labels count alike; later confident pr
 and easy negatives count less. The equations are with `losses.generalized_robust`.
 
 Chen et al., Boosting Single Positive Multi-label Classification with Generalized Robust Loss, IJCAI 2024. The defaults
-are the example in the description of their code. Choices where the text that we have is silent: the first epoch has the
-first values and the last epoch the last ones, and k and v have no gradient.
+are the example in the description of their code. Deviation: the last epoch has exactly the last values. In the code of
+AEVLP (ICCV 2025), which extends GR, w and b do not reach them, and μ and σ move one epoch earlier.
 """
 
 from __future__ import annotations
