@@ -66,6 +66,19 @@ def test_image_vectors_are_kept_and_other_texts_are_cheap(data):
     assert again[0].evidence.scores.rows(np.array([1]))[0, 2] == pytest.approx(2**-0.5, abs=1e-2)
 
 
+def test_replaced_photos_and_weights_are_encoded_again(data, tmp_path):
+    weights, towers = tmp_path / "weights.pt", ColorTowers()
+    weights.write_bytes(b"first")
+    score_with_prompts(data, model=f"mine:towers/{weights}", name="c", encoder=towers)
+    before = towers.calls
+    Image.new("RGB", (80, 80), COLORS["green"]).save(tmp_path / "photos" / "red.png")
+    score_with_prompts(data, model=f"mine:towers/{weights}", name="c", encoder=towers, force=True)
+    assert open_evidence(data, "c").scores.rows(np.array([0]))[0].argmax() == 1
+    weights.write_bytes(b"others")
+    score_with_prompts(data, model=f"mine:towers/{weights}", name="c", encoder=towers, force=True)
+    assert towers.calls == 3 * before
+
+
 def test_synonyms_and_templates_are_averaged():
     found = class_vectors(ColorTowers(), [["red", "blue"], ["green"]], ["a {}.", "the {}."])
     np.testing.assert_allclose(found, [[2**-0.5, 0, 2**-0.5], [0, 1, 0]], atol=1e-6)

@@ -6,7 +6,8 @@
 
 Small objects fill a tile but not a photo, so tiles are a second piece of evidence, and how much each counts is learned
 later from the known labels. Image vectors do not depend on the texts. They are kept in Tagfill's cache, in half
-precision and in parts of 256 images, so that other prompts cost seconds and an interrupted call continues.
+precision and in parts of 256 images, so that other prompts cost seconds and an interrupted call continues. Parts with a
+replaced photo, and all parts if a file of weights was replaced, are made again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tagfill.dataset import Dataset
 from tagfill.errors import ImageError, TagfillError, unknown_name
 from tagfill.evidence.importing import ImportResult
 from tagfill.evidence.models import keep_scores, open_for_scores
-from tagfill.images import open_root, thumbnail
+from tagfill.images import file_sizes, file_times, open_root, thumbnail
 from tagfill.io import atomic_write, cache_folder, sha256_of_strings
 from tagfill.progress import NOTEBOOK, Progress
 
@@ -177,15 +178,16 @@ def _image_vectors(
     encoder: PromptEncoder, model: str, data: Dataset, rows: NDArray[np.int64], tiles: int
 ) -> NDArray[np.float16]:
     """n×(1 + tiles²)×D of some images, from the cache if they are there; NaN for images that cannot be decoded."""
-    names = data.names(rows)
-    key = hashlib.sha256(f"{model}\n{tiles}\n{data.root}\n{sha256_of_strings(names)}".encode()).hexdigest()
+    names, root = data.names(rows), open_root(data.root)
+    files = [*file_sizes(root, names), *file_times(root, names)]
+    known = (model, _weights_file(model), tiles, data.root, sha256_of_strings(names), files)
+    key = hashlib.sha256("\n".join(map(str, known)).encode()).hexdigest()
     path = cache_folder() / "prompts" / key[:2] / f"{key[2:34]}.npy"
     if path.is_file():
         try:
             return np.asarray(np.load(path, allow_pickle=False), dtype=np.float16)
         except (ValueError, OSError, EOFError):
             path.unlink(missing_ok=True)  # damaged: made again
-    root = open_root(data.root)
     found: list[NDArray[np.float32] | None] = []
     for name in names:
         try:
@@ -204,6 +206,12 @@ def _image_vectors(
     with atomic_write(path, sync=False) as file:
         np.save(file, vectors, allow_pickle=False)
     return vectors
+
+
+def _weights_file(model: str) -> tuple[int, int] | None:
+    """Size and time of the file of weights, if the model names one: another file may get its name."""
+    path = Path(model.partition(":")[2].partition("/")[2])
+    return (path.stat().st_size, path.stat().st_mtime_ns) if path.is_file() else None
 
 
 class OpenClip:
