@@ -3,7 +3,8 @@
 Tagfill takes the backbones of timm by name. One of your own is registered in `tagfill.models.BACKBONES`, and from
 then on trains, caches features, predicts and exports like the others. It gets pixels in 0…1, B×3×H×W, and gives
 B×D×G×G; heads and their class maps come on top. The small network here starts from random weights; one of yours may
-load its weights when it is made, or from a safetensors file by `pretrained="weights.safetensors"`.
+load its weights when it is made, or from a safetensors file by `pretrained="weights.safetensors"`. Its `stages()` name
+the places where it can be divided: after training the whole network, only the last block goes on, with a smaller rate.
 
     python examples/own_backbone.py
 
@@ -31,14 +32,20 @@ class SmallNetwork(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         widths = (3, 32, 64, 128, 128)
-        self.layers = nn.Sequential()
-        for before, after in pairwise(widths):
-            self.layers.append(nn.Conv2d(before, after, kernel_size=3, stride=2, padding=1, bias=False))
-            self.layers.append(nn.BatchNorm2d(after))
-            self.layers.append(nn.ReLU())
+        self.blocks = nn.Sequential(*(block(before, after) for before, after in pairwise(widths)))
+
+    def stages(self) -> dict[str, nn.Module]:
+        """In the order in which they run; `train: top` needs them, everything else does not."""
+        return {f"block{number}": part for number, part in enumerate(self.blocks, start=1)}
 
     def forward(self, pixels: Tensor) -> Tensor:
-        return self.layers(2 * pixels - 1)
+        return self.blocks(2 * pixels - 1)
+
+
+def block(before: int, after: int) -> nn.Module:
+    """A convolution that halves the image."""
+    convolution = nn.Conv2d(before, after, kernel_size=3, stride=2, padding=1, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(after), nn.ReLU())
 
 
 tagfill.models.BACKBONES["small_network"] = SmallNetwork
@@ -50,7 +57,23 @@ run = tagfill.train(
     backbone="small_network",
     pretrained=False,
     image_size=96,
-    stages=[{"train": "all", "epochs": args.epochs, "optimizer": {"lr": 2e-3}, "schedule": {"name": "one-cycle"}}],
+    at="block3",  # `train: top` trains what lies above it
+    stages=[
+        {
+            "name": "whole",
+            "train": "all",
+            "epochs": args.epochs,
+            "optimizer": {"lr": 2e-3},
+            "schedule": {"name": "one-cycle"},
+        },
+        {
+            "name": "top",
+            "train": "top",
+            "epochs": (args.epochs + 4) // 5,
+            "optimizer": {"lr": 1e-4},
+            "start": {"backbone": "previous", "head": "last"},
+        },
+    ],
     out=args.out,
     force=True,
 )
