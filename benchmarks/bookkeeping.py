@@ -9,6 +9,8 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -67,6 +69,20 @@ def module_of(script: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@contextmanager
+def modules_beside(script: Path) -> Iterator[None]:
+    """Make modules next to a script importable, as if it were run; forget them afterward."""
+    before, path, folder = set(sys.modules), list(sys.path), str(script.parent)
+    sys.path[:0] = [folder, str(script.parents[1])]
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        for name in set(sys.modules) - before:
+            if str(getattr(sys.modules[name], "__file__", "")).startswith(f"{folder}/"):
+                del sys.modules[name]
 
 
 def say(text: str) -> None:

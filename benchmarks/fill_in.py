@@ -19,13 +19,12 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).parent))
 
-from bookkeeping import ROOT, module_of
+from bookkeeping import ROOT, module_of, modules_beside
 
 from filling import KINDS
 
@@ -71,20 +70,6 @@ def pages() -> Iterator[tuple[Path, str]]:
 
 def read(file: Path) -> Any:
     return json.loads(file.read_text(encoding="utf-8"))
-
-
-@contextmanager
-def modules_beside(script: Path) -> Iterator[None]:
-    """Make modules next to a script importable, as if it were run; forget them afterward."""
-    before, path, folder = set(sys.modules), list(sys.path), str(script.parent)
-    sys.path[:0] = [folder, str(script.parents[1])]
-    try:
-        yield
-    finally:
-        sys.path[:] = path
-        for name in set(sys.modules) - before:
-            if str(getattr(sys.modules[name], "__file__", "")).startswith(f"{folder}/"):
-                del sys.modules[name]
 
 
 def filled(text: str, path: Path) -> str:

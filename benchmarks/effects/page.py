@@ -242,24 +242,46 @@ def judged(claim: Claim, found: dict[str, dict[str, Any]]) -> tuple[str, str]:
 
 def conclusion(paper: str, listed: list[Claim], found: dict[str, dict[str, Any]]) -> str:
     """A table of a paper's claims, and a sentence: which hold here, which do not, and what was tried for those."""
-    groups: dict[str, list[Claim]] = {name: [] for name in (*VERDICTS, NOT_MEASURED)}
     rows = []
     for claim in listed:
         outcome, here = judged(claim, found)
-        groups[outcome].append(claim)
         paper_gain = "–" if claim.paper is None else f"{claim.paper:+.2f}"
         rows.append([f"{claim.text} {claim.place}".strip(), here, paper_gain, outcome])
-    told = [f"{name}: {together(claims)}" for name, claims in groups.items() if claims]
-    tried = f"; tried for what does not hold: {attempts(listed, found)}" if groups[VERDICTS[1]] else ""
     columns = ["claim", "gain here", "gain in the paper", "verdict"]
-    return f"### {paper}\n\n{table(columns, rows)}\n\n**In one sentence**: {'; '.join(told)}{tried}."
+    return f"### {paper}\n\n{table(columns, rows)}\n\n**In one sentence**: {sentence(listed, found)}"
 
 
-def together(claims: list[Claim]) -> str:
+WORDS = {
+    VERDICTS[0]: ("it holds that", "that", "and that"),
+    VERDICTS[1]: ("it does not hold that", "that", "nor that"),
+    VERDICTS[2]: ("it is too close to call whether", "whether", "and whether"),
+    NOT_MEASURED: ("it was not measured whether", "whether", "or whether"),
+}
+"""What comes before the first claim of a verdict, before the next ones, and before the last."""
+
+
+def sentence(listed: list[Claim], found: dict[str, dict[str, Any]]) -> str:
+    """Which claims hold with the top trained, which do not, and what was tried for those."""
+    groups: dict[str, list[Claim]] = {name: [] for name in (*VERDICTS, NOT_MEASURED)}
+    for claim in listed:
+        groups[judged(claim, found)[0]].append(claim)
+    told = []
+    for outcome, claims in groups.items():
+        if claims:
+            first, between, last = WORDS[outcome]
+            tried = f" (tried: {attempts(listed, found)})" if outcome == VERDICTS[1] else ""
+            *some, final = together(claims)
+            listing = f"{f', {between} '.join(some)}, {last} {final}" if some else final
+            told.append(f"{first} {listing}{tried}")
+    text = "; ".join(told)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def together(claims: list[Claim]) -> list[str]:
     """Claims in words, those that differ only in the column as one.
 
     >>> together([Claim("SE beats NE", "2", "se", "ne", at) for at in ("10 %", "30 %", "hierarchy")])
-    'SE beats NE at 10 %, at 30 % and in the hierarchy'
+    ['SE beats NE at 10 %, at 30 % and in the hierarchy']
     """
     places: dict[str, list[str]] = {}
     for claim in claims:
@@ -268,7 +290,7 @@ def together(claims: list[Claim]) -> str:
     for text, where in places.items():
         *some, last = where
         listed.append(f"{text} {', '.join(some)} and {last}" if some else f"{text} {last}".strip())
-    return ", ".join(listed)
+    return listed
 
 
 def verdict(mine: Scores, base: Scores) -> int:

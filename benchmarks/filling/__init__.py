@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from filling.attacks import attacks
 from filling.cases import cases
+from filling.claims import claims
 from filling.demonstration import demonstration
 from filling.label_scale import scale
 from filling.machines import cluster, torchrun
@@ -25,6 +26,7 @@ KINDS: dict[str, Callable[[str, str], str]] = {
     "budgets": budgets,
     "calibration": calibration,
     "cases": cases,
+    "claims": claims,
     "cluster": cluster,
     "demo": demonstration,
     "heads": heads,
