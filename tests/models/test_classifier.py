@@ -75,6 +75,19 @@ def test_a_model_set_aside_by_an_interrupted_save_is_found(tmp_path):
     assert Classifier.load(tmp_path / "model").classes == tuple(CLASSES)
 
 
+def test_a_loaded_backbone_is_shared_with_models_of_the_same_weights_only(tmp_path):
+    for name, seed in (("first", 1), ("second", 1), ("other", 2)):
+        model = tiny(seed)
+        with torch.no_grad():
+            model.head.fc.weight.add_(len(name))
+        model.save(tmp_path / name)
+    first = Classifier.load(tmp_path / "first")
+    for name, shared in (("second", True), ("other", False)):
+        model, alone = Classifier.load(tmp_path / name, backbone=first.backbone), Classifier.load(tmp_path / name)
+        assert (model.backbone is first.backbone) == shared
+        assert torch.equal(model(PIXELS).logits, alone(PIXELS).logits)
+
+
 def test_a_folder_that_is_not_a_model_is_refused(tmp_path):
     with pytest.raises(TagfillError, match=r"is not a model folder: it has no model\.json"):
         Classifier.load(tmp_path)

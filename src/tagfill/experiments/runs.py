@@ -11,7 +11,7 @@ import functools
 import json
 import math
 import os
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,12 +28,12 @@ from tagfill.engines import Engine
 from tagfill.errors import TagfillError
 from tagfill.io import write_json
 from tagfill.metrics import Recovered, recovered
-from tagfill.models import choose_device
+from tagfill.models import Backbone, Classifier, choose_device
 from tagfill.probabilities import probabilities
 from tagfill.progress import SILENT, Bar, Progress
-from tagfill.training import Recipe, Run, build_recipe, cache_features, evaluate, resume, start
+from tagfill.training import Recipe, Run, build_recipe, cache_features, resume, start
 from tagfill.training.auto import check_method
-from tagfill.training.evaluation import DEFAULT_THRESHOLD, LoadedModel
+from tagfill.training.evaluation import DEFAULT_THRESHOLD, LoadedModel, evaluate_model
 from tagfill.training.recipe import with_overrides
 from tagfill.training.stage import true_labels
 from tagfill.training.together import group_key, train_together
@@ -254,8 +254,12 @@ def run_group(jobs: Sequence[RunJob]) -> list[Outcome]:
     if len(jobs) == 1:
         return [run_job(jobs[0])]
     runs = train_together([(job.recipe, job.folder) for job in jobs], device=jobs[0].device)
+    finished = [run for run in runs if isinstance(run, Run)]
+    backbone = Classifier.load(finished[0].model_folder).backbone if finished else None
+    assert backbone is None or isinstance(backbone, Backbone)
+    open_dataset = functools.cache(Dataset.open)
     return [
-        _refused(job, run) if isinstance(run, TagfillError) else _score(job, run)
+        _refused(job, run) if isinstance(run, TagfillError) else _score(job, run, open_dataset, backbone)
         for job, run in zip(jobs, runs, strict=True)
     ]
 
@@ -276,12 +280,23 @@ def run_job(job: RunJob) -> Outcome:
     return _score(job, run)
 
 
-def _score(job: RunJob, run: Run) -> Outcome:
-    """Score the run of a job, and write the outcome into its folder."""
+def _score(
+    job: RunJob,
+    run: Run,
+    open_dataset: Callable[[str], Dataset] = Dataset.open,
+    backbone: Backbone | None = None,
+) -> Outcome:
+    """Score the run of a job, and write the outcome into its folder; `backbone` as for `score_run`."""
     try:
-        dataset = Dataset.open(job.recipe.dataset)
+        dataset = open_dataset(job.recipe.dataset)
         outcome = score_run(
-            run, dataset, split=job.split, localize=job.localize, recover=job.recover, device=job.device
+            run,
+            dataset,
+            split=job.split,
+            localize=job.localize,
+            recover=job.recover,
+            device=job.device,
+            backbone=backbone,
         )
     except TagfillError as error:
         return _refused(job, error)
@@ -302,6 +317,7 @@ def score_run(
     localize: str | None = None,
     recover: bool = False,
     device: str = "auto",
+    backbone: Backbone | None = None,
 ) -> Outcome:
     """Score a finished run on the features that it was last trained on, or on images.
 
@@ -312,9 +328,17 @@ def score_run(
         localize: how to score class maps, see `tagfill.evaluate`; None to skip that.
         recover: whether to score how many missing training labels the model finds.
         device: of the network.
+        backbone: of a run on the same features, which need not be loaded again.
     """
-    features = run.recipe.final_features
-    result = evaluate(run, dataset, split=split, features=features, localize=localize, device=device, progress=SILENT)
+    model = LoadedModel.open(
+        run,
+        dataset,
+        features=run.recipe.final_features,
+        device=device,
+        maps=localize is not None,
+        backbone=backbone,
+    )
+    result = evaluate_model(model, split, localize=localize)
     timings = (run.folder / "timings.jsonl").read_text(encoding="utf-8").splitlines()
     return Outcome(
         100 * result.mean,
@@ -323,28 +347,25 @@ def score_run(
         float(sum(json.loads(line)["seconds"] for line in timings)),
         localization=None if result.localized is None else 100 * result.localized.mean,
         split=split,
-        recovered=recovered_labels(run, dataset, features=features, device=device) if recover else None,
+        recovered=recovered_labels(model) if recover else None,
     )
 
 
-def recovered_labels(run: Run, dataset: Dataset, *, features: str | None, device: str = "auto") -> Recovered | None:
-    """Compare what a run predicts for unknown training labels with the truth of simulated data.
+def recovered_labels(model: LoadedModel) -> Recovered | None:
+    """Compare what a model predicts for unknown training labels with the truth of simulated data.
 
     A label is called present if its probability reaches the threshold that validation chose for its class.
 
     Args:
-        run: a finished run.
-        dataset: that it was trained on.
-        features: a cache of the dataset's features to use instead of its images.
-        device: of the network.
+        model: with the dataset that it was trained on.
 
     Returns:
         None if the truth is unknown, or if no present label is missing.
     """
+    dataset = model.dataset
     if dataset.truth is None:
         return None
     truth = true_labels(dataset, "train")
-    model = LoadedModel.open(run, dataset, features=features, device=device)
     thresholds = model.model.thresholds or (DEFAULT_THRESHOLD,) * len(dataset.classes)
     labels = dataset.labels("train")
     called = right = missing = 0

@@ -373,8 +373,12 @@ class Classifier(nn.Module):
         write_model_folder(Path(folder), description, self.state_dict())
 
     @classmethod
-    def load(cls, folder: str | Path) -> Classifier:
+    def load(cls, folder: str | Path, *, backbone: Backbone | None = None) -> Classifier:
         """Load a model folder.
+
+        Args:
+            folder: to load.
+            backbone: of another model, on the CPU; shared with it if name, preprocessing and weights are the same.
 
         >>> Classifier.load("runs/photos/best").classes  # doctest: +SKIP
         ('anchor', 'bell', ...)
@@ -382,13 +386,22 @@ class Classifier(nn.Module):
         folder = Path(folder)
         saved = read_description(folder)
         try:
-            model = create(
-                saved.backbone, saved.head, saved.classes, preprocessing=saved.preprocessing, **saved.head_options
-            )
+            if backbone is None or (backbone.name, backbone.preprocessing) != (saved.backbone, saved.preprocessing):
+                model = create(
+                    saved.backbone, saved.head, saved.classes, preprocessing=saved.preprocessing, **saved.head_options
+                )
+            else:
+                model = create_on(backbone, saved.head, saved.classes, seed=0, **saved.head_options)
         except TagfillError as error:
             raise TagfillError(f"{description_path(folder)} does not describe a model: {error}") from None
+        state = read_folder_weights(folder, model.state_dict())
+        if backbone is None or model.backbone is not backbone:
+            model.load_state_dict(state)
+        elif all(torch.equal(weight, state[f"backbone.{name}"]) for name, weight in backbone.state_dict().items()):
+            model.head.load_state_dict({name: state[f"head.{name}"] for name in model.head.state_dict()})
+        else:
+            return cls.load(folder)
         model.thresholds, model.calibration = saved.thresholds, saved.calibration
-        model.load_state_dict(read_folder_weights(folder, model.state_dict()))
         return model.eval()
 
 

@@ -49,7 +49,7 @@ from tagfill.metrics import (
 )
 from tagfill.models import Backbone, Classifier, choose_device
 from tagfill.probabilities import Calibration, measure_calibration, probabilities
-from tagfill.progress import NOTEBOOK, Bar, Progress
+from tagfill.progress import NOTEBOOK, SILENT, Bar, Progress
 from tagfill.training.evaluation_result import Evaluation, Mistake
 from tagfill.training.kept_logits import MAX_SCORES, KeptLogits
 from tagfill.training.localization import locations_with_extent, measure_localization
@@ -130,7 +130,53 @@ def evaluate(
         if ceiling is None
         else LoadedModel.open(ceiling, dataset, features=features, workers=workers, device=device)
     )
-    decisions = _decisions(trained, changed=boost is not None or boost_from is not None)
+    return evaluate_model(
+        trained,
+        split,
+        localize=localize,
+        boosted=boost is not None or boost_from is not None,
+        definition=definition,
+        empty=empty,
+        ceiling=better,
+        bootstrap=bootstrap,
+        groups=groups,
+        seed=seed,
+        progress=progress,
+    )
+
+
+def evaluate_model(
+    trained: LoadedModel,
+    split: str,
+    *,
+    localize: str | None = None,
+    boosted: bool = False,
+    definition: Definition = "step",
+    empty: Empty = "skip",
+    ceiling: LoadedModel | None = None,
+    bootstrap: int = 0,
+    groups: int | None = None,
+    seed: int = 0,
+    progress: Progress = SILENT,
+) -> Evaluation:
+    """Score a loaded model on a split.
+
+    Args:
+        trained: the model, opened with maps if they are scored.
+        split: to score.
+        localize: how to score class maps, see `evaluate`.
+        boosted: whether the model has another boost than in training.
+        definition: of average precision.
+        empty: how a class without a known positive or negative counts in the mean.
+        ceiling: a model to compare with.
+        bootstrap: resamples of the images.
+        groups: of classes.
+        seed: of the resamples.
+        progress: receives the number of images done.
+    """
+    dataset = trained.dataset
+    width = len(dataset.classes)
+    decisions = _decisions(trained, changed=boosted)
     passes = trained.predict(split, maps=localize is not None, attention=localize == "coupled")
     meter: LocalizationMeter | None = None
     if localize is not None:
@@ -143,8 +189,8 @@ def evaluate(
     scored = replace(scored, root=dataset.root, mistakes=find_mistakes(gathered, dataset, split, decisions[0]))
     if meter is not None:
         scored = replace(scored, localized=meter.compute())
-    if better is not None:
-        passes = _counted(better.predict(split), "evaluating the ceiling", dataset, split, progress)
+    if ceiling is not None:
+        passes = _counted(ceiling.predict(split), "evaluating the ceiling", dataset, split, progress)
         best = gather_predictions(passes, Ranks(), width)
         scored = replace(scored, ceiling=class_average_precision(best.scores, best.labels, definition, empty))
     if bootstrap:
@@ -306,6 +352,7 @@ class LoadedModel:
         maps: bool = False,
         boost: float | None = None,
         boost_from: float | None = None,
+        backbone: Backbone | None = None,
     ) -> LoadedModel:
         """Load a model and check that it belongs to the data.
 
@@ -318,9 +365,10 @@ class LoadedModel:
             maps: whether class maps will be needed.
             boost: α of BoostLU, replacing that of training; 1 does not boost.
             boost_from: β of BoostLU, likewise.
+            backbone: of a model that was opened with the same features; used again if this model has the same one.
         """
         folder = run.folder if isinstance(run, Run) else Path(run)
-        model = Classifier.load(folder / "best" if (folder / "best").is_dir() else folder)
+        model = Classifier.load(folder / "best" if (folder / "best").is_dir() else folder, backbone=backbone)
         if model.classes != dataset.classes:
             raise TagfillError(f"The model in {folder} was trained on other classes than dataset {dataset.name} has.")
         keeps = (folder / "best").is_dir() and boost is None and boost_from is None
@@ -332,7 +380,8 @@ class LoadedModel:
             pixels = PixelSource(dataset, model.backbone.preprocessing.size, EVAL, seed=0, workers=workers)
             return cls(model, dataset, pixels, KeptLogits(folder, folder / "best", None) if keeps else None)
         cache = FeatureCache.open(features, dataset)
-        if cache.manifest.fingerprint != model.backbone.fingerprint(cache.at):
+        checked = backbone is not None and model.backbone is backbone
+        if not checked and cache.manifest.fingerprint != model.backbone.fingerprint(cache.at):
             raise TagfillError(f"The feature cache {features} was made by another backbone than the model in {folder}.")
         spatial = model.spatial or maps
         source = FeatureSource(dataset, cache, maps=spatial, tokens=model.token, seed=0)
@@ -424,11 +473,13 @@ def predict(
     """Score some positions of a split in evaluation mode; `place` moves a batch to the model's device."""
     wanted = {"maps": maps, "attention": True} if attention else {"maps": maps}
     training = model.training
-    model.eval()
+    if training:  # setting the mode visits all modules of a backbone
+        model.eval()
     try:
         yield from score(functools.partial(forward, model), map(place, source.evaluate(split, index)), **wanted)
     finally:
-        model.train(training)
+        if training:
+            model.train()
 
 
 def gather_predictions(passes: Iterator[tuple[Batch, Prediction]], ranks: Ranks, width: int) -> GatheredPredictions:

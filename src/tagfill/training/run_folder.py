@@ -24,7 +24,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -115,7 +115,7 @@ class Run:
 
     @property
     def begun(self) -> bool:
-        """Whether there is something to continue from: a checkpoint, saved before the first epoch, or members."""
+        """Whether there is something to continue from: a checkpoint or members."""
         return self.description_path.exists() and (
             any(self.checkpoints.glob("[0-9]*")) or any(self.members_folder.glob("*"))
         )
@@ -214,9 +214,15 @@ def describe(dataset: Dataset, recipe: Recipe) -> dict[str, Any]:
         "dataset": dataset.name,
         "identities": dataset.identities,
         "recipe_hash": recipe.hash(),
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in _VERSIONS}},
+        "versions": _versions(),
         "command": sys.argv,
     }
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Of Python and the libraries that a result depends on."""
+    return {"python": platform.python_version(), **{name: version(name) for name in _VERSIONS}}
 
 
 class Logged:

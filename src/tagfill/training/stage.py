@@ -61,7 +61,8 @@ class RunContext:
         devices: the processes, launched.
         workers: processes that decode images.
         progress: shows epochs and steps.
-        backbone: with the weights that the recipe names, if another run has created it; it must not train.
+        backbone: with the weights that the recipe names, if another run on the same features has created it; it must
+            not train.
     """
 
     run: Run
@@ -332,7 +333,8 @@ def _build_classifier(
             full.backbone.load_state_dict(origin.backbone.state_dict())
     if cache is not None and stage.train == "top":
         _check_inner_cache(cache, recipe, full.backbone)
-    if cache is not None and cache.manifest.fingerprint != full.backbone.fingerprint(cache.at):
+    checked = full.backbone is context.backbone  # by the run that created it
+    if cache is not None and not checked and cache.manifest.fingerprint != full.backbone.fingerprint(cache.at):
         raise TagfillError(
             f"The feature cache {cache.folder} was made by {cache.manifest.backbone} with other weights than this "
             f"run's backbone {recipe.backbone} has; make a cache with it, or give the same backbone and weights."

@@ -121,8 +121,8 @@ def train_together(
         stack.callback(torch.set_num_threads, threads)
         torch.set_num_threads(runs[0][0].threads)
         stack.enter_context(interrupt)
+        devices = Devices(1, device, runs[0][0].precision)
         for number, (recipe, folder) in enumerate(runs):
-            devices = Devices(1, device, recipe.precision)
             try:
                 if recipe.dataset not in datasets:
                     datasets[recipe.dataset] = Dataset.open(recipe.dataset)
@@ -301,6 +301,8 @@ class Member(Trainer):
         self._best_validation = validation
 
     def _save(self, epoch: int, step: int) -> None:
+        if (epoch, step) == (1, 0):
+            return  # nothing is trained yet; a run without a checkpoint is started again
         if self._best_model is not None:
             self._write_best(self._best_model, self._best_validation)
             self._best_model = self._best_validation = None
