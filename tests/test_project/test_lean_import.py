@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = {"torch", "timm", "torchvision", "faiss", "fastapi", "matplotlib", "pyarrow", "pydantic", "yaml"}
+HEAVY = {"torch", "timm", "torchvision", "faiss", "fastapi", "matplotlib", "pyarrow", "pydantic", "yaml", "rich"}
 
 SCRIPT = Path(sys.executable).with_name("tagfill")
 

@@ -13,17 +13,12 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as RichProgress
-from rich.table import Table
-from rich.text import Text
-
 from tagfill.cli.running import printable
 from tagfill.progress import SILENT, Bar, Progress, duration
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tagfill.experiments.leaderboard import Leaderboard
 
 
@@ -42,6 +37,8 @@ def progress(quiet: bool) -> Progress:
     """Bars if standard error is a terminal, lines if not; nothing with `quiet` or in another than the main process."""
     if quiet or not is_main_process():
         return SILENT
+    from rich.console import Console  # half as long to import as all the rest of the command line
+
     console = Console(stderr=True)
     return _BarProgress(console) if console.is_terminal else _LineProgress()
 
@@ -61,6 +58,11 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
     """
     if not is_main_process():
         return
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     texts = [[printable(text, keep="") for text in column] for column in zip(columns, *rows, strict=True)]
     natural = [max(map(len, column)) for column in texts]
     narrow = [max(len(word) for text in column for word in text.split() or [""]) for column in texts]
@@ -84,6 +86,8 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
 
 def show_board(board: Leaderboard, title: str) -> None:
     """Print a leaderboard to standard output, without columns that say nothing."""
+    from rich.console import Console
+
     columns, rows = board.columns(), board.rows()
     informative = {column: any(row[at] != "–" for row in rows) for at, column in enumerate(columns)}
     informative["±"] = any(len(score.values) > 1 for score in board.scores)
@@ -138,14 +142,16 @@ class _BarProgress:
 
 class _TerminalBar:
     def __init__(self, console: Console, title: str, total: int | None, unit: str) -> None:
-        self._progress = RichProgress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}", markup=False),
+        from rich import progress
+
+        self._progress = progress.Progress(
+            progress.SpinnerColumn(),
+            progress.TextColumn("{task.description}", markup=False),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TextColumn("{task.fields[rate]}"),
+            progress.TimeRemainingColumn(),
+            progress.TextColumn("{task.fields[note]}", markup=False),
             console=console,
             transient=True,
         )
