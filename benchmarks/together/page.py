@@ -24,7 +24,7 @@ Written by `{results["command"]}` at commit `{results["commit"]}` on a machine w
 `tagfill.compare` with the methods `{results["methods"]}`, `an` and `full`, {results["seeds"]} seeds and
 `{results["grid"]}`: {every[0]["runs"]} runs of {results["epochs"]} epochs. Linear heads on pooled features of
 {results["channels"]:,} numbers, {sizes["train"]:,} training images, one of {results["classes"]} labels each. One
-process and one thread. *Together* is what `compare`
+process and one thread, {rounds(results)}. *Together* is what `compare`
 [does](../comparing.md#runs-that-train-together); *one after another*, the same command trains each run alone.
 The time includes validation, checkpoints and scores of {sizes["test"]} test images. Both take turns; ratios are
 within a round.
@@ -36,6 +36,11 @@ within a round.
 {verdict(results)} The mAP of a run differs by at most
 {max(one["difference"] for one in every):.1g} from the one that it has alone.
 """
+
+
+def rounds(results: dict[str, Any]) -> str:
+    count = len(next(iter(results["batches"].values())))
+    return "one round" if count == 1 else f"{count} rounds"
 
 
 def row(batch: str, rounds: list[dict[str, Any]]) -> str:

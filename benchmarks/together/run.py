@@ -3,7 +3,7 @@
 `tagfill.compare` with five seeds and a grid of learning rates, on pooled features: as it is, and with each run trained
 after the other. Both take turns, on one core and in one process, and ratios are within a round.
 
-    python benchmarks/together/run.py           about ten minutes
+    python benchmarks/together/run.py           about fifteen minutes on an idle core; written down after each round
     python benchmarks/together/run.py --quick   few images, one round, printed and not written down
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 import tempfile
 import time
@@ -35,6 +36,7 @@ RECORD = Record("together", ("experiments", "training"), libraries=("torch",))
 METHODS = "wan,em,hill"
 GRID = "optimizer.lr=1e-3,3e-3,1e-2"
 CLASSES, CHANNELS = 20, 1280
+BATCHES = (16, 64)
 SIZES = {"train": 4000, "val": 500, "test": 500}
 QUICK_SIZES = {"train": 200, "val": 50, "test": 50}
 
@@ -46,14 +48,15 @@ def main() -> None:
     torch.set_num_threads(1)
     results = RECORD.begin()
     results |= {"methods": METHODS, "grid": GRID, "seeds": 5, "epochs": 2 if quick else 5}
-    results |= {"sizes": QUICK_SIZES if quick else SIZES, "classes": CLASSES, "channels": CHANNELS, "batches": {}}
+    results |= {"sizes": QUICK_SIZES if quick else SIZES, "classes": CLASSES, "channels": CHANNELS}
     with tempfile.TemporaryDirectory(prefix="together-") as folder:
         data = photos(Path(folder) / "data", results["sizes"])
-        for batch in (16, 64):
-            results["batches"][batch] = [
-                one_round(Path(folder) / f"{batch}-{number}", data, batch, results, separate_first=number % 2 == 1)
-                for number in range(1 if quick else 3)
-            ]
+        results["batches"] = {batch: [] for batch in BATCHES}
+        for number in range(1 if quick else 3):
+            for batch, rounds in results["batches"].items():
+                work = Path(folder) / f"{batch}-{number}"
+                rounds.append(one_round(work, data, batch, results, separate_first=number % 2 == 1))
+                shutil.rmtree(work)
             if not quick:
                 RECORD.write(results, page(json.loads(json.dumps(results))))
     if quick:
