@@ -275,14 +275,15 @@ class Events:
     """Writes scalars for TensorBoard; does nothing if it is not installed."""
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._writer: Any = None
-        if find_spec("tensorboard") is not None:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._writer = SummaryWriter(str(folder))
 
     def write(self, epoch: int, values: Mapping[str, float]) -> None:
         """Write the scalars of an epoch, which is counted over all stages."""
+        if self._writer is None and find_spec("tensorboard") is not None:
+            from torch.utils.tensorboard import SummaryWriter  # takes a while; training begins without it
+
+            self._writer = SummaryWriter(str(self._folder))
         if self._writer is not None:
             for name, value in values.items():
                 self._writer.add_scalar(name, value, epoch)
