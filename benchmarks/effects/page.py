@@ -37,7 +37,7 @@ def page(found: dict[str, dict[str, Any]]) -> str:
 HEADING = """---
 orphan: true
 ---
-# The papers' effects with a network that answers
+# The papers' effects with the top of a network trained
 
 Most of our numbers on photos come from one layer on a frozen network. Here what lies above a cached stage is trained
 too ([`train: top`](../training.md#training-the-top-of-a-backbone)), on [VOC 2012](voc12.md) with the same splits and

@@ -1,4 +1,4 @@
-"""The papers' effects with a network that answers: `train: top` on PASCAL VOC 2012, one table at a time.
+"""The papers' effects: `train: top` on PASCAL VOC 2012, one table at a time.
 
 What lies above a cached stage of the backbone is trained: the last stage and final convolution of EfficientNet-Lite0,
 or layer4 of ResNet-50. First every row has one run, then rates are searched with that seed, then others follow. Each
