@@ -1,5 +1,7 @@
 """Model and evidence as one logit, and suggestions that use both."""
 
+import re
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -8,6 +10,7 @@ from tagfill import Dataset
 from tagfill.curation.combination import MODEL, Combination, open_standardized
 from tagfill.curation.suggest import suggest
 from tagfill.evidence import ScoreMatrix, import_scores
+from tagfill.progress import SILENT
 
 IMAGES, WIDTH = 400, 5
 
@@ -72,6 +75,33 @@ def told(part, tmp_path_factory):
     table = pa.table({"image": data.names(), **dict(zip(data.classes, scores.T, strict=True))})
     import_scores(table, data, name="clip", scale="cosines")
     return data
+
+
+class Said:
+    """Progress that remembers what is said."""
+
+    def __init__(self):
+        self.lines = []
+
+    def bar(self, name, total, unit):
+        return SILENT.bar(name, total, unit)
+
+    def say(self, text):
+        self.lines.append(text)
+
+
+@pytest.mark.parametrize(
+    ("split", "reason"),
+    [
+        ("train", "the run was trained on these labels."),
+        ("test", r"too few tags are known to learn how much it counts \(\d+; it takes about 100\)."),
+    ],
+)
+def test_evidence_that_is_not_used_is_reported(told, run, cache, monkeypatch, split, reason):
+    monkeypatch.setattr(Combination, "learn", lambda *_: None)
+    said = Said()
+    suggest(told, run.folder, split=split, folds=0, features=cache.folder, progress=said)
+    assert [line for line in said.lines if re.fullmatch(rf"Evidence is not used \(clip\): {reason}", line)]
 
 
 def test_suggestions_use_the_evidence_of_the_dataset(told, run, cache, place):

@@ -29,13 +29,13 @@ from numpy.typing import NDArray
 
 from tagfill.contract import Ranks
 from tagfill.curation.combination import Combination, open_standardized
-from tagfill.curation.estimates import LabelEstimates, estimate_labels, measure_labels, uncorrected
+from tagfill.curation.estimates import LabelEstimates, estimate_labels, least_tags, measure_labels, uncorrected
 from tagfill.dataset import Dataset
 from tagfill.engines import create_engine
 from tagfill.errors import TagfillError
 from tagfill.evidence import ScoreMatrix, copy_evidence
 from tagfill.experiments.runs import RunJob, jobs_on, run_jobs
-from tagfill.labels import LabelMatrix
+from tagfill.labels import POSITIVE, LabelMatrix
 from tagfill.metrics import GatheredPredictions, expected_calibration_error
 from tagfill.probabilities import Calibration, calibrate, is_complete, sigmoid
 from tagfill.progress import Progress
@@ -130,7 +130,10 @@ def cross_fit(
     opinions = open_standardized(dataset, evidence)
     if folds == 0:
         models = [_ScoringModel(run, dataset, split, dataset.split(split), features, workers, device)]
-        yield from _score(models, dataset, given, opinions if split != TRAIN else {}, cross_fitted=split != TRAIN)
+        if split == TRAIN and opinions:
+            progress.say(f"Evidence is not used ({', '.join(opinions)}): the run was trained on these labels.")
+            opinions = {}
+        yield from _score(models, dataset, given, opinions, progress, cross_fitted=split != TRAIN)
         return
     if not (run / "run.json").exists():
         raise TagfillError(f"{run} has no recipe to train fold models with; give a run folder, or --folds 0.")
@@ -152,7 +155,7 @@ def cross_fit(
             raise TagfillError(outcome.error)
         cache = features or recipe.final_features
         models.append(_ScoringModel(job.folder, data, HELD_OUT, rows, cache, workers, device))
-    yield from _score(models, dataset, given, opinions, cross_fitted=True)
+    yield from _score(models, dataset, given, opinions, progress, cross_fitted=True)
 
 
 def split_folds(size: int, folds: int, seed: int) -> list[NDArray[np.int64]]:
@@ -217,6 +220,7 @@ def _score(
     dataset: Dataset,
     labels: LabelMatrix,
     evidence: Mapping[str, ScoreMatrix],
+    progress: Progress,
     *,
     cross_fitted: bool,
 ) -> Iterator[ScoredImages]:
@@ -241,6 +245,12 @@ def _score(
     measured = [validation.measure(None) for validation in validations]
     estimates = _estimate(measured, scored, labels, width, cross_fitted)
     combination = _learn_combination(dict(evidence), scored, validations, labels) if evidence else None
+    if evidence and combination is None:
+        known = sum(int((labels.rows(rows) == POSITIVE).sum()) for parts in scored for rows, _ in parts)
+        progress.say(
+            f"Evidence is not used ({', '.join(evidence)}): too few tags are known to learn how much it counts "
+            f"({known:,}; it takes about {least_tags(width):,})."
+        )
     combined, of_both = measured, estimates
     if combination is not None:
         together = [[(rows, combination(rows, logits)) for rows, logits in parts] for parts in scored]

@@ -178,7 +178,7 @@ def estimate_labels(
         0.4
     """
     tags = (labels == POSITIVE).sum(1)
-    if tags.sum() < max(_LEAST_TAGS, min(_LEAST_PER_CLASS * labels.shape[1], _ENOUGH_TAGS)):
+    if tags.sum() < least_tags(labels.shape[1]):
         return None
     one_each = drawn_one_each(labels)
     drawn = generator(0, "estimates").permutation(len(labels))[: max(1, _FIT_PAIRS // labels.shape[1])]
@@ -206,6 +206,15 @@ def estimate_labels(
     return replace(estimates, priors=estimates(logits, labels).mean(0))
 
 
+def least_tags(classes: int) -> int:
+    """How many known tags it takes to estimate anything from tags alone.
+
+    >>> least_tags(2), least_tags(20), least_tags(5000)
+    (20, 100, 1000)
+    """
+    return max(_LEAST_TAGS, min(_LEAST_PER_CLASS * classes, _ENOUGH_TAGS))
+
+
 def learn_weights(channels: NDArray[np.floating], labels: NDArray[np.integer]) -> NDArray[np.float64] | None:
     """Learn how much several scores of the same pairs are worth, from tags alone.
 
@@ -229,7 +238,7 @@ def learn_weights(channels: NDArray[np.floating], labels: NDArray[np.integer]) -
         [1.0, 0.0]
     """
     tags = labels == POSITIVE
-    if tags.sum() < max(_LEAST_TAGS, min(_LEAST_PER_CLASS * labels.shape[1], _ENOUGH_TAGS)):
+    if tags.sum() < least_tags(labels.shape[1]):
         return None
     one_each = drawn_one_each(labels)
     useful = np.flatnonzero(tags.sum(1) == 1 if one_each else (labels != UNKNOWN).any(1))
