@@ -9,11 +9,15 @@ from typing import Any
 
 TABLES = {
     "A": ("single_positives", "One positive label per photo"),
+    "D": ("defaults", "The default method"),
     "T": ("top", "Training the top of the network"),
     "S": ("sizes", "How many photos ROLE needs"),
     "B": ("partial", "Other shares of the labels"),
     "R": ("resources", "Time and memory"),
 }
+
+BESIDE_A = ("D", "T")
+"""Tables that show rows of table A beside their own."""
 
 HEAD = """# COCO 2014 at its real size
 
@@ -49,7 +53,7 @@ def page(found: dict[str, dict[str, Any]], quick: bool = False) -> str:
     for name, (module, title) in TABLES.items():
         if name in found:
             section = importlib.import_module(module).section
-            text = section(found[name], found.get("A")) if name == "T" else section(found[name])
+            text = section(found[name], found.get("A")) if name in BESIDE_A else section(found[name])
             parts += [f"## {title}", text, of(found[name])]
     lacking = [title for name, (_, title) in TABLES.items() if name not in found]
     if lacking:

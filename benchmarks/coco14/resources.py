@@ -30,6 +30,7 @@ STEPS = {
     "features-end": "`features --from`, the last features from that cache",
     "train-pooled": "`train --method an`, 10 epochs of a linear head",
     "train-role": "`train --method role`, 10 epochs, with a table of estimates",
+    "train-auto": "`train`, with the default method `auto`, 10 epochs",
     "train-maps": "`train --method ll-r --boost 5`, 1 epoch on class maps",
     "train-top": "`train --train top --method an`, 1 epoch",
     "compare": "`compare --methods wan`, with `an` and `full`, 5 epochs",
@@ -38,6 +39,7 @@ STEPS = {
     "report": "`report` on one run",
     "predict": "`predict --split val --out`, 4,000 photos decoded",
     "predict-test": "`predict --split test --out`, 12,000 photos decoded",
+    "fill": "`fill`, all 82,081 photos, of which 66,081 have one tag, from the cached features",
     "review": "`review` until its first page is there",
 }
 
@@ -73,6 +75,8 @@ def measure(bench: Bench, write: Write) -> None:
          "--force", "--out", out / "val.parquet")  # fmt: skip
     words = ["train", data, "--features", inner, "--train", "top", "--force", "--set", "batch_size=64"]
     step("train-top", *words, "--epochs", 1, "--method", "an", "--out", runs / "top")
+    step("train-auto", *train, 10, "--out", runs / "auto")
+    step("fill", "fill", data, "--features", end, "--jobs", 1, "--out", out / "filled")
 
 
 def review(bench: Bench, words: list[Any]) -> None:
