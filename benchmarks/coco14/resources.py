@@ -143,8 +143,8 @@ def section(results: dict[str, Any]) -> str:
     return f"""Each command in a process of its own, on one core. The machine has {results["memory MB"]:,} MB; the limit
 for every step is {results["limit MB"]:,} MB. {verdict} Other work ran on the machine at the same time, mostly with
 precedence, so the time that passed says little; computing time does. Memory is an upper bound: it includes mapped
-files of the largest process. A step keeps its numbers until it is measured again. On disk, the inner stage takes {caches["blocks5"]:,} MB and the last features
-{caches["end"]:,} MB.
+files of the largest process. A step keeps its numbers until it is measured again. On disk, the inner stage takes
+{caches["blocks5"]:,} MB and the last features {caches["end"]:,} MB.
 
 {table(["step", "computing time", "time passed", "peak MB"], rows)}"""
 
