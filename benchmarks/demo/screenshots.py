@@ -30,10 +30,7 @@ COLORS = 128  # of the palette, which keeps the files small
 
 def main() -> None:
     filled = Path(sys.argv[1]).absolute()
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
-        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+    with chromium(HEIGHT) as page:
         page.goto((filled / "report.html").as_uri())
         save(page, "fill-report.png")
         with serving("review", filled) as address:
@@ -56,6 +53,15 @@ def main() -> None:
                 page.click("#pictures")
                 show(page)
                 save(page, "browse-map.png")
+
+
+@contextmanager
+def chromium(height: int) -> Iterator[Page]:
+    """A page in a browser without a window."""
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        yield browser.new_page(viewport={"width": WIDTH, "height": height})
         browser.close()
 
 

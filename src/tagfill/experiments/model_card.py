@@ -175,9 +175,9 @@ def _scores(scored: Evaluation | None) -> str:
         ("overall F1 at the thresholds", _percent(scored.counts.overall_f1)),
         ("expected calibration error", _percent(scored.calibration_error)),
         ("photos", f"{scored.images:,}"),
-        ("labels known", f"{known:,} of {entries:,} ({_percent(known / entries if entries else math.nan)})"),
+        ("labels known", f"{known:,} of {entries:,} ({_percent(known / entries if entries else math.nan)} %)"),
     ]
-    text = f"## How well it works\n\nOn the split `{scored.split}`, in percent:\n\n" + _table(["", ""], rows)
+    text = f"## How well it works\n\nOn the split `{scored.split}`, in percent:\n\n" + _table(["score", "value"], rows)
     if known < entries:
         text += (
             "\n\nLabels that are unknown in this split are left out. If they were not left unknown at random, the "
@@ -252,7 +252,7 @@ def _training(description: ModelDescription, run: Run | None) -> str:
             ("recipe", f"`{facts['recipe_hash'][:12]}`"),
             ("versions", ", ".join(f"{name} {version}" for name, version in facts["versions"].items())),
         ]
-    return "## How it was trained\n\n" + _table(["", ""], rows)
+    return "## How it was trained\n\n" + _table(["setting", "value"], rows)
 
 
 def _limits(description: ModelDescription, dataset: Dataset | None, scored: Evaluation | None) -> str:
