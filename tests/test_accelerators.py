@@ -38,10 +38,13 @@ CASES = {
 }
 
 
+SITUATION_OF = {"bce": "everything known", "bce-ls": "everything known", "two-way": "positives and negatives"}
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_a_method_trains_on_a_device_as_on_the_cpu_and_rarely_waits(case):
     name, options = CASES[case]
-    labels = SITUATIONS["everything known" if name.startswith("bce") else "single positive"]
+    labels = SITUATIONS[SITUATION_OF.get(name, "single positive")]
     on_cpu = train(name, labels, epochs=2, options=options, batch=3)
     with PretendedDevice() as device:
         on_device = train(name, labels, epochs=2, options=options, batch=3, device=device)
@@ -57,7 +60,7 @@ def test_a_method_trains_on_a_device_as_on_the_cpu_and_rarely_waits(case):
 def test_a_method_learns_in_bfloat16_what_it_learns_in_float32(case):
     """docs/accelerators.md states these distances."""
     name, options = CASES[case]
-    labels = SITUATIONS["everything known" if name.startswith("bce") else "single positive"]
+    labels = SITUATIONS[SITUATION_OF.get(name, "single positive")]
     exact = train(name, labels, epochs=5, options=options, batch=6)
     rounded = train(name, labels, epochs=5, options=options, batch=6, precision="bfloat16")
 
