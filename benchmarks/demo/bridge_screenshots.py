@@ -143,7 +143,7 @@ def frames(page: Page, dataset: str, features: str, issues: str, nbconvert: str)
             cell["outputs"] = [output for output in cell["outputs"] if output["output_type"] == "execute_result"]
         nbformat.write(notebook, folder / "frames.ipynb")
         subprocess.run([nbconvert, "--to", "html", str(folder / "frames.ipynb")], check=True)
-        page.set_viewport_size({"width": 1080, "height": 900})
+        page.set_viewport_size({"width": 1080, "height": 730})
         page.goto((folder / "frames.html").as_uri())
         show(page)
         save(page, "frames.png")
