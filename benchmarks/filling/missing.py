@@ -22,7 +22,7 @@ def missing(arguments: str, top: str) -> str:
     found = {SHORT[title]: scores for title, source, scores in measured() if title in SHORT and "VOC" in source}
     columns = {way: scores for way, scores in found.items() if asked & scores.keys()}
     if not columns:
-        return "Not measured on photos yet."
+        return "Not measured on VOC 2012 yet."
     shown = [name for name in names if any(name in scores for scores in columns.values())]
     rows = [
         [f"`{name}`", *(mean(scores[name]) if name in scores else "–" for scores in columns.values())] for name in shown
