@@ -98,12 +98,12 @@ lint: venv ## check style and formatting
 types: venv ## check types
 	$(BIN)/mypy
 
-bench: venv ## run every benchmark, benchmarks/*/run.py, but those that need photos or a folder to work in
+bench: venv ## run every benchmark, benchmarks/*/run.py, but those that need photos, an accelerator or a folder to work in
 	@set -e; found=; \
 	for script in benchmarks/*/run.py; do \
 		[ -f "$$script" ] || continue; \
 		case "$$script" in benchmarks/voc12/*|benchmarks/coco14/*|benchmarks/effects/*|benchmarks/label_errors/*) continue;; \
-			benchmarks/cluster/*|benchmarks/torchrun/*|benchmarks/scale/*) continue;; esac; \
+			benchmarks/accelerator/*|benchmarks/cluster/*|benchmarks/torchrun/*|benchmarks/scale/*) continue;; esac; \
 		found=yes; echo "$$script"; $(BIN)/python "$$script"; \
 	done; \
 	[ -n "$$found" ] || echo "There is no benchmark yet: benchmarks/*/run.py matches no file."
